@@ -1,0 +1,1 @@
+"""FIX over multicast: the publisher's and the receiver's session, packing, pacing and channels."""

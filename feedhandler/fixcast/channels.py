@@ -1,0 +1,355 @@
+"""Definitions of channels: what each carries, and which addresses carry it.
+
+One TOML file is what a publisher and its receivers agree on. A channel has an id, which is its
+topic; addresses stand in the file alone, never in a message:
+
+    [[channel]]
+    id = "equities-1"
+    carries = [{ content = "equities", letters = ["A-D", ["SA", "SN"]] }]
+    a = { group = "239.10.1.1", port = 31001, source = "10.1.0.5" }
+    b = { group = "239.10.2.1", port = 31001, source = "10.2.0.5" }
+    retransmission = "equities"
+
+    [[retransmission]]
+    id = "equities"
+    line = { group = "239.10.3.1", port = 31001, source = "10.1.0.5" }
+    server = "10.1.0.5:31900"
+
+Letters are first letters ("A-D": A to D), or a range up to but without its end (["SA", "SN"]). An
+instrument is carried by the channel that lists its symbol, or else by the one whose letters hold
+it; what names neither letters nor symbols carries the rest of its content. `warnings` says what is
+unwise; what cannot work is refused with the file's line.
+"""
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+
+#: Channels of a definition at most: a file of thousands is a mistake, and each costs sockets.
+CHANNELS_MAX = 1024
+#: More than so many channels are warned of: the recommendation is about 10.
+CHANNELS_WISE = 20
+#: A range of symbols: from the first up to but without the second; "" leaves an end open.
+Range = tuple[str, str]
+#: Where groups should lie: GLOP (RFC 3180), source-specific (RFC 4607), administratively scoped
+#: (RFC 2365).
+GLOP = ipaddress.IPv4Network("233.0.0.0/8")
+SOURCE_SPECIFIC = ipaddress.IPv4Network("232.0.0.0/8")
+SCOPED = ipaddress.IPv4Network("239.0.0.0/8")
+_SPAN = re.compile(r"([^-\s]+)-([^-\s]+)\Z")
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """A multicast group and port, and who sends to it; several sources with commas between."""
+
+    group: str
+    port: Port
+    source: str = ""
+
+
+class Retransmission(Struct, frozen=True, kw_only=True):
+    """Where retransmissions are asked for and come from, for all channels that name it.
+
+    line    the group that answers are sent to
+    server  `host:port` of the server that takes Resend Requests by TCP
+    """
+
+    id: Id
+    line: Address | None = None
+    server: str = ""
+
+
+class Carried(Struct, frozen=True, kw_only=True):
+    """Instruments that a channel carries.
+
+    content  their kind of content, such as equities or options
+    letters  ranges of symbols: "A-D" by first letters, or [from, up to]; "": an open end
+    symbols  single symbols
+    kinds    kinds of instrument (SecurityType); none: all
+    """
+
+    content: str = ""
+    letters: tuple[str | Range, ...] = ()
+    symbols: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Its letters as ranges up to but without their ends."""
+        return tuple(_range(each) for each in self.letters)
+
+
+class Channel(Struct, frozen=True, kw_only=True):
+    """One channel: a topic, its lines, and the instruments that it carries.
+
+    sender          SenderCompID of its messages; "": left out
+    target          TargetCompID; where nothing is said the id, "": left out
+    retransmission  id of its retransmission group
+    """
+
+    id: Id
+    a: Address
+    b: Address | None = None
+    carries: tuple[Carried, ...] = ()
+    sender: str = ""
+    target: str | None = None
+    retransmission: str = ""
+
+    @property
+    def topic(self) -> str:
+        """TargetCompID of its messages; "" where that is left out."""
+        return self.id if self.target is None else self.target
+
+    @property
+    def lines(self) -> tuple[Address, ...]:
+        """Its lines, one or two."""
+        return (self.a,) if self.b is None else (self.a, self.b)
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    channel: Annotated[tuple[Channel, ...], Meta(min_length=1, max_length=CHANNELS_MAX)]
+    retransmission: tuple[Retransmission, ...] = ()
+
+
+def _range(given: str | Range) -> Range:
+    """Letters as a range. Raises `ValueError` for what is none."""
+    if not isinstance(given, str):
+        first, end = given
+    elif span := _SPAN.match(given):
+        first, end = span[1], _after(span[2])
+    else:
+        first, end = given, _after(given)
+    if end and first >= end:
+        raise ValueError(f"{given!r} is an empty range of letters")
+    return first, end
+
+
+def _after(prefix: str) -> str:
+    """The lowest text above all that begin with `prefix`."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
+
+
+def holds(each: Range, symbol: str) -> bool:
+    """Whether a range holds a symbol."""
+    return each[0] <= symbol and (not each[1] or symbol < each[1])
+
+
+def _overlap(one: Range, other: Range) -> bool:
+    return (not one[1] or other[0] < one[1]) and (not other[1] or one[0] < other[1])
+
+
+class Channels:
+    """The channels of one definition.
+
+    channels         by id
+    retransmissions  groups by id
+    warnings         what is unwise, a line each
+    """
+
+    def __init__(
+        self, channels: tuple[Channel, ...], retransmissions: tuple[Retransmission, ...] = ()
+    ) -> None:
+        _check_ids(channels, retransmissions)
+        _check_topics(channels)
+        for at, channel in enumerate(channels):
+            _check_letters(channel, at)
+            _check_addresses(channel, at)
+            _check_apart(channels, at)
+        self.channels = {channel.id: channel for channel in channels}
+        self.retransmissions = {each.id: each for each in retransmissions}
+        self.warnings = list(_warnings(channels, retransmissions))
+        self._carried = [(each, channel) for channel in channels for each in channel.carries]
+        self._by_symbol: dict[str, list[tuple[Carried, Channel]]] = {}
+        for carried, channel in self._carried:
+            for symbol in carried.symbols:
+                self._by_symbol.setdefault(symbol, []).append((carried, channel))
+
+    def of(self, symbol: str, content: str = "", kind: str = "") -> Channel | None:
+        """The channel that carries an instrument; None where none does."""
+        for carried, channel in self._by_symbol.get(symbol, ()):
+            if _suits(carried, content, kind):
+                return channel
+        rest = None
+        for carried, channel in self._carried:
+            if not _suits(carried, content, kind):
+                continue
+            if any(holds(each, symbol) for each in carried.ranges):
+                return channel
+            if not carried.letters and not carried.symbols and rest is None:
+                rest = channel
+        return rest
+
+    def retransmission_of(self, channel: Channel) -> Retransmission | None:
+        """Where a channel's retransmissions come from."""
+        return self.retransmissions.get(channel.retransmission)
+
+
+def _suits(carried: Carried, content: str, kind: str) -> bool:
+    return carried.content in ("", content) and (not carried.kinds or kind in carried.kinds)
+
+
+def read_channels(path: Path) -> Channels:
+    """The definition in a file. Raises `ConfigError` with the line of what is wrong."""
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text in UTF-8", "give a definition of channels") from None
+    return parse_channels(text, str(path))
+
+
+def parse_channels(text: str, source: str) -> Channels:
+    """As `read_channels`, of a text that `source` names."""
+    values = parse_toml(text, source, "definition of channels")
+    try:
+        file = convert(values, _File)
+        return Channels(file.channel, file.retransmission)
+    except WrongKey as error:
+        line, key = KeyLines(text)[error.path], path_text(error.path)
+        where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
+        raise ConfigError(where + error.reason, error.hint) from None
+
+
+# -- what cannot work
+# --------------------------------------------------------------------------------
+
+
+def _check_ids(channels: tuple[Channel, ...], retransmissions: tuple[Retransmission, ...]) -> None:
+    for name, ids in (
+        ("channel", [channel.id for channel in channels]),
+        ("retransmission", [each.id for each in retransmissions]),
+    ):
+        for at, each in enumerate(ids):
+            if each in ids[:at]:
+                raise WrongKey((name, at, "id"), f"{each} is there already", "name them apart")
+    known = {each.id for each in retransmissions}
+    for at, channel in enumerate(channels):
+        if channel.retransmission and channel.retransmission not in known:
+            raise WrongKey(
+                ("channel", at, "retransmission"),
+                f"there is no retransmission group {channel.retransmission}",
+                f"there are: {', '.join(sorted(known)) or 'none'}",
+            )
+
+
+def _check_topics(channels: tuple[Channel, ...]) -> None:
+    """What comes by a retransmission group is told apart by its topic alone."""
+    known: dict[tuple[str, str], str] = {}
+    for at, channel in enumerate(channels):
+        if not channel.retransmission:
+            continue
+        shared = any(
+            o.retransmission == channel.retransmission for o in channels if o is not channel
+        )
+        key = channel.retransmission, channel.topic
+        if shared and (not channel.topic or key in known):
+            raise WrongKey(
+                ("channel", at, "target"),
+                f"channels that share {channel.retransmission} cannot be told apart",
+                "give each a target of its own",
+            )
+        known[key] = channel.id
+
+
+def _check_letters(channel: Channel, at: int) -> None:
+    for number, carried in enumerate(channel.carries):
+        for index, letters in enumerate(carried.letters):
+            try:
+                _range(letters)
+            except ValueError as error:
+                raise WrongKey(
+                    ("channel", at, "carries", number, "letters", index),
+                    str(error),
+                    'such as "A-D" or ["SA", "SN"]',
+                ) from None
+
+
+def _check_addresses(channel: Channel, at: int) -> None:
+    for name, line in zip(("a", "b"), channel.lines, strict=False):
+        try:
+            group = ipaddress.IPv4Address(line.group)
+        except ValueError:
+            group = ipaddress.IPv4Address(0)
+        if not group.is_multicast:
+            raise WrongKey(
+                ("channel", at, name, "group"),
+                f"{line.group!r} is no multicast group",
+                "groups lie in 224.0.0.0 to 239.255.255.255",
+            )
+
+
+def _check_apart(channels: tuple[Channel, ...], at: int) -> None:
+    """Refuse what another channel before it carries too."""
+    for number, carried in enumerate(channels[at].carries):
+        for other in channels[:at]:
+            for each in other.carries:
+                if (fault := _common(carried, each)) is not None:
+                    raise WrongKey(
+                        ("channel", at, "carries", number),
+                        f"{fault} carried by {other.id} too",
+                        "an instrument belongs to one channel",
+                    )
+
+
+def _common(one: Carried, other: Carried) -> str | None:
+    """What two channels carry both; None where nothing."""
+    if one.content != other.content or (
+        one.kinds and other.kinds and not {*one.kinds} & {*other.kinds}
+    ):
+        return None
+    if both := {*one.symbols} & {*other.symbols}:
+        return f"{min(both)} is"
+    for range, letters in zip(one.ranges, one.letters, strict=True):
+        if any(_overlap(range, theirs) for theirs in other.ranges):
+            return f"some of {letters!r} are"
+    return None
+
+
+# -- what is unwise
+# ------------------------------------------------------------------------------------
+
+
+def _warnings(
+    channels: tuple[Channel, ...], retransmissions: tuple[Retransmission, ...]
+) -> Iterator[str]:
+    if len(channels) > CHANNELS_WISE:
+        yield f"{len(channels)} channels: few are recommended, about 10 with two lines each"
+    alone = [each.id for each in channels if _is_single(each)]
+    if len(alone) > 1:
+        yield f"{len(alone)} channels carry a single instrument each: {', '.join(alone[:5])}"
+    named = [
+        (f"channel {c.id}, line {n}", a)
+        for c in channels
+        for n, a in zip("AB", c.lines, strict=False)
+    ]
+    named += [(f"retransmission {r.id}", r.line) for r in retransmissions if r.line]
+    used = Counter((line.group, line.port) for _, line in named)
+    for what, line in named:
+        group = ipaddress.IPv4Address(line.group)
+        if not any(group in range for range in (GLOP, SOURCE_SPECIFIC, SCOPED)):
+            yield (
+                f"{what}: {line.group} is outside 233/8 (GLOP, RFC 3180), 232/8 (source-specific)"
+                " and 239/8 (administratively scoped)"
+            )
+        if not line.source:
+            yield f"{what}: no source: whoever sends to the group is believed"
+        if used[line.group, line.port] > 1:
+            yield f"{what}: {line.group}:{line.port} carries something else too"
+    for channel in channels:
+        if channel.b is None:
+            yield f"channel {channel.id} has one line: what it loses is lost"
+
+
+def _is_single(channel: Channel) -> bool:
+    symbols = sum(len(carried.symbols) for carried in channel.carries)
+    return symbols == 1 and len(channel.carries) == 1 and not channel.carries[0].letters

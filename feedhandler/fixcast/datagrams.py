@@ -1,0 +1,80 @@
+"""Packing: whole messages into datagrams, several in each, until a period ends or one is full.
+
+A `Packer` takes encoded messages and answers with the datagrams that are complete. A datagram is
+nothing but whole messages one behind the other, so that each decodes by itself. It is complete
+when the next message does not fit, or when `period_ns` is over since its first one: no message
+waits longer.
+
+A message that is longer than a datagram may be goes alone, after what came before it, or is
+refused."""
+
+from typing import Literal
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast.session import NEVER
+
+#: The recommended bound: below the MTU of Ethernet, with room for headers of tunnels.
+DATAGRAM_BYTES = 1400
+#: What UDP over IPv4 can carry at most.
+UDP_BYTES_MAX = 65_507
+
+
+class Packer:
+    """Packs the messages of one channel.
+
+    bytes_max  of a datagram
+    period_ns  the longest wait of a message; 0: each goes at once, alone
+    long       what becomes of a message longer than `bytes_max`: sent "alone", or "refuse"
+    """
+
+    def __init__(
+        self,
+        period_ns: int,
+        bytes_max: int = DATAGRAM_BYTES,
+        long: Literal["alone", "refuse"] = "alone",
+    ) -> None:
+        if not 0 < bytes_max <= UDP_BYTES_MAX or period_ns < 0:
+            raise UsageError(
+                f"cannot pack datagrams of {bytes_max} bytes every {period_ns} ns",
+                f"a datagram has 1 to {UDP_BYTES_MAX} bytes, a period is 0 or more",
+            )
+        self.period_ns = period_ns
+        self.bytes_max = bytes_max
+        self.longest = UDP_BYTES_MAX if long == "alone" else bytes_max
+        self.deadline_ns = NEVER
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def check(self, size: int) -> None:
+        """Raise `UsageError` where a message of this size could not be sent."""
+        if not 0 < size <= self.longest:
+            raise UsageError(
+                f"a message of {size} bytes cannot be sent: at most {self.longest}",
+                "split it, or let long messages go alone" if size else "give a whole message",
+            )
+
+    def add(self, message: bytes, now_ns: int) -> list[bytes]:
+        """Take a message; the datagrams that are complete by it. Raises `UsageError` as `check`."""
+        self.check(len(message))
+        full = self.flush() if self._size + len(message) > self.bytes_max else []
+        if not self._parts:
+            self.deadline_ns = now_ns + self.period_ns
+        self._parts.append(message)
+        self._size += len(message)
+        if self._size >= self.bytes_max or not self.period_ns:
+            full += self.flush()
+        return full
+
+    def tick(self, now_ns: int) -> list[bytes]:
+        """The datagram whose period is over."""
+        return self.flush() if now_ns >= self.deadline_ns else []
+
+    def flush(self) -> list[bytes]:
+        """The datagram that is being filled, if there is anything in it."""
+        if not self._parts:
+            return []
+        datagram = b"".join(self._parts)
+        self._parts = []
+        self._size = 0
+        self.deadline_ns = NEVER
+        return [datagram]

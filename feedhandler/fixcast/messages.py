@@ -1,0 +1,190 @@
+"""FIX messages of a channel as bytes: header and administrative messages out, values in.
+
+A publisher is given whole FIX messages, whoever numbered them before. `Header.application` gives
+one the channel's own header: its number, and what the channel says of sender, topic and
+numbering; every other field stays as it was. `Header.administrative` makes Logon, Logout,
+Heartbeat, GapFill and Time Beacon. `read_datagram` makes the `Message` values of what a line
+brings.
+
+The least header has four fields, BeginString, BodyLength, MsgType and MsgSeqNum; SenderCompID
+(49), SenderSubID (50, the numbering) and TargetCompID (56, the topic) are there as set."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.fix.datagram import HEARTBEAT, LOGON, LOGOUT, SEQUENCE_RESET, TIME_BEACON
+from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
+from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
+from feedhandler.fixcast.values import NUMBER_FIRST, Kind, Message
+
+SOH = b"\x01"
+KINDS = {
+    HEARTBEAT: Kind.HEARTBEAT,
+    LOGON: Kind.LOGON,
+    LOGOUT: Kind.LOGOUT,
+    SEQUENCE_RESET: Kind.GAP_FILL,
+    TIME_BEACON: Kind.BEACON,
+}
+_TYPES = {
+    Kind.HEARTBEAT: b"0",
+    Kind.LOGON: b"A",
+    Kind.LOGOUT: b"5",
+    Kind.GAP_FILL: b"4",
+    Kind.BEACON: b"UB",
+}
+#: Header fields that a channel writes itself: MsgType, MsgSeqNum, PossDupFlag, SenderCompID,
+#: SenderSubID, TargetCompID.
+_OWN = (b"35=", b"34=", b"43=", b"49=", b"50=", b"56=")
+#: Header fields with data, which may contain SOH: 90 and 91, 212 and 213.
+_DATA = re.compile(rb"\x01(?:90|212)=")
+_SENDER_SUB_ID = re.compile(rb"\x0150=(\d{1,20})\x01")
+_NEW_SEQUENCE = re.compile(rb"\x0136=(\d{1,20})\x01")
+_VALUE = re.compile(rb"[^\x01=]*\Z")
+_BEGIN_STRING = re.compile(rb"FIX[T.0-9]{1,9}\Z")
+#: DefaultApplVerID of a FIXT Logon: FIX 5.0 SP2.
+_APPLICATION_VERSION = 9
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What every message of a channel begins with.
+
+    begin_string     BeginString (8)
+    sender           SenderCompID (49), the publisher; b"": left out
+    target           TargetCompID (56), the topic; b"": left out
+    tells_numbering  SenderSubID (50) is the numbering
+    """
+
+    begin_string: bytes = b"FIXT.1.1"
+    sender: bytes = b""
+    target: bytes = b""
+    tells_numbering: bool = True
+
+    def __post_init__(self) -> None:
+        for value in (self.sender, self.target):
+            if not _VALUE.match(value):
+                raise ConfigError(f"{value!r} cannot be a CompID", "leave out SOH and =")
+        if not _BEGIN_STRING.match(self.begin_string):
+            raise ConfigError(f"{self.begin_string!r} is no BeginString", "such as FIXT.1.1")
+
+    def application(
+        self, data: bytes, number: int, numbering: int, poss_dup: bool = False
+    ) -> bytes:
+        """The message `data` with the channel's header. Raises `UsageError` where it is no whole
+        FIX message, or an administrative one."""
+        frame = framed(data)
+        if frame.message_type in KINDS:
+            raise UsageError(
+                "an administrative message is not published", "give application messages alone"
+            )
+        head = data[frame.body : frame.header_end]
+        if _DATA.search(head):
+            raise UsageError(
+                "a header with data fields (90, 212) is not published", "leave them out"
+            )
+        kept = [f for f in head.split(SOH)[:-1] if not f.startswith(_OWN)]
+        parts = [self._head(data[frame.type_at : frame.type_at + frame.type_size])]
+        parts[0] += self._own(number, numbering, poss_dup)
+        parts += [field + SOH for field in kept]
+        parts.append(data[frame.header_end : frame.body_end])
+        return envelope(self.begin_string, b"".join(parts))
+
+    def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
+        """An administrative message; `heartbeat_ns` is what a Logon says."""
+        text = self._head(_TYPES[said.kind])
+        if said.kind is Kind.BEACON:
+            return envelope(self.begin_string, text + self._names())
+        text += self._own(said.number, said.numbering, poss_dup)
+        if said.kind is Kind.GAP_FILL:
+            text += b"123=Y\x0136=%d\x01" % said.new_number
+        elif said.kind is Kind.LOGON:
+            text += b"98=0\x01108=%d\x01" % (-(-heartbeat_ns // _SECOND_NS))
+            text += b"141=Y\x01" if said.number == NUMBER_FIRST else b""
+            if self.begin_string.startswith(b"FIXT"):
+                text += b"1137=%d\x01" % _APPLICATION_VERSION
+        return envelope(self.begin_string, text)
+
+    def repeated(self, data: bytes) -> bytes:
+        """A message of the channel once more, marked as a possible duplicate."""
+        frame = framed(data)
+        begin = frame.type_at + frame.type_size + 1
+        marked = data[frame.body : begin] + b"43=Y\x01" + data[begin : frame.body_end]
+        return envelope(self.begin_string, marked)
+
+    def _head(self, message_type: bytes) -> bytes:
+        return b"35=%b\x01" % message_type
+
+    def _own(self, number: int, numbering: int, poss_dup: bool) -> bytes:
+        text = b"34=%d\x01" % number
+        if poss_dup:
+            text = b"43=Y\x01" + text
+        if self.tells_numbering:
+            text += b"50=%d\x01" % numbering
+        return text + self._names()
+
+    def _names(self) -> bytes:
+        """Who publishes, and on which topic."""
+        text = b"49=%b\x01" % self.sender if self.sender else b""
+        return text + b"56=%b\x01" % self.target if self.target else text
+
+
+def framed(data: bytes, at: int = 0) -> Frame:
+    """The frame of the message at `at`. It may lack a number. Raises `UsageError` where it is
+    wrong."""
+    frame = Frame()
+    verdict = frame_message(data, at, len(data) - at, frame)
+    if verdict not in (FixReject.FINE, FixReject.SEQUENCE_MISSING):
+        raise UsageError(
+            f"byte {max(frame.fault_at, at)}: {REJECT_TEXT[FixReject(verdict)]}",
+            "give whole FIX messages, one behind the other",
+        )
+    return frame
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """The messages in `data`, one behind the other; line ends between them are passed over. Raises
+    `UsageError` with the byte where one is wrong."""
+    at = 0
+    while True:
+        while data[at : at + 1] in (b"\n", b"\r"):
+            at += 1
+        if at >= len(data):
+            return
+        frame = framed(data, at)
+        yield data[at : frame.end]
+        at = frame.end
+
+
+def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:
+    """The messages of a datagram up to the first that is wrong, and what is wrong with that."""
+    messages: list[Message] = []
+    at = 0
+    while at < len(data) or not at:
+        verdict = frame_message(data, at, len(data) - at, frame)
+        if verdict:
+            return messages, FixReject(verdict)
+        kind = KINDS.get(frame.message_type, Kind.APPLICATION)
+        new_number = 0
+        if kind is Kind.GAP_FILL:
+            found = _NEW_SEQUENCE.search(data, frame.header_end - 1, frame.body_end)
+            if found is None:
+                return messages, FixReject.NEW_SEQUENCE_MISSING
+            new_number = int(found[1])
+        said = _SENDER_SUB_ID.search(data, frame.body, frame.header_end)
+        messages.append(
+            Message(
+                kind,
+                0 if kind is Kind.BEACON else frame.sequence,
+                data[at : frame.end],
+                new_number,
+                int(said[1]) if said else 0,
+                bool(frame.flags & POSS_DUP),
+                data[frame.target_at : frame.target_at + frame.target_size],
+            )
+        )
+        at = frame.end
+    return messages, FixReject.FINE

@@ -1,0 +1,334 @@
+"""A plan of channels: instruments spread by content, letters and measured volume over few channels.
+
+`plan` takes what each instrument's messages weigh and gives as many shares as there shall be
+channels. The best it can have is every content in channels of its own, each a contiguous range of
+symbols; what it gives up for an even spread, it gives up in this order:
+
+1. contents apart, letters contiguous
+2. contents side by side: a channel may carry the end of one and the beginning of the next
+3. the heaviest instruments by themselves: they are listed, and put where there is room
+
+and it takes the first of these whose heaviest channel is no more than `SHARE_MAX` of the mean.
+Where every instrument weighs at most `SHARE_MAX` - 1 of the mean, the third always reaches that;
+an instrument that weighs more than a channel may is nobody's to split, and then the best that was
+found is given.
+"""
+
+import csv
+import itertools
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.toml_text import toml_value
+from feedhandler.fixcast.channels import CHANNELS_MAX, Range
+
+#: The recommended number of channels; with both lines twice as many groups.
+CHANNELS_USUAL = 10
+#: The heaviest channel, as a share of the mean.
+SHARE_MAX = Fraction(6, 5)
+#: Instruments of a plan at most: what a day of all of the world's venues has.
+INSTRUMENTS_MAX = 4_000_000
+#: Channels of a definition that `definition` writes: the last byte of an address.
+GROUPS_MAX = 254
+#: Steps in which the heaviest instruments are taken out.
+_STEPS = 24
+
+
+class Volume(NamedTuple):
+    """What one instrument's messages weigh, in bytes or messages of a usual day."""
+
+    content: str
+    symbol: str
+    volume: int
+
+
+@dataclass
+class Share:
+    """What one channel carries, and what that weighs: ranges and single symbols of each content."""
+
+    ranges: dict[str, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    symbols: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    volume: int = 0
+
+    @property
+    def contents(self) -> list[str]:
+        """Contents of which it carries something."""
+        return sorted({*self.ranges, *self.symbols})
+
+
+class Plan(NamedTuple):
+    """The shares of the channels; `step` is which of the three ways of spreading they are from."""
+
+    shares: list[Share]
+    step: int
+
+    @property
+    def heaviest(self) -> Fraction:
+        """The heaviest channel, as a share of the mean; 0 where nothing weighs anything."""
+        total = sum(share.volume for share in self.shares)
+        heaviest = max(share.volume for share in self.shares)
+        return Fraction(heaviest * len(self.shares), total) if total else Fraction(0)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether no channel is above `SHARE_MAX` of the mean."""
+        return self.heaviest <= SHARE_MAX
+
+
+def plan(volumes: Iterable[Volume], channels: int = CHANNELS_USUAL) -> Plan:
+    """Spread instruments over channels. Raises `UsageError` where there is nothing to spread, an
+    instrument comes twice, or there are fewer instruments than channels."""
+    known = sorted(volumes)
+    _check(known, channels)
+    found = [_apart(known, channels), _side_by_side(known, channels)]
+    for each in found:
+        if each is not None and each.is_even:
+            return each
+    best = min((each for each in found if each is not None), key=lambda each: each.heaviest)
+    for count in _counts(len(known)):
+        each = _heaviest_alone(known, channels, count)
+        if each.is_even:
+            return each
+        best = min(best, each, key=lambda each: each.heaviest)
+    return best
+
+
+def _check(known: list[Volume], channels: int) -> None:
+    if not 1 <= channels <= CHANNELS_MAX:
+        raise UsageError(f"cannot plan {channels} channels", f"1 to {CHANNELS_MAX}")
+    if len(known) < channels:
+        raise UsageError(
+            f"{len(known)} instruments cannot fill {channels} channels", "ask for fewer channels"
+        )
+    if len(known) > INSTRUMENTS_MAX:
+        raise UsageError(f"more than {INSTRUMENTS_MAX:,} instruments", "plan for a part of them")
+    for one, other in itertools.pairwise(known):
+        if one[:2] == other[:2]:
+            raise UsageError(f"{one.content}: {one.symbol} comes twice", "add its volumes up")
+    if negative := next((each for each in known if each.volume < 0), None):
+        raise UsageError(f"{negative.symbol} has a negative volume", "volumes are 0 or more")
+
+
+def _counts(most: int) -> Iterator[int]:
+    """How many of the heaviest are listed: 1, 2, 3 and so on, soon in larger steps, then all."""
+    count = 1
+    for _ in range(_STEPS):
+        if count >= most:
+            break
+        yield count
+        count += max(1, count // 2)
+    yield most
+
+
+# -- the three ways --------------------------------------------------------------------------------
+
+
+def _apart(known: list[Volume], channels: int) -> Plan | None:
+    """Each content in channels of its own; None where there are more contents than channels."""
+    contents = {
+        content: list(each) for content, each in itertools.groupby(known, lambda each: each.content)
+    }
+    if len(contents) > channels:
+        return None
+    counts = dict.fromkeys(contents, 1)
+    cuts = {content: _cut(each, 1) for content, each in contents.items()}
+    for _ in range(channels - len(contents)):
+        # One more to the content whose heaviest channel is the heaviest, and can be cut.
+        able = [content for content in contents if counts[content] < len(contents[content])]
+        heaviest = max(able, key=lambda content: max(map(_weight, cuts[content])))
+        counts[heaviest] += 1
+        cuts[heaviest] = _cut(contents[heaviest], counts[heaviest])
+    return Plan([_share(part, known) for parts in cuts.values() for part in parts], 1)
+
+
+def _side_by_side(known: list[Volume], channels: int) -> Plan:
+    """All instruments in one row, which is cut."""
+    return Plan([_share(part, known) for part in _cut(known, channels)], 2)
+
+
+def _heaviest_alone(known: list[Volume], channels: int, count: int) -> Plan:
+    """The `count` heaviest instruments are listed, the heaviest first, each in the lightest
+    channel; the others are cut to fill what room is left."""
+    order = sorted(known, key=lambda each: (-each.volume, each.content, each.symbol))
+    listed, rest = order[:count], sorted(order[count:])
+    shares = [Share() for _ in range(channels)]
+    for each in listed:
+        lightest = min(shares, key=lambda share: share.volume)
+        lightest.symbols[each.content].append(each.symbol)
+        lightest.volume += each.volume
+    parts = _cut_around(rest, [share.volume for share in shares])
+    for share, part in zip(shares, parts, strict=True):
+        if part:
+            share.ranges = _ranges(part, rest)
+            share.volume += _weight(part)
+        for symbols in share.symbols.values():
+            symbols.sort()
+    return Plan(shares, 3)
+
+
+# -- cutting a row
+# -----------------------------------------------------------------------------------
+
+
+def _weight(part: Sequence[Volume]) -> int:
+    return sum(each.volume for each in part)
+
+
+def _cut(row: Sequence[Volume], parts: int) -> list[Sequence[Volume]]:
+    """The row in so many contiguous parts, none empty, the heaviest as light as can be."""
+    low, high = max(each.volume for each in row), _weight(row)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_fill(row, middle)) <= parts:
+            high = middle
+        else:
+            low = middle + 1
+    ends = _fill(row, low)
+    _split_to(ends, parts, row)
+    return [row[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+
+
+def _fill(row: Sequence[Volume], most: int) -> list[int]:
+    """Ends of the parts where each is filled up to `most`."""
+    ends, total = [], 0
+    for at, each in enumerate(row):
+        if at and total + each.volume > most:
+            ends.append(at)
+            total = 0
+        total += each.volume
+    return [*ends, len(row)]
+
+
+def _split_to(ends: list[int], parts: int, row: Sequence[Volume]) -> None:
+    """Cut parts in two, those with most instruments first, until there are enough."""
+    while len(ends) < parts:
+        begins = [0, *ends[:-1]]
+        size, at = max(
+            (end - begin, at) for at, (begin, end) in enumerate(zip(begins, ends, strict=True))
+        )
+        ends.insert(at, begins[at] + size // 2)
+
+
+def _cut_around(row: Sequence[Volume], loads: Sequence[int]) -> list[Sequence[Volume]]:
+    """The row in contiguous parts, one for each load, some of them empty: the heaviest of load and
+    part together as light as can be."""
+    low, high = max(loads), max(loads) + _weight(row)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(map(len, _fill_around(row, loads, middle))) == len(row):
+            high = middle
+        else:
+            low = middle + 1
+    return _fill_around(row, loads, low)
+
+
+def _fill_around(row: Sequence[Volume], loads: Sequence[int], most: int) -> list[Sequence[Volume]]:
+    """Parts where each is filled up to `most`, as far as the row goes, or the loads do."""
+    parts, begin = [], 0
+    for load in loads:
+        end = begin
+        while end < len(row) and load + row[end].volume <= most:
+            load += row[end].volume
+            end += 1
+        parts.append(row[begin:end])
+        begin = end
+    return parts
+
+
+def _share(part: Sequence[Volume], row: Sequence[Volume]) -> Share:
+    return Share(_ranges(part, row), volume=_weight(part))
+
+
+def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Range]]:
+    """A part of a row as ranges of symbols, which leave no hole between it and the next part."""
+    found: dict[str, list[Range]] = defaultdict(list)
+    before, after = _around(part, row)
+    for content, each in itertools.groupby(part, lambda each: each.content):
+        symbols = [volume.symbol for volume in each]
+        first = last = ""
+        if before is not None and before.content == content:
+            first = _border(before.symbol, symbols[0])
+        if after is not None and after.content == content:
+            last = _border(symbols[-1], after.symbol)
+        found[content].append((first, last))
+    return found
+
+
+def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | None, Volume | None]:
+    """The instruments before and after a part of a sorted row."""
+    begin = bisect_left(row, part[0])
+    end = begin + len(part)
+    return row[begin - 1] if begin else None, row[end] if end < len(row) else None
+
+
+def _border(below: str, above: str) -> str:
+    """The shortest beginning of `above` that is higher than `below`."""
+    for size in range(1, len(above) + 1):
+        if above[:size] > below:
+            return above[:size]
+    raise ValueError(f"{above!r} is not above {below!r}")
+
+
+# -- volumes in, definitions out
+# ---------------------------------------------------------------------
+
+
+def read_volumes(path: Path) -> list[Volume]:
+    """The volumes in a CSV file with the columns `symbol`, `volume` and, where wanted, `content`.
+    Raises `UsageError` with the line that is wrong."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        columns = set(rows.fieldnames or ())
+        if not {"symbol", "volume"} <= columns:
+            raise UsageError(
+                f"{path}: no columns symbol and volume", "the first line names the columns"
+            )
+        found = []
+        for row in rows:
+            symbol, volume = row["symbol"] or "", row["volume"] or ""
+            if not symbol or not volume.isdecimal():
+                raise UsageError(
+                    f"{path}:{rows.line_num}: {symbol or 'no symbol'}: {volume!r} is no volume",
+                    "a whole number of bytes or messages",
+                )
+            found.append(Volume(row.get("content") or "", symbol, int(volume)))
+    return found
+
+
+def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) -> str:
+    """A definition of channels, as TOML. Groups are `prefix`.1.n for line A and `prefix`.2.n for
+    line B, such as 239.10.1.1; a source that is "" is left out."""
+    if len(planned.shares) > GROUPS_MAX:
+        raise UsageError(f"more than {GROUPS_MAX} channels have no room in {prefix}.1.0/24")
+    text = ""
+    for number, share in enumerate(planned.shares, 1):
+        text += f"[[channel]]\nid = {toml_value(_name(share, number))}\n"
+        for line, (key, source) in enumerate(zip("ab", sources, strict=True), 1):
+            group = toml_value(f"{prefix}.{line}.{number}")
+            said = f", source = {toml_value(source)}" if source else ""
+            text += f"{key} = {{ group = {group}, port = {port}{said} }}\n"
+        for content in share.contents:
+            text += "[[channel.carries]]\n" + (
+                f"content = {toml_value(content)}\n" if content else ""
+            )
+            if ranges := share.ranges.get(content):
+                text += f"letters = {toml_value(tuple(ranges))}\n"
+            if symbols := share.symbols.get(content):
+                text += f"symbols = {toml_value(tuple(symbols))}\n"
+        text += "\n"
+    return text
+
+
+def _name(share: Share, number: int) -> str:
+    """An id of a channel: its content, where it has but one, and its number."""
+    content = share.contents[0] if len(share.contents) == 1 else "mixed"
+    letters = "".join(
+        letter if letter.isascii() and letter.isalnum() else "-" for letter in content
+    )
+    return f"{letters[:50] or 'channel'}-{number}"

@@ -1,0 +1,632 @@
+"""The receiver's side of a channel's session: which message is next, what is missing, what is lost.
+
+A `Reception` takes the messages of a channel from its lines and from retransmission, each by
+itself, and answers with events. Its rules are those of docs/fixcast.md; the gateway has an
+arbiter of its own for the same rules, and this is the model that simulations and `feedhandler
+fixcast receive` use.
+
+Numbers from `floor` to `top` - 1 are under way: each is either in a gap, or was delivered (or
+held, where later messages wait). What happens to a message follows from what it is and where its
+number lies:
+
+              FIRST  BELOW     KNOWN   MISSING  NEXT     AHEAD          FAR
+APPLICATION   join   evidence  ignore  fill     deliver  open, deliver  evidence
+TELLS         join   evidence                   whole    open           evidence
+FILL          join             ignore  skip     skip     open, skip     evidence
+
+TELLS are Heartbeat, Logon and Logout, which carry the next number. A gap goes
+
+    SEEN ──each line has passed it, or `gap_wait_ns` is over──▶ ASKED
+    ASKED ──`recovery_wait_ns` is over──▶ lost
+
+and closes at any time when its messages come or are skipped. *Evidence* is a message that fits
+nowhere and is no copy: a few of them in ascending order, while nothing fits, are a new numbering;
+they are kept until then. Whoever says a numbering is believed at once.
+
+Times are integer ns and arguments; bodies are compared by their hashes, and not read.
+"""
+
+import enum
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from feedhandler.fixcast.session import NEVER
+from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Kind, Message
+
+#: In the place of a line: a retransmission.
+RETRANSMISSION = -1
+#: Gaps open at a time. Losses come in runs; a channel with more of them is better given up in part
+#: than searched through for each message.
+GAPS_MAX = 1024
+#: Messages whose hashes are remembered, to tell copies from a new numbering: 5 MB a channel.
+RECENT_MAX = 1 << 16
+#: Messages that make a new numbering: a single stray or forged one does not.
+EVIDENCE_LEAST = 3
+#: Messages of a numbering that is not yet recognised that are kept.
+EVIDENCE_MAX = 4096
+#: A new numbering that is first seen at this number or below is taken to have begun with its first.
+BEGIN_REACH = 4096
+
+
+class State(enum.Enum):
+    """How a channel's activity stands."""
+
+    UNHEARD = "unheard"
+    ACTIVE = "active"
+    SILENT = "silent"
+    ENDED = "ended"
+
+
+class Heard(enum.Enum):
+    """What bears on it: a message that brings nothing new, one that does, a Logout, silence."""
+
+    ANY = "any"
+    ADVANCE = "advance"
+    LOGOUT = "logout"
+    SILENCE = "silence"
+
+
+#: What follows. Late copies of what came before a Logout do not undo it.
+ACTIVITY = {
+    (State.UNHEARD, Heard.ANY): State.ACTIVE,
+    (State.UNHEARD, Heard.ADVANCE): State.ACTIVE,
+    (State.UNHEARD, Heard.LOGOUT): State.ENDED,
+    (State.UNHEARD, Heard.SILENCE): State.SILENT,
+    (State.ACTIVE, Heard.ANY): State.ACTIVE,
+    (State.ACTIVE, Heard.ADVANCE): State.ACTIVE,
+    (State.ACTIVE, Heard.LOGOUT): State.ENDED,
+    (State.ACTIVE, Heard.SILENCE): State.SILENT,
+    (State.SILENT, Heard.ANY): State.ACTIVE,
+    (State.SILENT, Heard.ADVANCE): State.ACTIVE,
+    (State.SILENT, Heard.LOGOUT): State.ENDED,
+    (State.SILENT, Heard.SILENCE): State.SILENT,
+    (State.ENDED, Heard.ANY): State.ENDED,
+    (State.ENDED, Heard.ADVANCE): State.ACTIVE,
+    (State.ENDED, Heard.LOGOUT): State.ENDED,
+    (State.ENDED, Heard.SILENCE): State.ENDED,
+}
+
+
+class Place(enum.Enum):
+    """Where a number lies."""
+
+    FIRST = "first"  #: nothing was heard before
+    BELOW = "below"  #: it is decided what became of it, and this is no copy that is remembered
+    KNOWN = "known"  #: nothing new: a copy
+    MISSING = "missing"  #: in a gap
+    NEXT = "next"  #: one past everything seen
+    AHEAD = "ahead"  #: beyond a new gap
+    FAR = "far"  #: further than `jump_max` beyond, or nowhere at all
+
+
+class Group(enum.Enum):
+    """Kinds of message that are treated alike."""
+
+    APPLICATION = "application"
+    TELLS = "tells"
+    FILL = "fill"
+
+
+class Action(enum.Enum):
+    """What is done with a message."""
+
+    JOIN = "join"
+    IGNORE = "ignore"
+    EVIDENCE = "evidence"
+    FILL = "fill"
+    DELIVER = "deliver"
+    OPEN_DELIVER = "open, deliver"
+    WHOLE = "whole"
+    OPEN = "open"
+    SKIP = "skip"
+    OPEN_SKIP = "open, skip"
+
+
+ACTIONS = {
+    (Group.APPLICATION, Place.FIRST): Action.JOIN,
+    (Group.APPLICATION, Place.BELOW): Action.EVIDENCE,
+    (Group.APPLICATION, Place.KNOWN): Action.IGNORE,
+    (Group.APPLICATION, Place.MISSING): Action.FILL,
+    (Group.APPLICATION, Place.NEXT): Action.DELIVER,
+    (Group.APPLICATION, Place.AHEAD): Action.OPEN_DELIVER,
+    (Group.APPLICATION, Place.FAR): Action.EVIDENCE,
+    (Group.TELLS, Place.FIRST): Action.JOIN,
+    (Group.TELLS, Place.BELOW): Action.EVIDENCE,
+    (Group.TELLS, Place.NEXT): Action.WHOLE,
+    (Group.TELLS, Place.AHEAD): Action.OPEN,
+    (Group.TELLS, Place.FAR): Action.EVIDENCE,
+    (Group.FILL, Place.FIRST): Action.JOIN,
+    (Group.FILL, Place.KNOWN): Action.IGNORE,
+    (Group.FILL, Place.MISSING): Action.SKIP,
+    (Group.FILL, Place.NEXT): Action.SKIP,
+    (Group.FILL, Place.AHEAD): Action.OPEN_SKIP,
+    (Group.FILL, Place.FAR): Action.EVIDENCE,
+}
+
+GROUPS = {
+    Kind.APPLICATION: Group.APPLICATION,
+    Kind.HEARTBEAT: Group.TELLS,
+    Kind.LOGON: Group.TELLS,
+    Kind.LOGOUT: Group.TELLS,
+    Kind.GAP_FILL: Group.FILL,
+}
+
+
+class Deliver(NamedTuple):
+    """A message of the stream; `late`: later ones were delivered before it."""
+
+    number: int
+    body: bytes
+    late: bool = False
+
+
+class Skipped(NamedTuple):
+    """The publisher left these numbers out: nothing is lost."""
+
+    first: int
+    last: int
+
+
+class Lost(NamedTuple):
+    """These numbers were not recovered, and are not waited for any more."""
+
+    first: int
+    last: int
+
+
+class Missing(NamedTuple):
+    """Neither line has these numbers: to be asked for."""
+
+    first: int
+    last: int
+
+
+class Joined(NamedTuple):
+    """The stream begins with this number."""
+
+    number: int
+
+
+class NewNumbering(NamedTuple):
+    """A new numbering has begun. `ended`: the one before was whole up to its Logout."""
+
+    numbering: int
+    ended: bool
+
+
+class Active(NamedTuple):
+    """The channel is heard (again)."""
+
+
+class Silent(NamedTuple):
+    """Nothing was heard for `silence_ns`."""
+
+
+class Ended(NamedTuple):
+    """The publisher has ended the session; the last number is `next` - 1."""
+
+    next: int
+
+
+Event = Deliver | Skipped | Lost | Missing | Joined | NewNumbering | Active | Silent | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class ReceptionSettings:
+    """How a channel is received.
+
+    lines              lines that carry it
+    ordered            later messages wait for what is missing
+    reorder_wait_ns    a gap that all lines have passed is asked for after so long
+    gap_wait_ns        any gap is, for a line may be dead or late
+    recovery_wait_ns   what was asked for is given up after so long; 0: nothing is asked for
+    silence_ns         silence is told after so long: several intervals of Heartbeats
+    numbering_wait_ns  a numbering that nobody says is recognised when nothing of the old one came
+                       for so long: more than the lines' skew
+    held_max           messages that wait at most; then the oldest gap is given up
+    jump_max           numbers that a message may be ahead
+    """
+
+    lines: int = 2
+    ordered: bool = True
+    reorder_wait_ns: int = 1_000_000
+    gap_wait_ns: int = 20_000_000
+    recovery_wait_ns: int = 2_000_000_000
+    silence_ns: int = 5_000_000_000
+    numbering_wait_ns: int = 1_000_000_000
+    held_max: int = 65_536
+    jump_max: int = 1 << 20
+
+
+@dataclass(slots=True)
+class _Gap:
+    first: int
+    last: int
+    seen_ns: int
+    asked_ns: int = NEVER
+
+
+_first_of = attrgetter("first")
+
+
+class Reception:
+    """One channel, as its receiver knows it.
+
+    floor      lowest number under way: all below it is decided
+    top        one past the highest number seen or told; None: nothing was heard
+    numbering  what the publisher calls the present numbering; 0: it does not say
+    state      whether the channel is active
+    settled    ranges that were told as `Missing` and are no longer, by the latest call
+    """
+
+    def __init__(self, settings: ReceptionSettings, now_ns: int) -> None:
+        self.settings = settings
+        self.state = State.UNHEARD
+        self.numbering = 0
+        self.floor = 0
+        self.top: int | None = None
+        self.settled: list[tuple[int, int]] = []
+        self.counts: Counter[str] = Counter()
+        self._passed = [0] * settings.lines
+        self._gaps: list[_Gap] = []
+        self._held: dict[int, tuple[Event, int]] = {}
+        self._recent: dict[int, int] = {}
+        self._evidence: list[Message] = []
+        self._evidence_ns = self._fitted_ns = self._heard_ns = now_ns
+        self._whole_end = False
+        self._events: list[Event] = []
+        self._verbs: dict[Action, Callable[[Message, int], None]] = {
+            Action.JOIN: self._join,
+            Action.IGNORE: self._ignore,
+            Action.EVIDENCE: self._weigh,
+            Action.FILL: self._fill,
+            Action.DELIVER: self._deliver,
+            Action.OPEN_DELIVER: self._open_deliver,
+            Action.WHOLE: self._ignore,  # it says that nothing is missing
+            Action.OPEN: self._open,
+            Action.SKIP: self._skip,
+            Action.OPEN_SKIP: self._open_skip,
+        }
+
+    # -- what comes ----------------------------------------------------------------------------
+
+    def receive(self, message: Message, line: int, now_ns: int) -> list[Event]:
+        """Take a message from a line, or from `RETRANSMISSION`; what follows from it."""
+        self._events = []
+        self.settled = []
+        self._heard_ns = now_ns if line != RETRANSMISSION else self._heard_ns
+        if message.kind is Kind.BEACON:
+            self.counts["beacons"] += 1
+            self._note(Heard.ANY)
+        elif self._is_wrong(message):
+            self.counts["wrong"] += 1
+        elif not self._is_of_older_numbering(message):
+            self._take(message, line, now_ns)
+        return self._events
+
+    def _is_wrong(self, message: Message) -> bool:
+        if message.kind is Kind.GAP_FILL and message.new_number <= message.number:
+            return True
+        return not NUMBER_FIRST <= message.number <= NUMBER_MAX + 1
+
+    def _is_of_older_numbering(self, message: Message) -> bool:
+        said, own = message.numbering, self.numbering
+        if said and own and said < own:
+            self.counts["older_numbering"] += 1
+            return True
+        if said > own:
+            self.numbering = said
+            if own and self.top is not None:
+                self._renumber(message.number)
+        return False
+
+    def _take(self, message: Message, line: int, now_ns: int) -> None:
+        place = self._place(message)
+        action = ACTIONS[GROUPS[message.kind], place]
+        retransmitted = line == RETRANSMISSION
+        if retransmitted and (place is Place.FIRST or action is Action.EVIDENCE):
+            # Nobody joins by what others have asked for, and old numbers are what it brings.
+            self.counts["unused_retransmissions"] += 1
+            return
+        if action is not Action.EVIDENCE and not message.poss_dup:
+            self._fitted_ns = now_ns
+            self._evidence.clear()
+        self._verbs[action](message, now_ns)
+        if not retransmitted and action is not Action.EVIDENCE:
+            self._pass(message, line)
+        if not retransmitted:
+            self._note(self._bearing(message, place))
+        self._ask_and_give_up(now_ns)
+
+    def _place(self, message: Message) -> Place:
+        top, number = self.top, message.number
+        if top is None:
+            return Place.FIRST
+        reach = max(number, message.new_number if message.kind is Kind.GAP_FILL else 0)
+        if reach > top + self.settings.jump_max:
+            return Place.FAR
+        if number >= top:
+            return Place.NEXT if number == top else Place.AHEAD
+        if message.kind is Kind.GAP_FILL:
+            return Place.MISSING if message.new_number > self.floor else Place.KNOWN
+        if message.kind is not Kind.APPLICATION:
+            return Place.BELOW
+        if self._gap_at(number) is not None:
+            return Place.MISSING
+        return Place.KNOWN if self._is_copy(message) else Place.BELOW
+
+    def _bearing(self, message: Message, place: Place) -> Heard:
+        """What a message says of the channel's activity."""
+        if message.kind is Kind.LOGOUT and place in (Place.FIRST, Place.NEXT, Place.AHEAD):
+            if self.state is not State.ENDED:
+                self._events.append(Ended(message.number))
+            self._whole_end = True
+            return Heard.LOGOUT
+        advances = place in (Place.FIRST, Place.NEXT, Place.AHEAD)
+        if advances and message.kind is not Kind.HEARTBEAT:
+            self._whole_end = False
+            return Heard.ADVANCE
+        return Heard.ANY
+
+    def _note(self, heard: Heard) -> None:
+        state = ACTIVITY[self.state, heard]
+        if state is self.state:
+            return
+        if state is State.ACTIVE:
+            self._events.append(Active())
+        elif state is State.SILENT:
+            self._events.append(Silent())
+        self.state = state
+
+    def _pass(self, message: Message, line: int) -> None:
+        """Note how far a line has come."""
+        reached = message.number
+        if message.kind is Kind.APPLICATION:
+            reached += 1
+        elif message.kind is Kind.GAP_FILL:
+            reached = message.new_number
+        self._passed[line] = max(self._passed[line], reached)
+
+    # -- verbs of the table --------------------------------------------------------------------
+
+    def _join(self, message: Message, now_ns: int) -> None:
+        number = message.new_number if message.kind is Kind.GAP_FILL else message.number
+        self.floor = self.top = number
+        self._events.append(Joined(number))
+        if message.kind is Kind.APPLICATION:
+            self._deliver(message, now_ns)
+
+    def _ignore(self, message: Message, now_ns: int) -> None:
+        self.counts["duplicates"] += message.kind is Kind.APPLICATION
+
+    def _deliver(self, message: Message, now_ns: int) -> None:
+        number = message.number
+        self.top = number + 1
+        self._remember(message)
+        self._put(Deliver(number, message.body), number, number + 1)
+
+    def _open(self, message: Message, now_ns: int) -> None:
+        assert self.top is not None
+        self._gaps.append(_Gap(self.top, message.number - 1, now_ns))
+        self.top = message.number
+        self.counts["gaps"] += 1
+
+    def _open_deliver(self, message: Message, now_ns: int) -> None:
+        self._open(message, now_ns)
+        self._deliver(message, now_ns)
+
+    def _fill(self, message: Message, now_ns: int) -> None:
+        number = message.number
+        self._cut(number, number)
+        self._remember(message)
+        self.counts["filled"] += 1
+        self._put(Deliver(number, message.body, not self.settings.ordered), number, number + 1)
+
+    def _skip(self, message: Message, now_ns: int) -> None:
+        assert self.top is not None
+        first, last = message.number, message.new_number - 1
+        cut = self._cut(first, last)
+        if last >= self.top:
+            cut.append((self.top, last))
+            self.top = last + 1
+        for begin, end in cut:
+            self.counts["skipped"] += end - begin + 1
+            self._put(Skipped(begin, end), begin, end + 1)
+
+    def _open_skip(self, message: Message, now_ns: int) -> None:
+        self._open(message, now_ns)
+        self._skip(message, now_ns)
+
+    # -- order -----------------------------------------------------------------------------------
+
+    def _put(self, event: Event, first: int, end: int) -> None:
+        """Give out what became of the numbers `first` to `end` - 1: at once, or in their turn."""
+        if not self.settings.ordered:
+            self._events.append(event)
+            self.floor = self._gaps[0].first if self._gaps else self.top or 0
+            return
+        self._held[first] = (event, end)
+        while (found := self._held.pop(self.floor, None)) is not None:
+            self._events.append(found[0])
+            self.floor = found[1]
+
+    def _remember(self, message: Message) -> None:
+        if message.poss_dup:
+            return
+        self._recent[message.number] = hash(message.body)
+        if len(self._recent) > RECENT_MAX:
+            del self._recent[next(iter(self._recent))]
+
+    # -- gaps ------------------------------------------------------------------------------------
+
+    def _gap_at(self, number: int) -> int | None:
+        """Index of the gap that holds this number."""
+        at = bisect_left(self._gaps, number + 1, key=_first_of) - 1
+        return at if at >= 0 and number <= self._gaps[at].last else None
+
+    def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Take these numbers out of the gaps; the ranges that were in any."""
+        cut, at = [], max(bisect_left(self._gaps, first + 1, key=_first_of) - 1, 0)
+        while at < len(self._gaps) and self._gaps[at].first <= last:
+            gap = self._gaps[at]
+            begin, end = max(gap.first, first), min(gap.last, last)
+            if begin > end:
+                at += 1
+                continue
+            cut.append((begin, end))
+            if gap.asked_ns != NEVER:
+                self.settled.append((begin, end))
+            rest = []
+            if gap.first < begin:
+                rest.append(_Gap(gap.first, begin - 1, gap.seen_ns, gap.asked_ns))
+            if end < gap.last:
+                rest.append(_Gap(end + 1, gap.last, gap.seen_ns, gap.asked_ns))
+            self._gaps[at : at + 1] = rest
+            at += len(rest)
+        return cut
+
+    def _asked_from_ns(self, gap: _Gap) -> int:
+        """When a gap becomes something to ask for."""
+        if min(self._passed) > gap.last:
+            return gap.seen_ns + min(self.settings.reorder_wait_ns, self.settings.gap_wait_ns)
+        return gap.seen_ns + self.settings.gap_wait_ns
+
+    def _given_up_ns(self, gap: _Gap) -> int:
+        return NEVER if gap.asked_ns == NEVER else gap.asked_ns + self.settings.recovery_wait_ns
+
+    def _ask_and_give_up(self, now_ns: int) -> None:
+        while len(self._gaps) > GAPS_MAX or (
+            self._gaps and len(self._held) > self.settings.held_max
+        ):
+            self.counts["given_up_for_room"] += 1
+            self._lose(self._gaps[0])
+        for gap in list(self._gaps):
+            if gap.asked_ns == NEVER and now_ns >= self._asked_from_ns(gap):
+                gap.asked_ns = now_ns
+                if self.settings.recovery_wait_ns:
+                    self.counts["asked"] += 1
+                    self._events.append(Missing(gap.first, gap.last))
+            if now_ns >= self._given_up_ns(gap):
+                self._lose(gap)
+
+    def _lose(self, gap: _Gap) -> None:
+        self._gaps.remove(gap)
+        self.settled.append((gap.first, gap.last))
+        self.counts["lost"] += gap.last - gap.first + 1
+        self._put(Lost(gap.first, gap.last), gap.first, gap.last + 1)
+
+    # -- numberings ------------------------------------------------------------------------------
+
+    def _weigh(self, message: Message, now_ns: int) -> None:
+        """A message that does not fit may be the beginning of another numbering."""
+        self.counts["unfitting"] += 1
+        if message.numbering and message.number < (self.top or 0):
+            return  # it says that it is of this numbering: late, or once more
+        known = self._evidence
+        stale = now_ns > self._evidence_ns + self.settings.numbering_wait_ns
+        lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
+        if stale or lower:
+            known.clear()
+        ahead = not known or 0 <= message.number - _end(known[-1]) <= self.settings.jump_max
+        if ahead and len(known) < EVIDENCE_MAX:
+            known.append(message)
+            self._evidence_ns = now_ns
+        self._weigh_numbering(now_ns)
+
+    def _is_copy(self, message: Message) -> bool:
+        if message.poss_dup:
+            return True
+        known = self._recent.get(message.number)
+        if known is None:
+            return False
+        if known != hash(message.body):
+            self.counts["differing"] += 1
+        return known == hash(message.body)
+
+    def _numbering_ns(self) -> int:
+        """When the evidence makes a new numbering."""
+        if len(self._evidence) < EVIDENCE_LEAST:
+            return NEVER
+        return self._fitted_ns + self.settings.numbering_wait_ns
+
+    def _weigh_numbering(self, now_ns: int) -> None:
+        if now_ns < self._numbering_ns():
+            return
+        known, self._evidence = self._evidence, []
+        first = known[0].number
+        assert self.top is not None
+        self.counts["recognised_numberings"] += 1
+        if first > self.top:  # the same numbering, but far ahead
+            self._lose_all()
+            self.counts["lost"] += first - self.top
+            jump, self.top = Lost(self.top, first - 1), first
+            self._put(jump, jump.first, first)
+        else:
+            self._renumber(first)
+        for message in known:
+            self._verbs[ACTIONS[GROUPS[message.kind], self._place(message)]](message, now_ns)
+        self._fitted_ns = now_ns
+        self._note(Heard.ADVANCE)
+
+    def _renumber(self, number: int) -> None:
+        """Forget the old numbering; the new one is first seen at `number`."""
+        self._lose_all()
+        ended, self._whole_end = self._whole_end, False
+        self._events.append(NewNumbering(self.numbering, ended))
+        self._recent.clear()
+        self._evidence.clear()
+        self._passed = [0] * self.settings.lines
+        self.counts["numberings"] += 1
+        self.floor = self.top = NUMBER_FIRST if number <= BEGIN_REACH else number
+        if self.top > NUMBER_FIRST:
+            self._events.append(Joined(self.top))
+
+    def _lose_all(self) -> None:
+        for gap in list(self._gaps):
+            self._lose(gap)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """What the time brings."""
+        self._events = []
+        self.settled = []
+        self._ask_and_give_up(now_ns)
+        self._weigh_numbering(now_ns)
+        if now_ns >= self._silent_ns():
+            self._note(Heard.SILENCE)
+        return self._events
+
+    def _silent_ns(self) -> int:
+        if self.state in (State.SILENT, State.ENDED):
+            return NEVER
+        return self._heard_ns + self.settings.silence_ns
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do next."""
+        deadline = min(self._silent_ns(), self._numbering_ns())
+        for gap in self._gaps:
+            due = self._asked_from_ns(gap) if gap.asked_ns == NEVER else self._given_up_ns(gap)
+            deadline = min(deadline, due)
+        return deadline
+
+    @property
+    def missing(self) -> Sequence[tuple[int, int]]:
+        """Ranges under way, both ends included."""
+        return [(gap.first, gap.last) for gap in self._gaps]
+
+    def finish(self) -> list[Event]:
+        """Give up whatever is missing: the last events of a receiver that stops."""
+        self._events = []
+        self._lose_all()
+        return self._events
+
+
+def _end(message: Message) -> int:
+    """The number that is expected after a message."""
+    return message.number + (message.kind is Kind.APPLICATION)

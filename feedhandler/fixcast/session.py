@@ -1,0 +1,182 @@
+"""The publisher's side of a channel's session: numbers, Logon, Heartbeats, Time Beacons, Logout.
+
+One `PublisherSession` numbers one channel. Application messages take numbers; administrative ones
+carry the next number and take none. All go one way, so the session is its publisher's alone: it
+begins with `start`, and `tick` gives what is due.
+
+    IDLE ──start──▶ LIVE ──stop──▶ ENDED ──start──▶ LIVE (a new numbering)
+
+What is allowed in which state stands in `TABLE`; everything else raises `UsageError`. A numbering
+is known by a number that grows from one to the next, such as the time of its start.
+
+Bytes are `fixcast.messages`', times are integer ns and arguments.
+"""
+
+import enum
+from collections import Counter
+from dataclasses import dataclass
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Kind, Message
+
+#: A deadline that never comes.
+NEVER = (1 << 63) - 1
+
+
+class State(enum.Enum):
+    """States of a publisher's session."""
+
+    IDLE = "idle"
+    LIVE = "live"
+    ENDED = "ended"
+
+
+class Input(enum.Enum):
+    """What happens to it."""
+
+    START = "start"
+    PUBLISH = "publish"
+    SKIP = "skip"
+    DUE = "due"
+    STOP = "stop"
+
+
+#: The next state; pairs that are missing are refused.
+TABLE = {
+    (State.IDLE, Input.START): State.LIVE,
+    (State.LIVE, Input.PUBLISH): State.LIVE,
+    (State.LIVE, Input.SKIP): State.LIVE,
+    (State.LIVE, Input.DUE): State.LIVE,
+    (State.LIVE, Input.STOP): State.ENDED,
+    (State.ENDED, Input.START): State.LIVE,
+    # Timers that are late, and whoever stops twice, do no harm.
+    (State.IDLE, Input.DUE): State.IDLE,
+    (State.ENDED, Input.DUE): State.ENDED,
+    (State.IDLE, Input.STOP): State.IDLE,
+    (State.ENDED, Input.STOP): State.ENDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Intervals of a publisher's session; 0: never.
+
+    heartbeat_ns  a Heartbeat when nothing with a number was sent for so long
+    logon_ns      the Logon again: who came late, or lost it, reads the interval of Heartbeats there
+    beacon_ns     a Time Beacon, whatever else is sent
+    """
+
+    heartbeat_ns: int = 1_000_000_000
+    logon_ns: int = 30_000_000_000
+    beacon_ns: int = 0
+
+
+class PublisherSession:
+    """The numbering of one channel, and what its publisher says beside the messages.
+
+    state      where it stands
+    numbering  the present numbering
+    next       MsgSeqNum of the next application message
+    """
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self.state = State.IDLE
+        self.numbering = 0
+        self.next = NUMBER_FIRST
+        self.counts: Counter[str] = Counter()
+        self._heartbeat_ns = self._logon_ns = self._beacon_ns = NEVER
+
+    def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> Message:
+        """Begin `numbering`, or go on with it at `next_number`; the Logon.
+
+        Raises `UsageError` where the numbering is below the one before, or a number is taken again.
+        """
+        self._step(Input.START)
+        if (numbering, next_number) < (self.numbering, self.next) and self.numbering:
+            raise UsageError(
+                f"numbering {numbering} from {next_number} comes after {self.numbering}, which"
+                f" has reached {self.next}",
+                "a new numbering is higher than the one before, such as the time",
+            )
+        self.numbering, self.next = numbering, next_number
+        self._logon_ns = now_ns
+        self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
+        self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
+        return self._logon(now_ns)
+
+    def publish(self, now_ns: int) -> int:
+        """The number of an application message that is sent now. Raises `UsageError` where there
+        is none left (`exhausted`): only a new numbering goes on."""
+        self._step(Input.PUBLISH)
+        if self.exhausted:
+            raise UsageError("the numbering has no number left", "begin a new numbering")
+        number = self.next
+        self.next += 1
+        self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
+        return number
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the numbering has given its last number."""
+        return self.next > NUMBER_MAX
+
+    def skip(self, next_number: int, now_ns: int) -> Message:
+        """Leave out the numbers up to `next_number`; the GapFill that says so."""
+        self._step(Input.SKIP)
+        if not self.next < next_number <= NUMBER_MAX:
+            raise UsageError(f"cannot skip from {self.next} to {next_number}", "skip forward")
+        skipped = Message(Kind.GAP_FILL, self.next, b"", next_number, self.numbering)
+        self.next = next_number
+        self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
+        return skipped
+
+    def tick(self, now_ns: int) -> list[Message]:
+        """What is due by now."""
+        self._step(Input.DUE)
+        said = []
+        if now_ns >= self._logon_ns:
+            said.append(self._logon(now_ns))
+        if now_ns >= self._heartbeat_ns:
+            said.append(self._say(Kind.HEARTBEAT))
+            self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
+        if now_ns >= self._beacon_ns:
+            said.append(Message(Kind.BEACON, numbering=self.numbering))
+            self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
+            self.counts["beacon"] += 1
+        return said
+
+    def stop(self, now_ns: int) -> list[Message]:
+        """End the session: the Logout, or nothing where there is no session to end."""
+        was = self.state
+        self._step(Input.STOP)
+        if was is not State.LIVE:
+            return []
+        self._heartbeat_ns = self._logon_ns = self._beacon_ns = NEVER
+        return [self._say(Kind.LOGOUT)]
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to say next."""
+        return min(self._heartbeat_ns, self._logon_ns, self._beacon_ns)
+
+    def _logon(self, now_ns: int) -> Message:
+        self._logon_ns = _after(now_ns, self.settings.logon_ns)
+        return self._say(Kind.LOGON)
+
+    def _say(self, kind: Kind) -> Message:
+        self.counts[kind.name.lower()] += 1
+        return Message(kind, self.next, numbering=self.numbering)
+
+    def _step(self, given: Input) -> None:
+        state = TABLE.get((self.state, given))
+        if state is None:
+            raise UsageError(
+                f"a session that is {self.state.value} cannot {given.value}",
+                "start it first" if self.state is not State.LIVE else "stop it first",
+            )
+        self.state = state
+
+
+def _after(now_ns: int, interval_ns: int) -> int:
+    return now_ns + interval_ns if interval_ns else NEVER

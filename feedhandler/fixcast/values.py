@@ -1,0 +1,43 @@
+"""What a channel's messages say to the session: kinds, numbers, numberings."""
+
+import enum
+from typing import NamedTuple
+
+from feedhandler.codecs.fix.framing import SEQUENCE_MAX
+
+#: The highest MsgSeqNum, of 20 digits. The Logout behind it carries the next one, and the codec
+#: reads numbers up to that.
+NUMBER_MAX = SEQUENCE_MAX - 1
+#: The first MsgSeqNum of a numbering, as in every FIX session.
+NUMBER_FIRST = 1
+
+
+class Kind(enum.IntEnum):
+    """Kinds of message that the session tells apart."""
+
+    APPLICATION = 0  #: takes a number
+    HEARTBEAT = 1  #: carries the next number, as the following three do
+    LOGON = 2
+    LOGOUT = 3
+    GAP_FILL = 4  #: carries the first number that is skipped
+    BEACON = 5  #: has no number
+
+
+class Message(NamedTuple):
+    """One message of a channel.
+
+    number      its own (APPLICATION), the next one, or of a GAP_FILL the first one skipped
+    body        the whole message; of an administrative one that is yet to be encoded b""
+    new_number  of a GAP_FILL: the number after the last one skipped
+    numbering   the numbering that it belongs to; 0: it does not say
+    poss_dup    it is marked as a possible duplicate
+    topic       TargetCompID, where it has one
+    """
+
+    kind: Kind
+    number: int = 0
+    body: bytes = b""
+    new_number: int = 0
+    numbering: int = 0
+    poss_dup: bool = False
+    topic: bytes = b""
