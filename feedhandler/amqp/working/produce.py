@@ -16,9 +16,9 @@ twice, however often it is run.
 
 import asyncio
 import logging
-import os
 import random
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
@@ -34,7 +34,7 @@ from feedhandler.amqp.working.connection import Putter, QueueConnection, Said
 from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
 from feedhandler.amqp.working.messages import head
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.keyed.producers import ID_BYTES_MAX, Stamp, Standing
+from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp, Standing
 from feedhandler.retrans.backoff import Backoff
 
 _log = logging.getLogger(__name__)
@@ -271,12 +271,14 @@ def producer(
     login: Login | None = None,
 ) -> Producer:
     """Put messages into a queue, each once; see the module. `id` (none: a random one) names the
-    producer, 64 bytes at most; `epoch` (none: the time) is above that of any before it. Raises
-    `UsageError`; entering it raises `PeerError`."""
-    name = id.encode() if isinstance(id, str) else id
-    name = name or os.urandom(16)
+    producer, 64 bytes at most, of which the first is not zero (queues that send have such); `epoch`
+    (none: the time) is above that of any before it. Raises `UsageError`; entering it raises
+    `PeerError`."""
+    name = (id.encode() if isinstance(id, str) else id) or uuid.uuid4().hex.encode()
     if len(name) > ID_BYTES_MAX:
         raise UsageError(f"id has {len(name)} bytes", f"at most {ID_BYTES_MAX}")
+    if name.startswith(OWN):
+        raise UsageError("id begins with a zero byte", "only ids of queues do; take another")
     if sequence < 1:
         raise UsageError(f"sequence = {sequence}", "numbers begin at 1")
     return Producer(
