@@ -97,7 +97,7 @@ def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(
     assert fix.check(str(file), "fix50sp2", None, "|", False, False) == ExitCode.FOUND
     told = capsys.readouterr().out
     assert "message 1, byte 0," in told
-    assert "\n        448 PartyID = x\n" in told
+    assert "\n       448 PartyID = x\n" in told
     assert "wrong at byte" in told
     assert told.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
     assert fix.check(str(file), "fix50sp2", None, "|", True, False) == ExitCode.FOUND
