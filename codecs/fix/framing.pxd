@@ -3,7 +3,7 @@
 cdef class Frame:
     cdef public Py_ssize_t bytes_max
     cdef public Py_ssize_t begin, end, length_at, body, body_end, header_end
-    cdef public unsigned long long sequence
+    cdef public unsigned long long sequence, last_processed
     cdef public unsigned int message_type
     cdef public unsigned int flags
     cdef public Py_ssize_t type_at, type_size

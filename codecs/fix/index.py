@@ -14,6 +14,8 @@ outside the message; nothing allocated; each field looked at once, but for the g
 compiled module and this very file, interpreted, agree on every input.
 """
 
+from typing import Any
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs.fix.framing import (
@@ -185,6 +187,21 @@ class FieldIndex:
         """(tag, value) of each field of the message that was read from `data`."""
         spans = zip(self.tags[: self.count], self.offsets, self.sizes, strict=False)
         return [(tag, bytes(data[at : at + size])) for tag, at, size in spans]
+
+    def tree(self, data: bytes) -> list[tuple[int, Any]]:
+        """The message as `feedhandler.codecs.fix.encode.encode` takes it: a field that counts
+        entries has the list of these, each a list of fields, in its value's place."""
+        lists: list[list[tuple[int, Any]]] = [[]]
+        for place, (tag, value) in enumerate(self.fields(data)):
+            entry = len(lists)
+            if entry < self.entry_count and self.firsts[entry] == place:
+                around = lists[self.parents[entry]]
+                if self.numbers[entry] == 0:
+                    around[-1] = (self.group_tags[entry], [])
+                lists.append([])
+                around[-1][1].append(lists[entry])
+            lists[self.entries[place]].append((tag, value))
+        return lists[0]
 
 
 @cython.cfunc

@@ -74,6 +74,7 @@ class Damage:
             self.retag,
             self.revalue,
             self.recount,
+            self.renumber,
             self.lie_of_data,
         ]
 
@@ -111,6 +112,13 @@ class Damage:
         if counts:
             place = self.source.choice(counts)
             fields[place] = fields[place][:4] + b"%d" % self.source.choice([0, 1, 2, 3, 99])
+
+    def renumber(self, fields: list[bytes]) -> None:
+        numbers = [at for at, field in enumerate(fields) if field[:3] in (b"34=", b"36=")]
+        if numbers:
+            place = self.source.choice(numbers)
+            number = self.source.choice([b"18446744073709551615", b"9" * 25, b"0", b"7x"])
+            fields[place] = fields[place][:3] + number
 
     def lie_of_data(self, fields: list[bytes]) -> None:
         lengths = [at for at, field in enumerate(fields) if field[:3] in (b"95=", b"90=")]
