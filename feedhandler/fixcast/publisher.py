@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
-from feedhandler.fixcast.channels import Address, Channel, Channels
+from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
 from feedhandler.fixcast.datagrams import Packer
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.numbering import Kept, NumberingFile
@@ -35,6 +35,7 @@ from feedhandler.fixcast.sending import (
 )
 from feedhandler.fixcast.session import NEVER
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
+from feedhandler.ingest.lines import Line
 from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat
 from feedhandler.retrans.fix.server import Answer, ResendServer, ResendSettings, ServedChannel
 
@@ -253,9 +254,14 @@ class Publisher:
     async def _serve(self, outlet: _Outlet) -> None:
         """Answer requests for a channel where the definition says."""
         group = self.channels.retransmission_of(outlet.channel)
-        if group is None or not group.server or not self.settings.serves:
+        if group is None or not group.asked or not self.settings.serves:
             return
         resend = self.settings.resend
+        if resend.route == "tcp" and not group.server:
+            raise ConfigError(
+                f"retransmission {group.id} has no TCP sessions to answer in",
+                "give it a server, or answer by a group",
+            )
         if resend.route == "group" and group.line is None:
             raise ConfigError(
                 f"retransmission {group.id} has no line to send answers to",
@@ -268,13 +274,22 @@ class Publisher:
             )
         if group.line is not None and group.id not in self._answers:
             self._answers[group.id] = _Answers(group.line, self.settings)
-        service = self._services.get(group.server)
-        if service is None:
-            form = RequestFormat(self.settings.channel_tag)
-            service = ResendService(ResendServer(resend), form, self._answer)
-            self._services[group.server] = service
+        where = group.server or group.id
+        if where not in self._services:
+            self._services[where] = await self._service(group)
+        self._services[where].server.add(outlet.channel.id, outlet.served)
+
+    async def _service(self, group: Retransmission) -> ResendService:
+        """What takes the requests of a retransmission group."""
+        form = RequestFormat(self.settings.channel_tag)
+        service = ResendService(ResendServer(self.settings.resend), form, self._answer)
+        if group.requests is not None:
+            topic = group.requests
+            interface = self.settings.interface or "127.0.0.1"
+            service.join(Line(f"requests {group.id}", topic.group, topic.port, interface))
+        else:
             await service.start(*host_and_port(group.server))
-        service.server.add(outlet.channel.id, outlet.served)
+        return service
 
     def _answer(self, answer: Answer) -> None:
         """Send an answer to all, by the main group or by that of retransmissions."""
