@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.fixcast.channels import Channels, read_channels
@@ -112,7 +112,8 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
 
     threading.Thread(target=read, daemon=True).start()
     asked = loop.create_task(stop.wait())
-    await asyncio.wait({reading, asked}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {reading, asked}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     return b"" if stop.is_set() else reading.result()
 
