@@ -18,7 +18,7 @@ from tests.support.commands import run_here
 from tests.support.fixcast import SECONDS, definition, text_of, update
 
 #: Publishers that are killed; `KILLS=100` is the campaign.
-KILLS = int(os.environ.get("KILLS", "3"))
+KILLS = int(os.environ.get("KILLS", "2"))
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def test_messages_of_a_file_are_received_and_recorded_in_order(
         seen = await lines_until(receiver, "joined")
         seen += await lines_until(receiver, "joined")
         assert {each["channel"] for each in seen} == {"c1", "c2"}
-        assert await first.communicate() == (b"", b"")
+        assert await first.communicate(b"") == (b"", b"")
         assert first.returncode == 0
         second = await start("publish", str(channels), str(given))
-        told, wrong = await asyncio.wait_for(second.communicate(), SECONDS)
+        told, wrong = await asyncio.wait_for(second.communicate(b""), SECONDS)
         assert (told.decode(), wrong) == (
             "channel c1: 200 messages\nchannel c2: 100 messages\n",
             b"",
@@ -96,7 +96,7 @@ def test_messages_of_a_file_are_received_and_recorded_in_order(
         for _ in range(4):
             await lines_until(receiver, "ended")
         receiver.send_signal(signal.SIGINT)
-        _, wrong = await asyncio.wait_for(receiver.communicate(), SECONDS)
+        _, wrong = await asyncio.wait_for(receiver.communicate(b""), SECONDS)
         assert wrong == b"300 messages, 0 lost\n"
         assert receiver.returncode == 0
 
@@ -124,7 +124,7 @@ def test_a_receiver_stops_after_so_many_messages_and_prints_them(channels: Path)
             except TimeoutError:
                 assert number < SECONDS * 50
         told = (await receiver.stdout.read()).decode().splitlines()
-        await publisher.communicate()
+        await publisher.communicate(b"")
         found = [line for line in told if "58=text" in line]
         assert len(found) == 2
         assert re.match(r"c1 (\d+) 8=FIXT.1.1\|9=\d+\|35=X\|34=\1\|50=", found[0])
@@ -157,10 +157,10 @@ def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
                 publisher.kill()
                 await publisher.wait()
             else:
-                await publisher.communicate()
+                await publisher.communicate(b"")
                 events += await lines_until(receiver, "ended")
         receiver.send_signal(signal.SIGINT)
-        await receiver.communicate()
+        await receiver.communicate(b"")
         check(events)
 
     def check(events: list[dict]) -> None:
