@@ -85,6 +85,13 @@ cpdef int scan_datagrams(
     const unsigned int[::1] sizes, PacketHeader header, MessageIndex out,
     unsigned long long[::1] rejects
 ) except -1 nogil
+cpdef Py_ssize_t message_size(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end
+) except -1 nogil
+cpdef Py_ssize_t message_end(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end,
+    unsigned long long count
+) except -2 nogil
 cpdef int patch_header(
     FeedTable table, unsigned char[::1] data, Py_ssize_t start, unsigned int length, int count
 ) except -1 nogil

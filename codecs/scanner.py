@@ -696,6 +696,48 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     return cython.cast(cython.int, len(starts))
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _message_size(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """The size of the message at `at`; 0 where none fits before `end`."""
+    size: cython.Py_ssize_t
+    if end - at < table.message_header_size:
+        return 0
+    size = table.message_length_add + cython.cast(
+        cython.Py_ssize_t,
+        _read(data, at + table.message_length_at, table.message_length_size, table.big_endian),
+    )
+    return size if table.message_header_size <= size <= end - at else 0
+
+
+def message_size(table, data, at, end):
+    """The size of the message that begins at `at`; 0 where there is none that ends by `end`."""
+    if at < 0 or end > len(data):
+        return 0
+    return _message_size(table, data, at, end)
+
+
+def message_end(table, data, at, end, count):
+    """Where the `count` messages end that stand one behind the other from `at` on; -1 where there
+    are not so many before `end`."""
+    size: cython.Py_ssize_t
+    if at < 0 or end > len(data):
+        return -1
+    for _ in range(count):
+        size = _message_size(table, data, at, end)
+        if size == 0:
+            return -1
+        at += size
+    return at
+
+
 def patch_header(table, data, start, length, count):
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`: a
     thinned packet keeps its header, with length and count of what is left. Returns a `Reject`

@@ -39,6 +39,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "ingest.hold",
         "ingest.lost",
         "ingest.output",
+        "ingest.packing",
         "ingest.quarantine",
         "ingest.receiver",
         "ingest.recovered",

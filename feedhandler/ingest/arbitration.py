@@ -34,6 +34,7 @@ a step of the host's time of day neither hangs nor hurries anything.
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.scanner import FeedTable
 from cython.cimports.feedhandler.ingest import answers, columns, records, slots, states
 from cython.cimports.feedhandler.ingest.answers import (
     CONFIRMED,
@@ -46,6 +47,7 @@ from cython.cimports.feedhandler.ingest.epochs import Epochs
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 from cython.cimports.feedhandler.ingest.hold import PacketPool
 from cython.cimports.feedhandler.ingest.output import Output, Outside
+from cython.cimports.feedhandler.ingest.packing import Copies
 from cython.cimports.feedhandler.ingest.quarantine import Quarantine
 from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 from cython.cimports.feedhandler.ingest.watch import LineWatch
@@ -75,7 +77,8 @@ class Arbiter:
     """Arbitration of one channel; see the module's docstring.
 
     `ring` takes the records, `channel` is the index they carry. `first_sequence` is the number a
-    day of this feed begins with, `counts_messages` whether numbers count messages. Lines are
+    day of this feed begins with, `counts_messages` whether numbers count messages; where they do,
+    `table` is the feed's, so that lines may pack messages differently. Lines are
     0 .. lines - 1; with `recovery_wait_us`, the time that recovery has for what they do not bring,
     line `lines` is recovery (see `recovered.py`). `line_counters` (uint64, a row of `LineCounter`
     columns per line of the process) with `rows` (this channel's lines' rows in it) and
@@ -92,6 +95,7 @@ class Arbiter:
         counts_messages: bool = False,
         settings: ArbitrationSettings | None = None,
         recovery_wait_us: int = 0,
+        table: FeedTable | None = None,
         line_counters: numpy.ndarray | None = None,
         rows: list[int] | None = None,
         channel_counters: numpy.ndarray | None = None,
@@ -114,9 +118,12 @@ class Arbiter:
         self.start_wait = settings.start_wait_us * 1000
         self.resync_wait = settings.resync_us * 1000
         self.resync_run = settings.resync_run_packets
-        self._make_parts(lines, settings.compare_numbers(counts_messages), recovery_wait_us * 1000)
+        copies = Copies(
+            table if counts_messages else None, settings.compare_numbers(counts_messages)
+        )
+        self._make_parts(lines, copies, recovery_wait_us * 1000)
 
-    def _make_parts(self, lines: int, compare_numbers: int, recovery_ns: int) -> None:
+    def _make_parts(self, lines: int, copies: Copies, recovery_ns: int) -> None:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
@@ -125,7 +132,7 @@ class Arbiter:
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
-            compare_numbers, lines,
+            copies, lines,
         )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
@@ -338,7 +345,16 @@ class Arbiter:
         return base + states.JUMP
 
     def _publish(self, line, header, data, start, received_ns, now_ns):
-        """Write the packet that is next, then whatever waited for it."""
+        """Write the packet that is next, then whatever waited for it. One that ends in what was
+        published before the stream went back is cut, and so goes through the hold."""
+        verdict: cython.int
+        if self.state != states.FLOWING and self.stream.meets_island(header.next_sequence):
+            if self.stream.is_full():
+                self.out.count_line(line, columns.LINE_REFUSED)
+                return states.REFUSED
+            verdict = self._hold(line, header, data, start, received_ns, now_ns)
+            self._advance(now_ns)
+            return verdict
         if not self.stream.publish(line, header, data, start, received_ns):
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.last_accepted = now_ns
@@ -403,10 +419,7 @@ class Arbiter:
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
         self.stream.copy(line, header)
-        compared = self.stream.window.compare(
-            header.sequence,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )
+        compared = self.stream.copies.compare_packet(header, data, start)
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)
         if compared == DIFFERENT:

@@ -168,7 +168,7 @@ cdef class Receiver:
         self.arbiters = [
             Arbiter(
                 ring, lines=len(plan.lines), channel=first_channel + index,
-                first_sequence=first_sequence, counts_messages=table.counts_messages,
+                first_sequence=first_sequence, counts_messages=table.counts_messages, table=table,
                 settings=self.settings, line_counters=self.line_counters,
                 recovery_wait_us=plan.recovery_wait_us, rows=self._rows(plan),
                 channel_counters=self.channel_counters[index],

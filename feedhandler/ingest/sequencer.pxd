@@ -1,15 +1,15 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.belief cimport Belief
-from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
 from feedhandler.ingest.lost cimport Islands, LostRanges, Runs
 from feedhandler.ingest.output cimport Output
+from feedhandler.ingest.packing cimport Copies
 
 cdef class Sequencer:
     cdef readonly Output out
     cdef readonly PacketPool pool
     cdef readonly Hold hold
-    cdef readonly CompareWindow window
+    cdef readonly Copies copies
     cdef readonly LostRanges lost
     cdef public unsigned long long expected
     cdef public bint blocked
@@ -64,15 +64,23 @@ cdef class Sequencer:
     cpdef int begin(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cpdef int restart(self, unsigned long long number) except -1 nogil
 
+    cpdef bint meets_island(self, unsigned long long next_sequence) noexcept nogil
+    cdef int _cut(self, Py_ssize_t slot, unsigned long long until) except -1 nogil
+    cdef unsigned long long _span(self, Py_ssize_t slot) except? 6148914691236517205 nogil
+    cdef Py_ssize_t _body_at(self, Py_ssize_t slot) except -1 nogil
+    cdef Py_ssize_t _body_size(self, Py_ssize_t slot) except? -1 nogil
+    cdef bint _is_alike(
+        self, Py_ssize_t slot, PacketHeader header, const unsigned char[::1] data,
+        Py_ssize_t start) except -1 nogil
     cdef Py_ssize_t _next_hole(self) except -2 nogil
     cdef int _report(self, unsigned long long now_ns) except -1 nogil
     cdef int _believe_below(self, int line, unsigned long long number) except -1 nogil
     cdef bint _again_aside(
-        self, int line, PacketHeader header, unsigned long long print_64,
-        unsigned long long now_ns) except -1 nogil
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long print_64, unsigned long long now_ns) except -1 nogil
     cdef int _again(
-        self, int line, PacketHeader header, unsigned long long print_64,
-        unsigned long long now_ns) except -1 nogil
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long print_64, unsigned long long now_ns) except -1 nogil
     cdef int _confirm(self, Py_ssize_t slot) except -1 nogil
     cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil

@@ -169,6 +169,7 @@ CORES = (
     "feedhandler/ingest/hold.py",
     "feedhandler/ingest/lost.py",
     "feedhandler/ingest/output.py",
+    "feedhandler/ingest/packing.py",
     "feedhandler/ingest/quarantine.py",
     "feedhandler/ingest/ring.py",
     "feedhandler/ingest/sequencer.py",

@@ -1,0 +1,122 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Comparison of a channel's copies, whether or not its lines pack messages alike.
+
+Where numbers count messages, one line may send [5, 8) in one packet and the other [5, 6) and
+[6, 8). Their copies can then be compared by message only. As long as every copy covers the numbers
+of the first one, a packet has one fingerprint. The first copy that covers others tells that the
+lines differ (`by_message`), and from there on each message has a fingerprint of its own; what was
+published before that is not compared with it. Where numbers count packets, nothing of this happens.
+
+Left to others: what follows from an answer, and which bytes are asked about.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.scanner import message_size
+from cython.cimports.feedhandler.ingest.answers import DIFFERENT, OTHER_SPAN, SAME, UNKNOWN
+from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcmp
+
+
+@cython.final
+@cython.cclass
+class Copies:
+    """Fingerprints of what was published or held, of the latest `numbers` numbers. `table` is the
+    feed's, by which messages are found; None where numbers count packets.
+
+    In all methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
+    """
+
+    def __init__(self, table, numbers: int) -> None:
+        self.table = table
+        self.window = CompareWindow(numbers)
+        self.by_message = False
+
+    def note(self, sequence, span, data, at, length):
+        """Remember a first copy."""
+        if self.by_message and span != 1:
+            return self._note_each(sequence, span, data, at, length)
+        return self.window.remember(sequence, fingerprint(data, at, length), span)
+
+    def note_held(self, sequence, span, data, at, length, print_64):
+        """Remember a first copy whose fingerprint is known."""
+        if self.by_message and span != 1:
+            return self._note_each(sequence, span, data, at, length)
+        return self.window.remember(sequence, print_64, span)
+
+    def _note_each(self, sequence, span, data, at, length):
+        """Remember each message of a packet."""
+        size: cython.Py_ssize_t
+        end: cython.Py_ssize_t = at + length
+        while span > 0 and at < end:
+            size = message_size(self.table, data, at, end)
+            if size == 0:
+                return 0
+            self.window.remember(sequence, fingerprint(data, at, size), 1)
+            at += size
+            sequence += 1
+            span -= 1
+        return 0
+
+    def compare(self, sequence, span, data, at, length, print_64):
+        """SAME, DIFFERENT (told once per number) or UNKNOWN; `print_64` is the fingerprint of all
+        that is given."""
+        answer: cython.int
+        if self.by_message and span != 1:
+            return self._compare_each(sequence, span, data, at, length)
+        answer = self.window.compare(sequence, print_64, span)
+        if answer == OTHER_SPAN:
+            self.differ()
+            return UNKNOWN
+        return answer
+
+    def _compare_each(self, sequence, span, data, at, length):
+        """DIFFERENT where one message is, SAME where at least one is known and none differs."""
+        size: cython.Py_ssize_t
+        one: cython.int
+        answer: cython.int = UNKNOWN
+        end: cython.Py_ssize_t = at + length
+        while span > 0 and at < end:
+            size = message_size(self.table, data, at, end)
+            if size == 0:
+                return answer
+            one = self.window.compare(sequence, fingerprint(data, at, size), 1)
+            if one == DIFFERENT or (one == SAME and answer == UNKNOWN):
+                answer = one
+            at += size
+            sequence += 1
+            span -= 1
+        return answer
+
+    def compare_packet(self, header, data, start):
+        """The same answer for a packet that begins at `start`."""
+        length: cython.Py_ssize_t = header.length - header.body
+        return self.compare(
+            header.sequence, header.next_sequence - header.sequence, data, start + header.body,
+            length, fingerprint(data, start + header.body, length),
+        )  # fmt: skip
+
+    def differ(self):
+        """The lines pack messages differently: compare by message from now on."""
+        if self.table is not None:
+            self.by_message = True
+        return 0
+
+    def clear(self):
+        """Forget all first copies: a new numbering begins."""
+        return self.window.clear()
+
+
+@cython.locals(least=cython.Py_ssize_t)
+def begin_alike(one, at, length, other, other_at, other_length):
+    """Whether two runs of messages that begin with the same number are the same as far as both go;
+    raises IndexError where one is outside its buffer."""
+    least = length if length < other_length else other_length
+    if least <= 0:
+        return True
+    if at < 0 or other_at < 0 or at + least > len(one) or other_at + least > len(other):
+        raise IndexError("messages outside their buffer")
+    if cython.compiled:
+        return memcmp(cython.address(one[at]), cython.address(other[other_at]), least) == 0
+    return one[at : at + least] == other[other_at : other_at + least]
