@@ -46,6 +46,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "ingest.ring",
         "ingest.sequencer",
         "ingest.watch",
+        "ingest.withdrawal",
     ),
     "retrans": (
         "retrans.client",

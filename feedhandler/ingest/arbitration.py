@@ -51,6 +51,7 @@ from cython.cimports.feedhandler.ingest.packing import Copies
 from cython.cimports.feedhandler.ingest.quarantine import Quarantine
 from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 from cython.cimports.feedhandler.ingest.watch import LineWatch
+from cython.cimports.feedhandler.ingest.withdrawal import takes_back
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
@@ -410,8 +411,8 @@ class Arbiter:
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
-            if self.epochs.pending < 0 and self.stream.takes_back(
-                line, header, data, start, received_ns, now_ns
+            if self.epochs.pending < 0 and takes_back(
+                self.stream, line, header, data, start, received_ns, now_ns
             ):
                 self.last_accepted = now_ns
                 self._advance(now_ns)

@@ -1,5 +1,6 @@
 from feedhandler.codecs.scanner cimport FeedTable, PacketHeader
 from feedhandler.ingest.fingerprint cimport CompareWindow
+from feedhandler.ingest.hold cimport PacketPool
 
 cdef class Copies:
     cdef readonly FeedTable table
@@ -25,6 +26,8 @@ cdef class Copies:
         self, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start
     ) except -1 nogil
     cpdef int differ(self) noexcept nogil
+    cpdef int cut(
+        self, PacketPool pool, Py_ssize_t slot, unsigned long long until) except -1 nogil
     cpdef int clear(self) except -1 nogil
 
 cpdef bint begin_alike(

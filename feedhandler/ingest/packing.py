@@ -11,9 +11,10 @@ Left to others: what follows from an answer, and which bytes are asked about.
 """
 
 import cython
-from cython.cimports.feedhandler.codecs.scanner import message_size
+from cython.cimports.feedhandler.codecs.scanner import message_end, message_size, patch_header
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT, OTHER_SPAN, SAME, UNKNOWN
 from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+from cython.cimports.feedhandler.ingest.slots import COUNT, LENGTH, NEXT, SEQUENCE, SLOT_WORDS
 
 if cython.compiled:
     from cython.cimports.libc.string import memcmp
@@ -102,6 +103,26 @@ class Copies:
         if self.table is not None:
             self.by_message = True
         return 0
+
+    def cut(self, pool, slot, until):
+        """Leave of the packet in a slot of `pool` only the messages before number `until`."""
+        start: cython.Py_ssize_t = slot * pool.slot_bytes
+        word: cython.Py_ssize_t = slot * SLOT_WORDS
+        count: cython.ulonglong = until - pool.words[word + SEQUENCE]
+        end: cython.Py_ssize_t = -1
+        if self.table is not None:
+            end = message_end(
+                self.table, pool.slab, pool.body_at(slot), start + pool.words[word + LENGTH], count
+            )
+        if end < 0:
+            return 0
+        pool.words[word + LENGTH] = end - start
+        pool.words[word + NEXT] = until
+        pool.words[word + COUNT] = count
+        return patch_header(
+            self.table, pool.slab, start, cython.cast(cython.uint, end - start),
+            cython.cast(cython.int, count),
+        )  # fmt: skip
 
     def clear(self):
         """Forget all first copies: a new numbering begins."""

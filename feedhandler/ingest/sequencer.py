@@ -22,7 +22,6 @@ one; and is written where none comes, for what a line has brought is not lost.
 """
 
 import cython
-from cython.cimports.feedhandler.codecs.scanner import message_end, patch_header
 from cython.cimports.feedhandler.ingest import columns, records, slots
 from cython.cimports.feedhandler.ingest.answers import (
     DIFFERENT,
@@ -153,28 +152,16 @@ class Sequencer:
         if not self.hold.insert(slot, fresh):
             return 0
         self.copies.note_held(
-            self.pool.word(slot, slots.SEQUENCE), self._span(slot), self.pool.slab,
-            self._body_at(slot), self._body_size(slot), print_64,
+            self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
+            self.pool.body_at(slot), self.pool.body_size(slot), print_64,
         )  # fmt: skip
         return 1
-
-    def _span(self, slot):
-        """How many numbers the packet in this slot covers."""
-        return self.pool.word(slot, slots.NEXT) - self.pool.word(slot, slots.SEQUENCE)
-
-    def _body_at(self, slot):
-        """Where the messages of the packet in this slot begin in the slab."""
-        return slot * self.pool.slot_bytes + self.pool.word(slot, slots.BODY)
-
-    def _body_size(self, slot):
-        """How many bytes the messages of the packet in this slot have."""
-        return self.pool.word(slot, slots.LENGTH) - self.pool.word(slot, slots.BODY)
 
     def _is_alike(self, slot, header, data, start):
         """Whether the packet in this slot and another one that begins with its number have the same
         messages as far as both go."""
         return begin_alike(
-            self.pool.slab, self._body_at(slot), self._body_size(slot),
+            self.pool.slab, self.pool.body_at(slot), self.pool.body_size(slot),
             data, start + header.body, header.length - header.body,
         )  # fmt: skip
 
@@ -467,28 +454,6 @@ class Sequencer:
         """Whether a packet that ends before this number ends in what was published already."""
         return self.islands.count > 0 and next_sequence > self.islands.first[0]
 
-    def _cut(self, slot, until):
-        """Leave of the packet in this slot only the messages before number `until`."""
-        start: cython.Py_ssize_t = slot * self.pool.slot_bytes
-        word: cython.Py_ssize_t = slot * slots.SLOT_WORDS
-        count: cython.ulonglong = until - self.pool.words[word + slots.SEQUENCE]
-        end: cython.Py_ssize_t
-        if self.copies.table is None:
-            return 0
-        end = message_end(
-            self.copies.table, self.pool.slab, self._body_at(slot),
-            start + self.pool.words[word + slots.LENGTH], count,
-        )  # fmt: skip
-        if end < 0:
-            return 0
-        self.pool.words[word + slots.LENGTH] = end - start
-        self.pool.words[word + slots.NEXT] = until
-        self.pool.words[word + slots.COUNT] = count
-        return patch_header(
-            self.copies.table, self.pool.slab, start, cython.cast(cython.uint, end - start),
-            cython.cast(cython.int, count),
-        )  # fmt: skip
-
     def _pass_aside(self, now_ns):
         """Do what is to be done with the first packet aside; 0 where its turn has not come."""
         slot: cython.Py_ssize_t = self.aside.lowest()
@@ -517,8 +482,8 @@ class Sequencer:
         slot: cython.Py_ssize_t = hold.lowest()
         if (
             self.copies.compare(
-                self.pool.word(slot, slots.SEQUENCE), self._span(slot), self.pool.slab,
-                self._body_at(slot), self._body_size(slot),
+                self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
+                self.pool.body_at(slot), self.pool.body_size(slot),
                 self.pool.word(slot, slots.FINGERPRINT),
             )
             == DIFFERENT
@@ -599,7 +564,7 @@ class Sequencer:
         slot: cython.Py_ssize_t = hold.lowest()
         sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
         if self.meets_island(self.pool.word(slot, slots.NEXT)):
-            self._cut(slot, self.islands.first[0])
+            self.copies.cut(self.pool, slot, self.islands.first[0])
         if sequence != self.expected:
             self.copies.differ()
         if not self.out.held(self.pool, slot, self.expected - sequence):
@@ -676,71 +641,11 @@ class Sequencer:
         self.by_line = False
         return self._moved()
 
-    # -- what was announced in error ----------------------------------------------------------
-
-    def takes_back(self, line, header, data, start, received_ns, now_ns):
-        """A packet of an announced range comes from a line: 1 where the announcement is taken back,
-        and the stream goes on at this packet, or at those that came just before it.
-
-        It is where the lines that brought what was published behind the range now go on in it
-        themselves; or where as many packets in a row have come of it on one line as others have
-        published behind it (`lost.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
-        lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
-        What was published stays so: the stream passes it when it comes there.
-        """
-        count: cython.Py_ssize_t
-        first: cython.ulonglong
-        need: cython.ulonglong
-        others: cython.ulonglong = self.out.won_by_others(line)
-        if self.gap_wait == 0 or not self.lost.is_doubtful(header.sequence):
-            return 0
-        count = self.runs.follow(line, header, data, start, received_ns, now_ns, others)
-        if count == 0:
-            return 0
-        first = self.runs.first[line]
-        need = others - self.lost.published_before(first, line)
-        if need < 2 and self.lost.first_of(first) < first:
-            need = 2
-        if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
-            return 0
-        return self._take_back(line, now_ns)
-
-    def _take_back(self, line, now_ns):
-        """Go on where the line's run began; 0 where there is no room to say so."""
-        at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        first: cython.ulonglong = self.runs.first[line]
-        if not self.out.mark(records.WITHDRAWN, line, self.expected, first, self.epoch):
-            return 0
-        self._distrust(first, now_ns)
-        self.out.count(
-            columns.CHANNEL_WITHDRAWN, self.islands.rise(self.lost, first, self.expected)
-        )
+    def go_back(self, first):
+        """An announcement was taken back: number `first` is next, as the lines have it."""
         self.expected = self.asked = first
         self.known_next = self.later_next = self.forced_until = 0
         self.by_line = True
-        for at in range(self.runs.count[line]):
-            slot = self.runs.slots[line * slots.RUN_MAX + at]
-            if self.is_full() or not self.enlist(
-                slot, self.pool.word(slot, slots.FINGERPRINT), False
-            ):
-                self.pool.give_back(slot)
-        self.runs.let_go(line)
-        self.runs.forget_all()
-        return 1
-
-    def _distrust(self, first, now_ns):
-        """The lines that published what lies behind `first` have shown what was not sent."""
-        line: cython.int
-        others: cython.ulonglong = 0
-        for line in range(self.lines):
-            others += self.out.won_by_others(line) - self.lost.published_before(first, line)
-        for line in range(self.lines):
-            # All together, as each counts for all lines but its own.
-            if self.lines == 1 or others > (self.lines - 1) * (
-                self.out.won_by_others(line) - self.lost.published_before(first, line)
-            ):
-                self.belief.distrust(line, now_ns)
         return 0
 
     # -- where things stand -------------------------------------------------------------------

@@ -176,6 +176,7 @@ CORES = (
     "feedhandler/ingest/settings.py",
     "feedhandler/ingest/states.py",
     "feedhandler/ingest/watch.py",
+    "feedhandler/ingest/withdrawal.py",
     "feedhandler/amqp/publishing/brokers.py",
     "feedhandler/amqp/publishing/destination.py",
     "feedhandler/amqp/publishing/envelope.py",
