@@ -26,6 +26,9 @@ from types import ModuleType
 UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.columns",
+        "codecs.fix.datagram",
+        "codecs.fix.framing",
+        "codecs.fix.values",
         "codecs.scanner",
         "histogram",
         "recorder_frames",
@@ -169,6 +172,7 @@ _COMPILED_ONLY_NAMES = frozenset(
 #: Plain Python modules whose whole numbers compiled modules take as C constants: `setup.py` runs
 #: them and writes the `.pxd` of each. They import the standard library and one another.
 CONSTANTS = (
+    "codecs.fix.reasons",
     "codecs.kinds",
     "ingest.answers",
     "ingest.columns",

@@ -1,0 +1,25 @@
+# What other compiled modules may use of it. The meaning of each name stands in datagram.py.
+
+from feedhandler.codecs.fix.framing cimport Frame
+
+
+cdef class Datagram:
+    cdef public int messages, applications
+    cdef public unsigned long long sequence, next_sequence
+    cdef public bint consecutive
+    cdef public int poss_dups
+    cdef public unsigned int admin
+    cdef public unsigned long long admin_sequence
+    cdef public unsigned long long new_sequence
+    cdef public bint gap_fill, reset_numbers
+    cdef public long long send_time_ns
+    cdef public Py_ssize_t fault_at
+
+
+# As in framing.pxd: the datagram is the `size` bytes from `first` on.
+cdef int walk_datagram_at(
+    const unsigned char *first, Py_ssize_t size, Frame frame, Datagram out
+) noexcept nogil
+cpdef int walk_datagram(
+    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame frame, Datagram out
+) except -1 nogil

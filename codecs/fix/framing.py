@@ -1,0 +1,554 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""The framing of FIX messages: envelope, CheckSum and header fields, in compiled code.
+
+`frame_message` reads one message: BeginString (8) first, BodyLength (9) second, MsgType (35) third,
+CheckSum (10) last; then the header up to its first field that is not of the header. What the body
+says is the index's to check (`feedhandler.codecs.fix.index`); what the messages of a datagram say
+together, `feedhandler.codecs.fix.datagram` tells.
+
+Promises: answers every message with exactly one `FixReject` (0, `FINE`, where nothing is wrong) and
+never raises for what a peer sent; reads nothing outside the given bytes; allocates nothing; time
+linear in the bytes. The compiled module and this very file, interpreted, agree on every input.
+
+Of the header only 8, 9, 35 and 34 must be there, 34 not even in a time beacon. Source: FIX 4.4,
+volume 1, "Message format"; FIXT 1.1, "Standard header".
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.fix.reasons import (
+    BODY_LENGTH_BEYOND,
+    BODY_LENGTH_NOT_NUMBER,
+    BODY_LENGTH_TOO_LONG,
+    BODY_LENGTH_TOO_SHORT,
+    CHECKSUM_MISSING,
+    CHECKSUM_NOT_DIGITS,
+    CHECKSUM_WRONG,
+    DATA_LENGTH_WRONG,
+    DUPLICATE_HEADER_FIELD,
+    EMPTY_VALUE,
+    FIELD_ORDER,
+    FINE,
+    FLAG_WRONG,
+    MESSAGE_TOO_LONG,
+    NO_BEGIN_STRING,
+    NO_BODY_LENGTH,
+    NO_MESSAGE_TYPE,
+    NO_MESSAGES,
+    NO_SOH,
+    SEQUENCE_MISSING,
+    SEQUENCE_NOT_NUMBER,
+    SEQUENCE_TOO_LARGE,
+    TAG_NOT_NUMBER,
+    TAG_TOO_LONG,
+    TAG_ZERO_LED,
+    TRUNCATED,
+)
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum, to_soh
+else:
+
+    def byte_sum(first, size):
+        """The sum of the first `size` bytes, modulo 256."""
+        return sum(first[:size]) & 0xFF
+
+    def to_soh(first):
+        """Bytes up to the next SOH."""
+        return bytes(first).index(1)
+
+
+#: Bytes of a message at most where its reader says nothing else: a book of thousands of levels.
+MESSAGE_BYTES_MAX = 1 << 20
+#: Bytes of `8=...` before its SOH at most; the longest in use is 8=FIXT.1.1.
+BEGIN_STRING_BYTES_MAX = 16
+#: Digits of a tag at most, so that a tag fits 32 bits.
+TAG_DIGITS_MAX = 9
+#: Digits of a length at most, for the same reason.
+LENGTH_DIGITS_MAX = 9
+#: `10=ddd` and its SOH.
+TRAILER_BYTES = 7
+#: The largest sequence number: the one after it still fits an unsigned 64-bit integer.
+SEQUENCE_MAX = 0xFFFF_FFFF_FFFF_FFFE
+#: `Frame.message_type` of types longer than two bytes: their text stands at `type_at`.
+LONG_TYPE = 0xFFFF
+
+#: Bits of `Frame.flags`.
+HAS_SEQUENCE = 1
+POSS_DUP = 2
+
+_SOH = cython.declare(cython.int, 1)
+_EQUALS = cython.declare(cython.int, 61)
+_SEQUENCE_MAX = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFE)
+# Numbers of bits of the header's fields.
+_NOT_OF_HEADER = cython.declare(cython.int, -1)
+_MAY_REPEAT = cython.declare(cython.int, 63)
+
+
+class Frame:
+    """What the envelope and the header of one message say; written by `frame_message`.
+
+    begin, end    the message, from the 8 of `8=` to behind CheckSum's SOH
+    body          offset of `35=`; the bytes that BodyLength counts end at `body_end`, at `10=`
+    header_end    offset of the first field that is not of the header
+    sequence      MsgSeqNum; 0 where `flags` has no HAS_SEQUENCE
+    message_type  MsgType: its byte, or its two bytes big-endian, else `LONG_TYPE`
+    flags         HAS_SEQUENCE, POSS_DUP
+    type_at, sender_at, target_at, time_at   where the values of MsgType (35), SenderCompID (49),
+                  TargetCompID (56) and SendingTime (52) begin; their `_size` is 0 where they are
+                  missing
+    fault_at      where a rejected message is wrong
+
+    Offsets count from the beginning of the buffer. A message longer than `bytes_max` is rejected.
+    `tag`, `value_at`, `value_end` are the field that `next_field` read last; `data_tag` and
+    `data_size` the data field that has to follow, where a length field came.
+    """
+
+    def __init__(self, bytes_max: cython.Py_ssize_t = 1 << 20) -> None:
+        self.bytes_max = bytes_max
+        self.begin = self.end = self.body = self.body_end = self.header_end = 0
+        self.sequence = self.message_type = self.flags = 0
+        self.type_at = self.type_size = self.sender_at = self.sender_size = 0
+        self.target_at = self.target_size = self.time_at = self.time_size = 0
+        self.fault_at = self.tag = self.value_at = self.value_end = 0
+        self.data_tag = self.data_size = 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _expect(
+    first: cython.p_const_uchar,
+    size: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    text: cython.p_const_char,
+    length: cython.int,
+) -> cython.int:
+    """1 where `text` stands at `at`, 0 where something else does, -1 where the bytes end in it."""
+    place: cython.int
+    for place in range(length):
+        if at + place >= size:
+            return -1
+        if first[at + place] != text[place]:
+            return 0
+    return 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_envelope(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
+) -> cython.int:
+    """Read BeginString and BodyLength: `body`, `body_end`, `end`."""
+    found: cython.int = _expect(first, size, at, b"8=FIX", 5)
+    limit: cython.Py_ssize_t = at + 16
+    out.fault_at = at
+    if found < 1:
+        return NO_BEGIN_STRING if found == 0 else TRUNCATED
+    at += 5
+    while at < size and first[at] != _SOH:
+        if at == limit:
+            return NO_BEGIN_STRING
+        at += 1
+    if at >= size:
+        return TRUNCATED
+    found = _expect(first, size, at + 1, b"9=", 2)
+    if found < 1:
+        out.fault_at = at + 1
+        return NO_BODY_LENGTH if found == 0 else TRUNCATED
+    at += 3
+    return _read_body_length(first, size, at, out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_body_length(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
+) -> cython.int:
+    """The rest of `_read_envelope`, from the value of BodyLength on."""
+    length: cython.Py_ssize_t = 0
+    digit: cython.int
+    value_at: cython.Py_ssize_t = at
+    out.fault_at = at
+    while at < size and first[at] != _SOH:
+        digit = first[at] - 48
+        if digit < 0 or digit > 9:
+            return BODY_LENGTH_NOT_NUMBER
+        if at - value_at == 9:
+            return MESSAGE_TOO_LONG
+        length = 10 * length + digit
+        at += 1
+    if at >= size:
+        return TRUNCATED
+    if at == value_at:
+        return BODY_LENGTH_NOT_NUMBER
+    out.body = at + 1
+    out.body_end = out.body + length
+    out.end = out.body_end + 7
+    if out.end - out.begin > out.bytes_max:
+        return MESSAGE_TOO_LONG
+    if length < 5:
+        return BODY_LENGTH_TOO_SHORT
+    return BODY_LENGTH_BEYOND if out.end > size else FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _explain_trailer(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame
+) -> cython.int:
+    """Why CheckSum is not where BodyLength says: it stands before that, or behind, or nowhere."""
+    at: cython.Py_ssize_t = out.body
+    limit: cython.Py_ssize_t = min(size, out.begin + out.bytes_max) - 7
+    while at < limit:
+        if (
+            first[at] == _SOH
+            and first[at + 7] == _SOH
+            and _expect(first, size, at + 1, b"10=", 3) == 1
+        ):
+            out.fault_at = at + 1
+            return BODY_LENGTH_TOO_LONG if at < out.body_end else BODY_LENGTH_TOO_SHORT
+        at += 1
+    return CHECKSUM_MISSING
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame) -> cython.int:
+    """Check that CheckSum ends the message and is the sum of what is before it."""
+    at: cython.Py_ssize_t = out.body_end
+    total: cython.uint = 0
+    place: cython.int
+    digit: cython.int
+    out.fault_at = at
+    if _expect(first, size, at, b"10=", 3) != 1:
+        return _explain_trailer(first, size, out)
+    if first[at - 1] != _SOH:
+        return NO_SOH
+    for place in range(3, 6):
+        digit = first[at + place] - 48
+        if digit < 0 or digit > 9:
+            return CHECKSUM_NOT_DIGITS
+        total = 10 * total + cython.cast(cython.uint, digit)
+    if first[at + 6] != _SOH:
+        return CHECKSUM_NOT_DIGITS
+    if total != byte_sum(
+        first + out.begin if cython.compiled else first[out.begin :], at - out.begin
+    ):
+        return CHECKSUM_WRONG
+    return FINE
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _data_field_of(tag: cython.uint) -> cython.uint:
+    """The data field that follows this length field; 0 where the tag is no length field."""
+    if tag < 90 or tag > 1525:
+        return 0
+    if tag == 90 or tag == 212 or tag == 95 or tag == 93:
+        return 89 if tag == 93 else tag + 1
+    if 348 <= tag <= 364:
+        return 0 if tag & 1 else tag + 1
+    if tag == 445 or tag == 618 or tag == 621:
+        return tag + 1
+    if tag == 1184 or tag == 1277 or tag == 1280 or tag == 1282:
+        return tag + 1
+    if tag == 1397 or tag == 1401 or tag == 1403 or tag == 1468:
+        return tag + 1
+    return 1527 if tag == 1525 else 0
+
+
+def next_field(first, at, frame):
+    """Read the field at `at` of a framed message into `frame.tag`, `value_at` and `value_end`;
+    returns a `FixReject`, with `fault_at`.
+
+    The next field begins behind `value_end`. `at` lies before `frame.body_end`, and the byte before
+    that is SOH, as `frame_message` has checked: no read goes past the message.
+    """
+    tag: cython.uint = 0
+    digit: cython.uint
+    place: cython.Py_ssize_t = at
+    frame.fault_at = at
+    digit = cython.cast(cython.uint, first[place]) - 48
+    if digit == 0:
+        return TAG_ZERO_LED
+    while True:
+        digit = cython.cast(cython.uint, first[place]) - 48
+        if not 0 <= digit <= 9:
+            break
+        if place - at == 9:
+            return TAG_TOO_LONG
+        tag = 10 * tag + digit
+        place += 1
+    if first[place] != _EQUALS or place == at:
+        return TAG_NOT_NUMBER
+    frame.tag = tag
+    frame.value_at = at = place + 1
+    if frame.data_tag:
+        return _end_of_data(first, tag, frame)
+    frame.value_end = at + to_soh(first + at if cython.compiled else first[at:])
+    if frame.value_end == at:
+        return EMPTY_VALUE
+    frame.data_tag = _data_field_of(tag)
+    return _read_data_size(first, frame) if frame.data_tag else FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) -> cython.int:
+    """Where the data field ends whose length came before it; what is inside may be SOH."""
+    at: cython.Py_ssize_t = frame.value_at
+    wanted: cython.uint = frame.data_tag
+    frame.data_tag = 0
+    if tag != wanted or frame.data_size >= cython.cast(cython.ulonglong, frame.body_end - at):
+        return DATA_LENGTH_WRONG
+    if frame.data_size == 0:
+        return EMPTY_VALUE
+    frame.value_end = at + cython.cast(cython.Py_ssize_t, frame.data_size)
+    return FINE if first[frame.value_end] == _SOH else DATA_LENGTH_WRONG
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_data_size(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+    """The value just read is the length of the data field that follows."""
+    size: cython.ulonglong = 0
+    digit: cython.int
+    place: cython.Py_ssize_t
+    if frame.value_end - frame.value_at > 9:
+        return DATA_LENGTH_WRONG
+    for place in range(frame.value_at, frame.value_end):
+        digit = first[place] - 48
+        if digit < 0 or digit > 9:
+            return DATA_LENGTH_WRONG
+        size = 10 * size + cython.cast(cython.ulonglong, digit)
+    frame.data_size = size
+    # A length as the last field: no data field can follow.
+    return FINE if frame.value_end + 1 < frame.body_end else DATA_LENGTH_WRONG
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _header_bit(tag: cython.uint) -> cython.int:
+    """A number for each field of the header, by which its second coming is noticed."""
+    if tag == 34:
+        return 0
+    if tag == 43:
+        return 1
+    if tag == 49 or tag == 50:
+        return cython.cast(cython.int, tag) - 47
+    if tag == 52:
+        return 4
+    if tag == 56 or tag == 57:
+        return cython.cast(cython.int, tag) - 51
+    if tag == 8 or tag == 9:
+        return cython.cast(cython.int, tag) - 1
+    if tag == 35:
+        return 9
+    if tag == 90 or tag == 91:
+        return cython.cast(cython.int, tag) - 80
+    if tag == 97:
+        return 12
+    if tag == 115 or tag == 116:
+        return cython.cast(cython.int, tag) - 102
+    if tag == 122:
+        return 15
+    if tag == 128 or tag == 129:
+        return cython.cast(cython.int, tag) - 112
+    if 142 <= tag <= 145:
+        return cython.cast(cython.int, tag) - 124
+    if tag == 212 or tag == 213:
+        return cython.cast(cython.int, tag) - 190
+    if tag == 347 or tag == 369 or tag == 370:
+        return 24 if tag == 347 else cython.cast(cython.int, tag) - 344
+    if 627 <= tag <= 630:
+        return 27 if tag == 627 else _MAY_REPEAT
+    if tag == 1128 or tag == 1129 or tag == 1156:
+        return 30 if tag == 1156 else cython.cast(cython.int, tag) - 1100
+    return _NOT_OF_HEADER
+
+
+def read_number(first, frame):
+    """The value just read as a sequence number, into `data_size`."""
+    value: cython.ulonglong = 0
+    digit: cython.uint
+    place: cython.Py_ssize_t
+    for place in range(frame.value_at, frame.value_end):
+        digit = cython.cast(cython.uint, first[place]) - 48
+        if not 0 <= digit <= 9:
+            return SEQUENCE_NOT_NUMBER
+        if value > (_SEQUENCE_MAX - digit) // 10:
+            return _too_large(first, place, frame)
+        value = 10 * value + digit
+    frame.data_size = value
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame) -> cython.int:
+    """A number that does not fit; unless what follows is no digit, then it is none."""
+    digit: cython.int
+    place: cython.Py_ssize_t
+    for place in range(at, frame.value_end):
+        digit = first[place] - 48
+        if digit < 0 or digit > 9:
+            return SEQUENCE_NOT_NUMBER
+    return SEQUENCE_TOO_LARGE
+
+
+def read_flag(first, frame):
+    """1 or 0 for a value of Y or N, else -1."""
+    if frame.value_end - frame.value_at != 1:
+        return -1
+    if first[frame.value_at] == 89:
+        return 1
+    return 0 if first[frame.value_at] == 78 else -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+    """Note the field just read, where it is one that the framing has a place for."""
+    size: cython.Py_ssize_t = frame.value_end - frame.value_at
+    verdict: cython.int
+    if frame.tag == 34:
+        verdict = read_number(first, frame)
+        if verdict != FINE:
+            return verdict
+        frame.sequence = frame.data_size
+        frame.flags |= 1
+    elif frame.tag == 49:
+        frame.sender_at = frame.value_at
+        frame.sender_size = size
+    elif frame.tag == 52:
+        frame.time_at = frame.value_at
+        frame.time_size = size
+    elif frame.tag == 56:
+        frame.target_at = frame.value_at
+        frame.target_size = size
+    elif frame.tag == 43:
+        verdict = read_flag(first, frame)
+        if verdict < 0:
+            return FLAG_WRONG
+        frame.flags |= 2 * cython.cast(cython.uint, verdict)
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_type(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+    """Read MsgType, the first field of the body."""
+    verdict: cython.int
+    if _expect(first, frame.body_end, frame.body, b"35=", 3) != 1:
+        frame.fault_at = frame.body
+        return NO_MESSAGE_TYPE
+    verdict = next_field(first, frame.body, frame)
+    if verdict != FINE:
+        return verdict
+    frame.type_at = frame.value_at
+    frame.type_size = frame.value_end - frame.value_at
+    frame.message_type = first[frame.type_at]
+    if frame.type_size == 2:
+        frame.message_type = (frame.message_type << 8) | first[frame.type_at + 1]
+    elif frame.type_size > 2:
+        frame.message_type = 0xFFFF
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+    """Read the header's fields, up to the first that is not of the header."""
+    seen: cython.ulonglong = 0
+    bit: cython.int
+    verdict: cython.int = _read_type(first, frame)
+    at: cython.Py_ssize_t = frame.value_end + 1
+    if verdict != FINE:
+        return verdict
+    while at < frame.body_end:
+        verdict = next_field(first, at, frame)
+        if verdict != FINE:
+            return verdict
+        if frame.tag <= 10 and frame.tag >= 8:
+            return FIELD_ORDER if frame.tag == 10 else DUPLICATE_HEADER_FIELD
+        bit = 9 if frame.tag == 35 else _header_bit(frame.tag)
+        if bit < 0:
+            break
+        if bit != _MAY_REPEAT:
+            if frame.tag == 35 or seen & (cython.cast(cython.ulonglong, 1) << bit):
+                return DUPLICATE_HEADER_FIELD
+            seen |= cython.cast(cython.ulonglong, 1) << bit
+        verdict = _take_header_field(first, frame)
+        if verdict != FINE:
+            return verdict
+        at = frame.value_end + 1
+    frame.data_tag = 0
+    frame.header_end = frame.fault_at = at
+    if frame.flags & 1 or frame.message_type == 0x5542:
+        return FINE
+    return SEQUENCE_MISSING
+
+
+def frame_at(first, size, at, out):
+    """`frame_message` for compiled callers: of the `size` bytes from `first` on, the message begins
+    at `at`, and offsets count from `first`."""
+    verdict: cython.int
+    out.begin = out.end = out.body = out.body_end = out.header_end = at
+    out.sequence = out.message_type = out.flags = out.data_tag = 0
+    out.type_size = out.sender_size = out.target_size = out.time_size = 0
+    verdict = _read_envelope(first, size, at, out)
+    if verdict == FINE:
+        verdict = _check_trailer(first, size, out)
+    if verdict == FINE:
+        verdict = _read_header(first, out)
+    return verdict
+
+
+@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+def frame_message(data, start, size, out):
+    """Read the message that begins at `data[start]`, of which `size` bytes are there at most, into
+    `out`; returns a `FixReject`. Offsets count from the beginning of `data`.
+
+    TRUNCATED and BODY_LENGTH_BEYOND mean that more bytes could still make a whole message of it.
+    """
+    if start < 0 or size < 1 or start + size > len(data):
+        return NO_MESSAGES
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    return frame_at(first, start + size, start, out)
+
+
+@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+def frame_all(data, start, size, out, begins, sequences):
+    """Frame the messages in `data[start:start + size]`, one behind the other: where each begins,
+    and its number. Returns how many are whole and right; `out` holds the last one that was read:
+    where it is right, all were or the arrays are full."""
+    at: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + size
+    count: cython.Py_ssize_t = 0
+    room: cython.Py_ssize_t = min(len(begins), len(sequences))
+    if start < 0 or size < 1 or end > len(data):
+        return 0
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    while at < end and count < room:
+        if frame_at(first, end, at, out) != FINE:
+            break
+        begins[count] = cython.cast(cython.uint, at)
+        sequences[count] = out.sequence
+        count += 1
+        at = out.end
+    return count
