@@ -119,9 +119,8 @@ class Arbiter:
         self.start_wait = settings.start_wait_us * 1000
         self.resync_wait = settings.resync_us * 1000
         self.resync_run = settings.resync_run_packets
-        copies = Copies(
-            table if counts_messages else None, settings.compare_numbers(counts_messages)
-        )
+        numbers = settings.compare_numbers(counts_messages)
+        copies = Copies(table if counts_messages else None, numbers)
         self._make_parts(lines, copies, recovery_wait_us * 1000)
 
     def _make_parts(self, lines: int, copies: Copies, recovery_ns: int) -> None:
@@ -246,7 +245,7 @@ class Arbiter:
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
         """Sort out what is not of this numbering, then act by the table."""
-        if header.kind >= kinds.CONTROL:
+        if header.kind >= kinds.CONTROL and header.kind != kinds.SKIP:
             if header.kind == kinds.UNSEQUENCED:
                 return self._outside(line, header, data, start, received_ns, now_ns)
             self.out.count_line(line, columns.LINE_CONTROL)
@@ -266,6 +265,8 @@ class Arbiter:
                 self.out.count_line(line, columns.LINE_STALE)
                 return states.STALE
             if header.kind == kinds.RESET:
+                if self._is_repeated_reset(header):
+                    return states.HEARD
                 return self._reset(line, header, data, start, received_ns, now_ns)
             if header.session != self.session:
                 if self.joined or self.join_seen:
@@ -349,6 +350,8 @@ class Arbiter:
         """Write the packet that is next, then whatever waited for it. One that ends in what was
         published before the stream went back is cut, and so goes through the hold."""
         verdict: cython.int
+        if header.sequence != self.stream.expected:
+            start = self.stream.copies.trim(header, data, start, self.stream.expected)
         if self.state != states.FLOWING and self.stream.meets_island(header.next_sequence):
             if self.stream.is_full():
                 self.out.count_line(line, columns.LINE_REFUSED)
@@ -540,6 +543,11 @@ class Arbiter:
         return 0
 
     # -- new numberings ---------------------------------------------------------------------
+
+    def _is_repeated_reset(self, header):
+        """FIX: a logon is repeated before anything of the numbering has come that it begins."""
+        begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
+        return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
         """The feed's reset packet: it begins a new numbering, once, when it is believed."""

@@ -7,17 +7,29 @@ of the first one, a packet has one fingerprint. The first copy that covers other
 lines differ (`by_message`), and from there on each message has a fingerprint of its own; what was
 published before that is not compared with it. Where numbers count packets, nothing of this happens.
 
+A FIX packet is nothing but messages, so one of which a part is published already is trimmed to the
+rest, and is then a packet like any.
+
 Left to others: what follows from an answer, and which bytes are asked about.
 """
 
 import cython
-from cython.cimports.feedhandler.codecs.scanner import message_end, message_size, patch_header
+from cython.cimports.feedhandler.codecs.kinds import DATA, SKIP
+from cython.cimports.feedhandler.codecs.message_walk import message_end, message_size
+from cython.cimports.feedhandler.codecs.scanner import patch_header
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT, OTHER_SPAN, SAME, UNKNOWN
 from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
-from cython.cimports.feedhandler.ingest.slots import COUNT, LENGTH, NEXT, SEQUENCE, SLOT_WORDS
+from cython.cimports.feedhandler.ingest.slots import (
+    COUNT,
+    KIND,
+    LENGTH,
+    NEXT,
+    SEQUENCE,
+    SLOT_WORDS,
+)
 
 if cython.compiled:
-    from cython.cimports.libc.string import memcmp
+    from cython.cimports.libc.string import memcmp, memmove
 
 
 @cython.final
@@ -33,6 +45,7 @@ class Copies:
         self.table = table
         self.window = CompareWindow(numbers)
         self.by_message = False
+        self.is_fix = table is not None and table.fix
 
     def note(self, sequence, span, data, at, length):
         """Remember a first copy."""
@@ -93,6 +106,8 @@ class Copies:
     def compare_packet(self, header, data, start):
         """The same answer for a packet that begins at `start`."""
         length: cython.Py_ssize_t = header.length - header.body
+        if header.kind == SKIP:
+            return UNKNOWN
         return self.compare(
             header.sequence, header.next_sequence - header.sequence, data, start + header.body,
             length, fingerprint(data, start + header.body, length),
@@ -104,13 +119,54 @@ class Copies:
             self.by_message = True
         return 0
 
+    def trim(self, header, data, start, number):
+        """FIX: leave of the packet only what is from `number` on; where that begins. Other packets
+        cannot begin within: whoever takes one on is told how many messages to skip."""
+        end: cython.Py_ssize_t
+        self.differ()
+        if not self.is_fix or number <= header.sequence:
+            return start
+        if header.kind == DATA:
+            end = message_end(
+                self.table, data, start, start + header.length, number - header.sequence
+            )
+            if end < 0:
+                return start
+            header.count -= cython.cast(cython.int, number - header.sequence)
+            header.length -= cython.cast(cython.uint, end - start)
+            start = end
+        header.sequence = number
+        return start
+
+    def trim_held(self, pool, slot, number):
+        """FIX: leave of the packet in a slot of `pool` only what is from `number` on."""
+        word: cython.Py_ssize_t = slot * SLOT_WORDS
+        start: cython.Py_ssize_t = slot * pool.slot_bytes
+        length: cython.Py_ssize_t = pool.words[word + LENGTH]
+        end: cython.Py_ssize_t
+        if not self.is_fix or number <= pool.words[word + SEQUENCE]:
+            return 0
+        if pool.words[word + KIND] == DATA:
+            end = message_end(
+                self.table, pool.slab, start, start + length, number - pool.words[word + SEQUENCE]
+            )
+            if end < 0:
+                return 0
+            pool.words[word + COUNT] -= number - pool.words[word + SEQUENCE]
+            pool.words[word + LENGTH] = start + length - end
+            _move(pool.slab, start, end, start + length - end)
+        pool.words[word + SEQUENCE] = number
+        return 0
+
     def cut(self, pool, slot, until):
         """Leave of the packet in a slot of `pool` only the messages before number `until`."""
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         word: cython.Py_ssize_t = slot * SLOT_WORDS
         count: cython.ulonglong = until - pool.words[word + SEQUENCE]
         end: cython.Py_ssize_t = -1
-        if self.table is not None:
+        if pool.words[word + KIND] == SKIP:
+            pool.words[word + NEXT] = until
+        elif self.table is not None:
             end = message_end(
                 self.table, pool.slab, pool.body_at(slot), start + pool.words[word + LENGTH], count
             )
@@ -127,6 +183,17 @@ class Copies:
     def clear(self):
         """Forget all first copies: a new numbering begins."""
         return self.window.clear()
+
+
+def _move(slab, to, at, size):
+    """Move bytes to the front, within a slot."""
+    if size <= 0 or to < 0 or at < to or at + size > len(slab):
+        return 0
+    if cython.compiled:
+        memmove(cython.address(slab[to]), cython.address(slab[at]), size)
+    else:
+        slab[to : to + size] = bytes(slab[at : at + size])
+    return 0
 
 
 @cython.locals(least=cython.Py_ssize_t)

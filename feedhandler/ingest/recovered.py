@@ -28,7 +28,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
         epoch != arbiter.stream.epoch
         or not arbiter.joined
         or arbiter.pending_cause != 0
-        or header.kind != kinds.DATA
+        or (header.kind != kinds.DATA and header.kind != kinds.SKIP)
         or header.session != arbiter.session
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)

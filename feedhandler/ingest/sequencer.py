@@ -22,6 +22,7 @@ one; and is written where none comes, for what a line has brought is not lost.
 """
 
 import cython
+from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, slots
 from cython.cimports.feedhandler.ingest.answers import (
     DIFFERENT,
@@ -95,12 +96,11 @@ class Sequencer:
         ):
             self.blocked = True
             return 0
-        if header.sequence != self.expected:
-            self.copies.differ()
-        self.copies.note(
-            header.sequence, header.next_sequence - header.sequence, data, start + header.body,
-            header.length - header.body,
-        )  # fmt: skip
+        if header.kind != kinds.SKIP:
+            self.copies.note(
+                header.sequence, header.next_sequence - header.sequence, data, start + header.body,
+                header.length - header.body,
+            )  # fmt: skip
         self.expected = header.next_sequence
         self.last_send_time = header.send_time
         if self.first_time == 0:
@@ -151,6 +151,8 @@ class Sequencer:
         self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
         if not self.hold.insert(slot, fresh):
             return 0
+        if self.pool.word(slot, slots.KIND) == kinds.SKIP:
+            return 1
         self.copies.note_held(
             self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
             self.pool.body_at(slot), self.pool.body_size(slot), print_64,
@@ -197,8 +199,9 @@ class Sequencer:
                 self._confirm(slot)
                 self.enlist(self.aside.remove(place), print_64, False)
             return 1
-        if self.pool.word(slot, slots.NEXT) != header.next_sequence and self._is_alike(
-            slot, header, data, start
+        if self.pool.word(slot, slots.KIND) != header.kind or (
+            self.pool.word(slot, slots.NEXT) != header.next_sequence
+            and self._is_alike(slot, header, data, start)
         ):
             return 0  # packed differently: it says nothing of the rest
         self._catch_out(slot, now_ns)
@@ -218,6 +221,8 @@ class Sequencer:
             if self.speaker(slot) != line:
                 self._confirm(slot)
             return SAME_AGAIN
+        if self.pool.word(slot, slots.KIND) != header.kind:
+            return SAME_AGAIN  # skipped on one line: that settles it
         if self.pool.word(slot, slots.NEXT) != header.next_sequence:
             self.copies.differ()
             if self._is_alike(slot, header, data, start):
@@ -481,7 +486,8 @@ class Sequencer:
         """What the lowest of these has was published meanwhile, or another with its number."""
         slot: cython.Py_ssize_t = hold.lowest()
         if (
-            self.copies.compare(
+            self.pool.word(slot, slots.KIND) == kinds.DATA
+            and self.copies.compare(
                 self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
                 self.pool.body_at(slot), self.pool.body_size(slot),
                 self.pool.word(slot, slots.FINGERPRINT),
@@ -567,6 +573,8 @@ class Sequencer:
             self.copies.cut(self.pool, slot, self.islands.first[0])
         if sequence != self.expected:
             self.copies.differ()
+            self.copies.trim_held(self.pool, slot, self.expected)
+            sequence = self.pool.word(slot, slots.SEQUENCE)
         if not self.out.held(self.pool, slot, self.expected - sequence):
             self.blocked = True
             return 0

@@ -5,9 +5,10 @@ from itertools import combinations
 from typing import Any
 
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.codecs.scanner import FeedTable, PacketHeader
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support.fix_messages import sealed
 from tests.support.ingest import MS, TWINS
 
 SETTINGS = ArbitrationSettings(
@@ -51,6 +52,28 @@ class IexMessages:
     def packet(self, number: int, messages: Sequence[bytes]) -> bytes:
         """A whole packet."""
         return self.feed.encode_packet(sequence=number, messages=list(messages))
+
+
+class FixMessages:
+    """Messages of a feed that is framed by FIX."""
+
+    body = 0
+
+    def __init__(self) -> None:
+        self.table = FeedTable()
+        self.table.fix = self.table.counts_messages = True
+        self.table.symbol_tag = 55
+
+    def message(self, number: int) -> bytes:
+        """A message that differs from number to number, in length too; its number is patched."""
+        return number.to_bytes(2, "big")
+
+    def packet(self, number: int, messages: Sequence[bytes]) -> bytes:
+        """The messages with their numbers."""
+        return b"".join(
+            sealed(b"35=X|34=%d|55=S%d|58=%s|" % (number + at, each[1], each.hex().encode() * 3))
+            for at, each in enumerate(messages)
+        )
 
 
 class PackedChannel:
@@ -103,10 +126,9 @@ class PackedChannel:
         said = []
         for event in self.ring.drain():
             if event.kind == RecordKind.PACKET:
-                body = event.payload[event.body :]
                 first = event.sequence - self.base
-                left = self.messages[first : first + event.skip]
-                body = body[sum(map(len, left)) :]
+                left = self.kind.packet(event.sequence, self.messages[first : first + event.skip])
+                body = event.payload[event.body :][len(left) - self.kind.body :]
                 said.append(("packet", first + event.skip, event.next_sequence - self.base, body))
             elif event.kind == RecordKind.GAP:
                 said.append(
@@ -129,7 +151,8 @@ class PackedChannel:
             if what == "gap":
                 assert there.isdisjoint(range(first, end)), (steps, said)
             else:
-                assert body == b"".join(self.messages[first:end]), (steps, said)
+                whole = self.kind.packet(self.base + first, self.messages[first:end])
+                assert body == whole[self.kind.body :], (steps, said)
                 at += end - first
         assert (expected, at) == (len(self.messages), len(there)), (steps, said)
         assert self.arbiter.state_name == "FLOWING"

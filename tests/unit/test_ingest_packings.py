@@ -7,9 +7,9 @@ import pytest
 
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.states import Verdict
-from tests.support.packings import IexMessages, PackedChannel, merges, packings
+from tests.support.packings import FixMessages, IexMessages, PackedChannel, merges, packings
 
-KINDS = {"binary": IexMessages}
+KINDS = {"binary": IexMessages, "fix": FixMessages}
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -116,4 +116,4 @@ def test_a_packet_that_ends_in_what_was_published_before_the_stream_went_back_is
         ("packet", 1, 2),
         ("packet", 3, 4),
     ]
-    assert said[4][3] == channel.messages[1]
+    assert said[4][3] == kind.packet(channel.base + 1, channel.messages[1:2])[kind.body :]
