@@ -28,7 +28,10 @@ UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.columns",
         "codecs.fix.datagram",
+        "codecs.fix.encode",
+        "codecs.fix.entries",
         "codecs.fix.framing",
+        "codecs.fix.index",
         "codecs.fix.runs",
         "codecs.fix.scanning",
         "codecs.fix.values",
@@ -176,6 +179,7 @@ _COMPILED_ONLY_NAMES = frozenset(
 #: Plain Python modules whose whole numbers compiled modules take as C constants: `setup.py` runs
 #: them and writes the `.pxd` of each. They import the standard library and one another.
 CONSTANTS = (
+    "codecs.fix.kinds",
     "codecs.fix.reasons",
     "codecs.kinds",
     "ingest.answers",

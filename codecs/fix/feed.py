@@ -207,11 +207,13 @@ class FixFeed(Feed):
         send_time: int | None = None,
         known: "ReferenceData | None" = None,
     ) -> Any:
-        """The `FixMessage` of one whole message; a field that is wrong ends its fields."""
+        """The `FixMessage` of one message whose framing is right; where one of its fields is wrong
+        it has none."""
+        data = bytes(message)
         found: list[tuple[int, bytes]] = []
-        with contextlib.suppress(FixError):  # the fields before the fault are there
-            found.extend(fields(bytes(message)))
-        code = next((value for tag, value in found if tag == 35), b"")
+        with contextlib.suppress(FixError):
+            found = fields(data)
+        code = data.split(b"\x01", 3)[2].removeprefix(b"35=")
         name = self.names.get(int.from_bytes(code[:2], "big"), "unknown")
         return FixMessage(code.decode("latin-1"), name, tuple(found))
 

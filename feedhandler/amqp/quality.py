@@ -348,6 +348,8 @@ class QualityState:
 
     def _input(self, kind: RecordKind) -> Input | None:
         """The mark as the table knows it; None where it changes no state."""
+        if kind == RecordKind.SKIPPED:
+            return None
         if kind == RecordKind.LINE_SILENT:
             return Input.ALL_SILENT if len(self.silent) == len(self._lines) else None
         if kind == RecordKind.LINE_BACK:
