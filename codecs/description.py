@@ -141,6 +141,28 @@ class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     doc: str = ""
 
 
+class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A feed that is framed by FIX: its message types, and the tag that names instruments."""
+
+    messages: dict[str, str]
+    symbol_tag: int = 55
+    max_size: int = 1_400
+
+
+#: What stands for `[packet]` and `[message]` where FIX frames the feed: no header, nothing at fixed
+#: places. MsgSeqNum counts messages, and a heartbeat carries the next one.
+FIX_PACKET = PacketDescription(
+    header_size=0,
+    fields=[],
+    length=LengthDescription(""),
+    sequence=SequenceDescription("", "messages", 1, "next"),
+    count="",
+    send_time=SendTimeDescription("", "ns", "epoch"),
+    max_size=1_400,
+)
+FIX_MESSAGE = MessageDescription(header_size=0, length=FieldDescription(0, "u8"))
+
+
 class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A whole description file."""
 
@@ -150,9 +172,11 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     number: int
     zone: str
     byte_order: Literal["big", "little"]
-    packet: PacketDescription
-    message: MessageDescription
-    messages: list[LayoutDescription]
+    framing: Literal["binary", "fix"] = "binary"
+    fix: FixDescription | None = None
+    packet: PacketDescription = FIX_PACKET
+    message: MessageDescription = FIX_MESSAGE
+    messages: list[LayoutDescription] = []
     pad: Literal["nul", "space"] = "nul"
     times: list[TimeDescription] = []
     controls: list[LayoutDescription] = []

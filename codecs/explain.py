@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
-from feedhandler.codecs.kinds import Reject
+from feedhandler.codecs.fix.faults import find_fault
+from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
 from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
 
@@ -40,6 +41,8 @@ class Fault(msgspec.Struct, frozen=True):
 
 def explain(feed: Feed, data: bytes) -> Fault | None:
     """What is wrong with a packet of `feed`; None where nothing is."""
+    if feed.table.fix:
+        return _fix_fault(feed, data)
     header = PacketHeader()
     verdict = parse_header(feed.table, data, 0, len(data), header)
     if verdict == Reject.FINE:
@@ -55,6 +58,21 @@ def explain(feed: Feed, data: bytes) -> Fault | None:
     if verdict == Reject.FINE:
         return None
     return _EXPLAINED[Reject(verdict)](feed, data, header)
+
+
+def _fix_fault(feed: Feed, data: bytes) -> Fault | None:
+    """What is wrong with a FIX datagram: as its framing has it, or, where that finds nothing, what
+    an administrative message says in its body."""
+    try:
+        feed.decode_packet(data)
+    except BadPacket as error:
+        fault = find_fault(data)
+        if fault is None:
+            what, wanted = "administrative message", "right fields, and numbers below 2**62"
+            return Fault(error.reason, what, 0, REJECT_TEXT[error.reason], wanted)
+        return Fault(error.reason, fault.what, fault.at, fault.found, "a whole message",
+                     fault.message)  # fmt: skip
+    return None
 
 
 def _not_inflated(reason: Reject, data: bytes, header: PacketHeader) -> Fault:

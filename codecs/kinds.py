@@ -23,6 +23,8 @@ class PacketKind(IntEnum):
     """requests and answers of recovery; no messages"""
     UNSEQUENCED = 4
     """carries market messages outside the sequence: its number is one that the feed sets aside"""
+    SKIP = 5
+    """says that the publisher skips a range of numbers: no messages carry them"""
 
 
 class Reject(IntEnum):
@@ -39,6 +41,8 @@ class Reject(IntEnum):
     CONTROL_SHORT = 8
     COMPRESSED = 9
     INDEX_FULL = 10
+    CHECKSUM = 11
+    MALFORMED = 12
 
 
 REJECT_TEXT: dict[Reject, str] = {
@@ -53,10 +57,12 @@ REJECT_TEXT: dict[Reject, str] = {
     Reject.CONTROL_SHORT: "a control packet's body is shorter than its layout",
     Reject.COMPRESSED: "the body is compressed and must be inflated first",
     Reject.INDEX_FULL: "more messages than the index has room for",
+    Reject.CHECKSUM: "a message's checksum is not the sum of its bytes",
+    Reject.MALFORMED: "a field of a message's envelope or header is wrong or missing",
 }
 
 # The same as plain numbers, for the cores.
-(DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED) = (int(kind) for kind in PacketKind)
+(DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED, SKIP) = (int(kind) for kind in PacketKind)
 #: What `FeedTable.kinds` holds for a value that the description does not name.
 UNKNOWN_KIND = 255
 (
@@ -71,4 +77,6 @@ UNKNOWN_KIND = 255
     CONTROL_SHORT,
     COMPRESSED,
     INDEX_FULL,
+    CHECKSUM,
+    MALFORMED,
 ) = (int(reject) for reject in Reject)

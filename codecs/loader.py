@@ -20,14 +20,19 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from feedhandler.codecs.description import (
+    FIX_MESSAGE,
+    FIX_PACKET,
     DescriptionFile,
     FieldDescription,
+    FixDescription,
     GroupDescription,
     LayoutDescription,
     TimeDescription,
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed, Reference
+from feedhandler.codecs.fix.feed import FixFeed, is_administrative, type_code
+from feedhandler.codecs.fix.framing import TAG_DIGITS_MAX
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import INTEGER_TYPES, Block, Field, Layout
 from feedhandler.codecs.scanner import FeedTable
@@ -70,6 +75,9 @@ class _Builder:
     def feed(self) -> Feed:
         description = self.description
         self._check_names()
+        self._check_framing()
+        if description.fix is not None:
+            return self._fix_feed(description.fix)
         self._check_required()
         header = self._block(
             "packet", "header", description.packet.header_size, description.packet.fields, 0
@@ -99,6 +107,47 @@ class _Builder:
             TradingDay(description.zone, description.day_begins_at)
         except ConfigError as error:
             self.refuse("day_begins_at", error.message)
+
+    def _check_framing(self) -> None:
+        """What each framing needs is there, and nothing that belongs to the other."""
+        description = self.description
+        if description.framing == "binary":
+            if description.fix is not None:
+                self.refuse("fix", 'is for framing = "fix" alone')
+            for key, given in (("packet", FIX_PACKET), ("message", FIX_MESSAGE)):
+                if getattr(description, key) is given:
+                    self.refuse(key, "missing")
+        elif description.fix is None:
+            self.refuse("framing", '"fix" needs a table [fix]')
+        else:
+            for key in ("packet", "message", "messages", "times", "controls", "reference"):
+                default = {"packet": FIX_PACKET, "message": FIX_MESSAGE, "reference": None}
+                if getattr(description, key) != default.get(key, []):
+                    self.refuse(key, "a feed that is framed by FIX has no such table")
+
+    def _fix_feed(self, fix: FixDescription) -> Feed:
+        """The feed whose messages frame themselves."""
+        names: dict[int, str] = {}
+        if not 0 < fix.symbol_tag < 10**TAG_DIGITS_MAX:
+            self.refuse("fix.symbol_tag", f"{fix.symbol_tag} is no FIX tag")
+        for label, name in fix.messages.items():
+            if not re.fullmatch("[A-Za-z0-9]{1,2}", label):
+                self.refuse(f"fix.messages.{label}", "a message type is one or two characters")
+            if not _IDENTIFIER.fullmatch(name) or name in names.values():
+                self.refuse(f"fix.messages.{label}", f"{name!r} must be snake_case, and unique")
+            if is_administrative(type_code(label)):
+                self.refuse(f"fix.messages.{label}", "an administrative message needs no name")
+            names[type_code(label)] = name
+
+        def table_of(module: ModuleType) -> FeedTable:
+            table = module.FeedTable()
+            table.fix = table.counts_messages = True
+            table.symbol_tag = fix.symbol_tag
+            for code in names:
+                table.set_type(code, 0, 0, False, 0)
+            return table
+
+        return FixFeed(self.description, table_of, names)
 
     def _check_required(self) -> None:
         """The header fields that no feed can do without are named."""

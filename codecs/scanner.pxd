@@ -1,5 +1,7 @@
 # What other compiled modules may use of the scanner. The meaning of each name stands in scanner.py.
 
+from feedhandler.codecs.fix.runs cimport Run
+
 cdef class FeedTable:
     cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet, sets_aside
     cdef public unsigned long long unsequenced
@@ -19,7 +21,9 @@ cdef class FeedTable:
     cdef public int message_length_at, message_length_size, message_length_add
     cdef public int message_type_at, message_type_size
     cdef public int slot_count
-    cdef public unsigned long long no_symbol
+    cdef public unsigned long long no_symbol, several_symbols
+    cdef public bint fix
+    cdef public unsigned int symbol_tag
     cdef int constant_at[4]
     cdef int constant_size[4]
     cdef unsigned long long constant_value[4]
@@ -44,6 +48,7 @@ cdef class PacketHeader:
     cdef public unsigned int body
     cdef public int packet_type, kind, flags, count
     cdef public int unknown, short
+    cdef readonly Run run
 
 
 cdef class MessageIndex:
@@ -62,6 +67,10 @@ cpdef int frame_length(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size
 ) except -1 nogil
 cpdef int parse_header(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+    PacketHeader out
+) except -1 nogil
+cpdef int parse_next(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
     PacketHeader out
 ) except -1 nogil

@@ -24,10 +24,24 @@ WRONG_CONSTANT       a field that must be constant (version, protocol) has anoth
 CONTROL_SHORT        a control packet's body is shorter than its layout
 COMPRESSED           the body is compressed: inflate it before looking for messages
 INDEX_FULL           more messages than the index has room for; the caller's doing, not the peer's
+CHECKSUM             FIX: a message's CheckSum is not the sum of its bytes
+MALFORMED            FIX: a field of a message's envelope or header is wrong or missing
+
+A feed that is framed by FIX has no packet header. What is a packet elsewhere is a *run* there
+(`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
+administrative message. A datagram may hold several; `parse_next` reads the first.
 """
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.fix.runs import Run
+from cython.cimports.feedhandler.codecs.fix.scanning import (
+    check_run,
+    fill_run,
+    message_size_at,
+    parse_run,
+    scan_runs,
+)
 from cython.cimports.feedhandler.codecs.kinds import (
     COMPRESSED,
     CONTROL,
@@ -53,13 +67,15 @@ if cython.compiled:
 
 #: The symbol of a message that has none.
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
+#: The symbol of a message that names several: `fix.scanning.next_symbol_of` finds each.
+SEVERAL_SYMBOLS = 0xFFFF_FFFF_FFFF_FFFE
 #: The send time of messages that came without their packet's header.
 NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF
 #: What `FeedTable.unsequenced` holds where the feed sets no number aside: none ever compares equal,
 #: but for one at the very end of a u64 field, which `sets_aside` tells apart.
 NO_SEQUENCE = 0xFFFF_FFFF_FFFF_FFFF
 #: Reject reasons, `FINE` included: how long an array of counters by reason must be.
-REJECT_COUNT = 11
+REJECT_COUNT = 13
 #: Constant header fields a description may name (IEX-TP has two).
 CONSTANTS_MAX = 4
 #: Message types a description may lay out; slot 0 stands for every unknown type.
@@ -74,8 +90,9 @@ class FeedTable:
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
     size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
     the loader refuses others. Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
-    data packet that carries it stands outside the sequence. The small arrays are written by the
-    methods below, one entry at a time.
+    data packet that carries it stands outside the sequence. With `fix` the feed is framed by FIX:
+    no field of a packet header is used, and messages keep their symbols in fields `symbol_tag`. The
+    small arrays are written by the methods below, one entry at a time.
     """
 
     def __init__(self) -> None:
@@ -96,6 +113,9 @@ class FeedTable:
         self.message_length_add = self.message_type_at = self.message_type_size = 0
         self.slot_count = 1
         self.no_symbol = NO_SYMBOL
+        self.several_symbols = SEVERAL_SYMBOLS
+        self.fix = False
+        self.symbol_tag = 0
         if not cython.compiled:
             self.constant_at = [0] * CONSTANTS_MAX
             self.constant_size = [0] * CONSTANTS_MAX
@@ -181,16 +201,17 @@ class PacketHeader:
 
     sequence       as on the wire
     next_sequence  the number after this packet: sequence + 1, or + count where the feed counts
-                   messages. Heartbeat: the number expected next, where the feed tells it, else 0.
-                   Reset: the number that the following packet will carry. Control, unsequenced: 0,
-                   and so for a heartbeat that carries the number set aside.
+                   messages. Skip: the number after those that are skipped. Heartbeat: the number
+                   expected next, where the feed tells it, else 0. Reset: the number that the
+                   following packet will carry. Control, unsequenced: 0, and so for a heartbeat that
+                   carries the number set aside.
     session        0 where the header has none
     send_time      raw, as on the wire (seconds * 10**9 + nanoseconds where there are two fields)
     service        0 where the header has none
     length         bytes of the whole packet, from its length field
     body           offset of the first byte after the header, from the packet's start
     packet_type    the type (or kind) field; 0 where the header has none
-    kind           DATA, HEARTBEAT, RESET, CONTROL or UNSEQUENCED
+    kind           DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED or SKIP
     flags          the delivery flag; 0 where the header has none
     count          messages in the packet
 
@@ -205,6 +226,7 @@ class PacketHeader:
         self.service = self.length = self.body = 0
         self.packet_type = self.kind = self.flags = self.count = 0
         self.unknown = self.short = 0
+        self.run = Run()
 
 
 class MessageIndex:
@@ -212,7 +234,8 @@ class MessageIndex:
 
     types      u16  message type
     symbols    u64  the symbol: an index, or up to 8 text bytes read big-endian as they stand
-                    (padding included); `NO_SYMBOL` where the type has none or the message is short
+                    (padding included); `NO_SYMBOL` where the type has none or the message is short.
+                    FIX: as `runs.symbol_value` makes it, or `SEVERAL_SYMBOLS`
     offsets    u32  first byte of the message (its size field, where it has one), from `start`
     sizes      u32  bytes of the whole message
     sequences  u64  the message's own number where the feed counts messages, else the packet's; of
@@ -350,7 +373,10 @@ def _write(
 
 def frame_length(table, data, start, size):
     """The whole length of the packet that begins at `start`, from its length field; 0 while
-    `size` is too small to hold that field. For cutting a TCP stream into packets."""
+    `size` is too small to hold that field. For cutting a TCP stream into packets. FIX: of the first
+    message, which can stand alone; 0 while it is not whole."""
+    if table.fix:
+        return cython.cast(cython.int, message_size_at(data, start, start + size))
     if size < table.length_at + table.length_size or start < 0 or start + size > len(data):
         return 0
     big: cython.bint = table.big_endian
@@ -373,13 +399,29 @@ def parse_header(table, data, start, size, out):
     return parse_header_at(table, first, len(data) - start, size, out)
 
 
+@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+def parse_next(table, data, start, size, out):
+    """`parse_header` of the first packet in the datagram `data[start:start + size]`; the next one,
+    where `out.length` is less than `size`, begins behind it. Only FIX has several in a datagram.
+    """
+    if not table.fix:
+        return parse_header(table, data, start, size, out)
+    if start < 0 or size < 1 or start + size > len(data):
+        return TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_run(first, len(data) - start, size, out, False)
+
+
 def parse_header_at(table, first, room, size, out):
     """`parse_header` for compiled callers that know where the packet begins: of the `room` bytes
     from `first` on, it is the first `size`."""
     big: cython.bint = table.big_endian
-    # The loader has seen that all fields lie in the header.
-    eight: cython.bint = cython.compiled and table.header_size + 8 <= room
+    eight: cython.bint
     place: cython.int
+    if table.fix:
+        return parse_run(first, room, size, out, True)
+    # The loader has seen that all fields lie in the header.
+    eight = cython.compiled and table.header_size + 8 <= room
     if size < table.header_size or size > room:
         return TRUNCATED
     out.length = (
@@ -479,6 +521,8 @@ def check_messages(table, data, start, header):
     be as long as its layout. Counts into `header.unknown` and `header.short`.
     """
     header.unknown = header.short = 0
+    if table.fix:
+        return check_run(table, data, start, header)
     verdict: cython.int = _check_body(table, header)
     if verdict != -2:
         return verdict
@@ -582,6 +626,8 @@ def _fill(
 ) -> cython.int:
     """Append the packet's messages to `out`, offsets counted from `base`. On a reject nothing is
     appended (entries beyond `out.count` are scratch)."""
+    if table.fix:
+        return fill_run(table, data, start, base, header, out)
     verdict: cython.int = _check_body(table, header)
     if verdict != -2:
         return verdict
@@ -609,8 +655,7 @@ def _fill(
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        # Every feed so far has u16 sizes, and most have u16 types: those are read in place.
-        if length_size == 2:
+        if length_size == 2:  # as in `check_messages`
             size = _u16(data, at + length_at, big)
         else:
             size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
@@ -666,7 +711,7 @@ def scan_packets(table, data, start, size, header, out):
         return TRUNCATED
     while at < end:
         length = frame_length(table, data, at, end - at)
-        if length < table.header_size or length > end - at:
+        if length < table.header_size or length > end - at or length == 0:
             return TRUNCATED
         verdict = parse_header(table, data, at, length, header)
         if verdict == FINE:
@@ -687,11 +732,14 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     place: cython.Py_ssize_t
     verdict: cython.int
     for place in range(len(starts)):
-        verdict = parse_header(table, data, starts[place], sizes[place], header)
-        if verdict == FINE:
-            verdict = _fill(table, data, starts[place], 0, header, out)
-            if verdict == INDEX_FULL:
-                return cython.cast(cython.int, place)
+        if table.fix:
+            verdict = scan_runs(table, data, starts[place], sizes[place], header, out)
+        else:
+            verdict = parse_header(table, data, starts[place], sizes[place], header)
+            if verdict == FINE:
+                verdict = _fill(table, data, starts[place], 0, header, out)
+        if verdict == INDEX_FULL:
+            return cython.cast(cython.int, place)
         rejects[verdict] += 1
     return cython.cast(cython.int, len(starts))
 
@@ -699,7 +747,9 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
 def patch_header(table, data, start, length, count):
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`: a
     thinned packet keeps its header, with length and count of what is left. Returns a `Reject`
-    (TRUNCATED where the header does not fit into `data`)."""
+    (TRUNCATED where the header does not fit into `data`). FIX has no header to patch."""
+    if table.fix:
+        return FINE
     if start < 0 or start + table.header_size > len(data):
         return TRUNCATED
     _write(

@@ -13,12 +13,13 @@ module's name to its unit.
 library.
 """
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 #: Unit to its modules, without the leading `feedhandler.`. The first unit also holds Cython's own
@@ -31,7 +32,10 @@ UNITS: dict[str, tuple[str, ...]] = {
         "codecs.fix.entries",
         "codecs.fix.framing",
         "codecs.fix.index",
+        "codecs.fix.runs",
+        "codecs.fix.scanning",
         "codecs.fix.values",
+        "codecs.message_walk",
         "codecs.scanner",
         "histogram",
         "recorder_frames",
@@ -45,12 +49,14 @@ UNITS: dict[str, tuple[str, ...]] = {
         "ingest.hold",
         "ingest.lost",
         "ingest.output",
+        "ingest.packing",
         "ingest.quarantine",
         "ingest.receiver",
         "ingest.recovered",
         "ingest.ring",
         "ingest.sequencer",
         "ingest.watch",
+        "ingest.withdrawal",
     ),
     "retrans": (
         "retrans.client",
@@ -187,6 +193,15 @@ CONSTANTS = (
     "replay.playing.progress",
     "retrans.entries",
 )
+#: Modules whose interpreted twins call functions of others that compiled ones do not show to Python
+#: (they take pointers): those are then interpreted, too.
+TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
+    "codecs.fix.framing": ("codecs.fix.values",),
+    "codecs.fix.datagram": ("codecs.fix.values", "codecs.fix.framing"),
+    "codecs.fix.runs": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.datagram"),
+    "codecs.fix.scanning": ("codecs.fix.runs",),
+    "codecs.scanner": ("codecs.fix.runs", "codecs.fix.scanning"),
+}
 #: Cython's own run-time code (memory views and the like), compiled once for all.
 UTILITY = "feedhandler._cython_utility"
 UTILITY_UNIT = next(iter(UNITS))
@@ -344,7 +359,8 @@ def prefer_interpreted() -> None:
 def load_interpreted(name: str) -> ModuleType:
     """The interpreted twin of compiled module `name`, as a module object of its own.
 
-    Modules that it imports come as they are loaded already (compiled, unless told otherwise).
+    Modules that it imports come as they are loaded already (compiled, unless told otherwise), but
+    for its `TWINS_OF_TWINS`.
     Raises `KeyError` for a module that is not in `PURE_MODE`.
     """
     twin_name = name + "__interpreted"
@@ -356,5 +372,23 @@ def load_interpreted(name: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[twin_name] = module
-    spec.loader.exec_module(module)
+    needed = TWINS_OF_TWINS.get(name.removeprefix("feedhandler."), ())
+    twins = {each: load_interpreted(each) for each in map("feedhandler.{}".format, needed)}
+    with _standing_for(twins):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def _standing_for(modules: dict[str, ModuleType]) -> Iterator[None]:
+    """Have imports of these names meanwhile give these modules."""
+    names = [*modules, *(_CIMPORTS + name for name in modules)]
+    before = {name: sys.modules.pop(name, None) for name in names}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module

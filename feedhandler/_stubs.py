@@ -145,6 +145,10 @@ def _annotation(node: ast.expr | None, parameter: bool = False) -> str:
     return "" if text == "object" else text
 
 
+def _is_cimport(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and str(node.module).startswith("cython.cimports.")
+
+
 class _Stub:
     """The stub of one module, written line by line."""
 
@@ -156,8 +160,20 @@ class _Stub:
             "from typing_extensions import Buffer",
             *dict.fromkeys(imports),
         ]
-        for node in ast.parse(source).body:
+        body = ast.parse(source).body
+        for node in body:
             self._statement(node, "")
+        cimports = [node for node in body if _is_cimport(node)]
+        self.lines[4:4] = [text for node in cimports if (text := self._used(node))]
+
+    def _used(self, node: ast.stmt) -> str:
+        """An import of C names, for those that the stub uses: functions that only C sees are not
+        in the other module's stub."""
+        assert isinstance(node, ast.ImportFrom)
+        words = set(re.findall(r"\w+", "\n".join(self.lines)))
+        names = [each.name for each in node.names if (each.asname or each.name) in words]
+        module = str(node.module).removeprefix("cython.cimports.")
+        return f"from {module} import {', '.join(names)}" if names else ""
 
     def _statement(self, node: ast.stmt, indent: str, scope: str = "") -> None:
         match node:
@@ -181,14 +197,8 @@ class _Stub:
                 self._constant(node)
 
     def _import(self, node: ast.ImportFrom | ast.Import) -> None:
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cython.cimports."):
-            # Functions of another module that only C may see are in none of its stubs.
-            names = [alias for alias in node.names if alias.name != alias.name.lower()]
-            if not names:
-                return
-            node = ast.ImportFrom(node.module, names, node.level)
-        text = ast.unparse(node).replace("cython.cimports.", "")
-        if text != "import cython":
+        text = ast.unparse(node)
+        if text != "import cython" and not _is_cimport(node):
             self.lines.append(text)
 
     def _constant(self, node: ast.Assign) -> None:

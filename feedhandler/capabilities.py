@@ -37,6 +37,11 @@ def _described(_: Feed) -> bool:
     return True
 
 
+def _has_header(feed: Feed) -> bool:
+    """Packets have a header with fields at fixed places, which can be counted and rewritten."""
+    return feed.description.framing == "binary"
+
+
 def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     """Whether a part can be made for the feed: it raises `UsageError` where it cannot."""
 
@@ -98,7 +103,7 @@ CAPABILITIES = (
         "characterise",
         "characterise, pipeline",
         "tables, figures and Parquet of captures, on Spark or without",
-        _described,
+        _has_header,
     ),
     Capability(
         "tail_loss",

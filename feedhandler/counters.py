@@ -35,7 +35,10 @@ class LineCounter(Counter):
     LATE = 4, "packets that came after their range had been announced lost; never published"
     STALE = 5, "packets of an earlier numbering, an earlier session, or from before the start"
     HEARTBEATS = 6, "heartbeats"
-    CONTROL = 7, "control packets that do not belong on a line; ignored"
+    CONTROL = (
+        7,
+        "packets that say nothing of the stream: time beacons, requests and answers; ignored",
+    )
     QUARANTINED = 8, "packets that jumped beyond the window and wait for confirmation"
     HELD = 9, "packets held because an earlier one was missing"
     REFUSED = 10, "packets given up because neither ring nor hold had room"
@@ -55,9 +58,11 @@ class LineCounter(Counter):
     CONTROL_SHORT = 24, "rejected: a control packet's body is shorter than its layout"
     COMPRESSED = 25, "rejected: a compressed body, which has no place on a live line"
     INDEX_FULL = 26, "rejected: more messages than an index has room for"
-    UNKNOWN_FLAGS = 27, "packets with a delivery flag the description does not know; passed on"
-    UNKNOWN_TYPES = 28, "messages of types the description does not know, in packets that were new"
-    SHORT_MESSAGES = 29, "messages shorter than their layout, in packets that were new; passed on"
+    CHECKSUM = 27, "rejected: a message's checksum is not the sum of its bytes"
+    MALFORMED = 28, "rejected: a field of a message's envelope or header is wrong or missing"
+    UNKNOWN_FLAGS = 29, "packets with a delivery flag the description does not know; passed on"
+    UNKNOWN_TYPES = 30, "messages of types the description does not know, in packets that were new"
+    SHORT_MESSAGES = 31, "messages shorter than their layout, in packets that were new; passed on"
 
 
 class ChannelCounter(Counter):
@@ -95,6 +100,7 @@ class ChannelCounter(Counter):
         19,
         "sequence numbers announced lost and taken back, because a line went on with them",
     )
+    SKIPPED = 20, "sequence numbers that the publisher said no message carries"
 
 
 #: Counters that hold a highest value and must not be summed.

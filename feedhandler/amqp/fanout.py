@@ -32,6 +32,7 @@ from cython.cimports.feedhandler.ingest.records import (
     PAD,
     PASSED,
     RESET,
+    SKIPPED,
     START,
     WITHDRAWN,
 )
@@ -337,9 +338,9 @@ class Fanout(Splitter):
         """
         stream: Stream = None
         following: cython.ulonglong = self.ring.words[word + 3]
-        if kind in (GAP, RESET, START, WITHDRAWN, PASSED) and place < len(self.streams):
+        if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and place < len(self.streams):
             stream = self.streams[place]
-            if kind not in (GAP, PASSED) or not stream.closed:
+            if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
                 stream.next_sequence = following
         self.on_mark(
             kind,
@@ -350,7 +351,7 @@ class Fanout(Splitter):
             self.ring.words[word + 4],
             self.ring.words[word + 7],
         )
-        if stream is not None and kind not in (GAP, PASSED):
+        if stream is not None and kind not in (GAP, PASSED, SKIPPED):
             stream.next_sequence = following
             if self.keeper is not None and kind == RESET:
                 self.keeper.clear(stream.service)

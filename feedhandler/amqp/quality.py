@@ -19,10 +19,11 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
 [first, last], both included, the latest 256 of each kind:
 
     state     as above
-    reason    what changed: attached, start, gap, withdrawn, reset, silent, back, mismatch, missing,
-              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale; to
-              one link alone: with snapshot=1 snapshot, that it comes before anything else, or
-              "no snapshot", that there is none (`doubt` says why); with from= resume (`resume`)
+    reason    what changed: attached, start, gap, skipped, withdrawn, reset, silent, back, mismatch,
+              missing, recovered, snapshot-begin, snapshot-end, or why the stream was declared
+              stale; to one link alone: with snapshot=1 snapshot, that it comes before anything
+              else, or "no snapshot", that there is none (`doubt` says why); with from= resume
+              (`resume`)
     service   the service
     since     first sequence of the stream that this numbering's messages belong to
     next      the sequence expected next
@@ -32,6 +33,8 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     lost_ranges, lost_total   ranges and sequence numbers lost in this numbering, those that a
               snapshot has made good included
     silent    names of the lines that are silent now
+    skipped   with reason skipped: the range that the publisher says no messages carry; nothing is
+              lost by it
     lost      with reason gap: the range just lost; with reason attached: the same as `stale`
     withdrawn with reason withdrawn: ranges announced lost that were not; the stream goes back to
               `next`. What was published behind it, if anything (`doubt` then says "withdrawn"),
@@ -99,6 +102,7 @@ class Quality(Struct, frozen=True):
     through: tuple[int, ...] = ()
     unsequenced: int = 0
     withdrawn: Ranges = ()
+    skipped: Ranges = ()
 
     @property
     def complete(self) -> bool:
@@ -218,6 +222,7 @@ _REASONS = {
     RecordKind.LINE_BACK: "back",
     RecordKind.MISMATCH: "mismatch",
     RecordKind.WITHDRAWN: "withdrawn",
+    RecordKind.SKIPPED: "skipped",
 }
 
 
@@ -264,6 +269,9 @@ class QualityState:
         elif kind == RecordKind.GAP:
             self._lose(sequence, next_sequence)
             told["lost"] = [[sequence, next_sequence - 1]]
+        elif kind == RecordKind.SKIPPED:
+            self.next = next_sequence
+            told["skipped"] = [[sequence, next_sequence - 1]]
         elif kind == RecordKind.WITHDRAWN:
             told["withdrawn"] = self._withdraw(next_sequence, sequence)
         else:
@@ -340,6 +348,8 @@ class QualityState:
 
     def _input(self, kind: RecordKind) -> Input | None:
         """The mark as the table knows it; None where it changes no state."""
+        if kind == RecordKind.SKIPPED:
+            return None
         if kind == RecordKind.LINE_SILENT:
             return Input.ALL_SILENT if len(self.silent) == len(self._lines) else None
         if kind == RecordKind.LINE_BACK:

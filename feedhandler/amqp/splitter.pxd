@@ -36,6 +36,11 @@ cdef class Splitter:
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)
     cdef Py_ssize_t _look_ahead(self, Stream stream, Py_ssize_t start, Py_ssize_t first)
+    cdef int _select_for_whole(self, Stream stream, Py_ssize_t first, Py_ssize_t count)
+    cdef int _deliver_several(
+        self, Stream stream, unsigned long long sequence, Py_ssize_t number,
+        long long received_ns, Py_ssize_t start)
+    cdef int _read_symbol(self, Py_ssize_t start, Py_ssize_t number)
     cdef int _fetch(self, Py_ssize_t first, Py_ssize_t wanted)
     cdef int _forget_ahead(self)
     cdef int _single(

@@ -21,6 +21,7 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
 from cython.cimports.feedhandler.amqp.outlet import Outlet
 from cython.cimports.feedhandler.amqp.stream import Route, Stream
+from cython.cimports.feedhandler.codecs.fix.scanning import begin_symbols_of, next_symbol_of
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
@@ -36,9 +37,13 @@ if cython.compiled:
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain
+from feedhandler.codecs.feed import key_word
+from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
+#: FIX symbols from here on are digests of their text. (As literals they would be objects.)
+_LONG_SYMBOL = cython.declare(cython.ulonglong, LONG_SYMBOL_BIT)
 #: Bits of `built`: which of the two frames holds the message in hand already.
 _PLAIN_BUILT = cython.declare(cython.int, 1)
 _STAMPED_BUILT = cython.declare(cython.int, 2)
@@ -194,6 +199,9 @@ class Splitter:
             for number in range(first, first + ahead):
                 message_type = self.index.types[number]
                 route = self.ahead[number - first]
+                if route is None:
+                    self._deliver_several(stream, sequence, number, received_ns, start)
+                    continue
                 built = 0
                 for outlet in route.singles:
                     if self.restricted and not outlet.chosen:
@@ -207,17 +215,64 @@ class Splitter:
                         continue
                     if outlet.wants_type(message_type) and outlet.select(number) == 1:
                         self.touched.append(outlet)
-                if skip > 0:
-                    for outlet in stream.whole:
-                        if self.restricted and not outlet.chosen:
-                            continue
-                        if outlet.select(number) == 1:
-                            self.touched.append(outlet)
+            if skip > 0:
+                self._select_for_whole(stream, first, ahead)
             first += ahead
         if self.touched:
             for outlet in self.touched:
                 self._thin(stream, outlet, sequence, received_ns, start, size)
             self.touched.clear()
+        return 0
+
+    @cython.cfunc
+    def _select_for_whole(
+        self, stream: Stream, first: cython.Py_ssize_t, count: cython.Py_ssize_t
+    ) -> cython.int:
+        """Select messages for the links that take the whole service."""
+        outlet: Outlet
+        number: cython.Py_ssize_t
+        for number in range(first, first + count):
+            for outlet in stream.whole:
+                if self.restricted and not outlet.chosen:
+                    continue
+                if outlet.select(number) == 1:
+                    self.touched.append(outlet)
+        return 0
+
+    @cython.cfunc
+    def _deliver_several(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        number: cython.Py_ssize_t,
+        received_ns: cython.longlong,
+        start: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Deliver a message that names several symbols: to each link once, with the key of the
+        first symbol that the link wants."""
+        outlet: Outlet
+        route: Route
+        built: cython.int
+        at: cython.Py_ssize_t = start + self.index.offsets[number]
+        message_type: cython.int = self.index.types[number]
+        reached: list = []
+        symbol: cython.ulonglong
+        begin_symbols_of(self.source, at, at + self.index.sizes[number], self.header)
+        symbol = next_symbol_of(self.table, self.source, self.header)
+        while symbol != self.table.no_symbol:
+            route = self._route(stream, symbol)
+            built = 0
+            for outlet in route.singles + route.thinned:
+                if outlet in reached or not outlet.wants_type(message_type):
+                    continue
+                if self.restricted and not outlet.chosen:
+                    continue
+                reached.append(outlet)
+                if outlet in route.singles:
+                    built = self._single(outlet, route, sequence, number, received_ns, start, built)
+                elif outlet.select(number) == 1:
+                    self.touched.append(outlet)
+            symbol = next_symbol_of(self.table, self.source, self.header)
         return 0
 
     @cython.cfunc
@@ -238,6 +293,11 @@ class Splitter:
         for each in range(count):
             if self.index.types[first + each] == self.reference_type and not self.restricted:
                 self.on_reference(stream, self._message_bytes(start, first + each))
+            if self.index.symbols[first + each] == self.table.several_symbols:
+                self.ahead[each] = None  # each has a route of its own
+                continue
+            if self.index.symbols[first + each] >= _LONG_SYMBOL and self.table.fix:
+                self._read_symbol(start, first + each)
             route = self._route(stream, self.index.symbols[first + each])
             self.ahead[each] = route
             if cython.compiled and len(route.singles) > 0:
@@ -279,6 +339,14 @@ class Splitter:
         each: cython.Py_ssize_t
         for each in range(_AHEAD):
             self.ahead[each] = None
+        return 0
+
+    @cython.cfunc
+    def _read_symbol(self, start: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
+        """Find the text of a message's symbol, from which its route may have to be made."""
+        at: cython.Py_ssize_t = start + self.index.offsets[number]
+        begin_symbols_of(self.source, at, at + self.index.sizes[number], self.header)
+        next_symbol_of(self.table, self.source, self.header)
         return 0
 
     def _message_bytes(self, start: int, number: int) -> bytes:
@@ -395,10 +463,18 @@ class Splitter:
                 return route
         return self._work_out(stream, symbol)
 
+    def _word_of(self, stream: Stream, symbol: int) -> str:
+        """The symbol's word in routing keys. A long one is only known by its text, which the header
+        in hand has just found."""
+        run = self.header.run
+        if self.table.fix and LONG_SYMBOL_BIT <= symbol < self.table.several_symbols:
+            return key_word(self._bytes(run.symbol_at, run.symbol_size).decode("latin-1"))
+        return self.name_of(stream, symbol)
+
     def _work_out(self, stream: Stream, symbol: int) -> Route:
         """Find the links that want the symbol, and remember them."""
         feed, service = stream.words
-        words = [self.name_of(stream, symbol)]
+        words = [self._word_of(stream, symbol)]
         alias = None if self.alias_of is None else self.alias_of(stream, symbol)
         if alias is not None:
             words.append(alias)

@@ -1,7 +1,7 @@
 """What the parts of a channel's arbitration answer one another, as plain numbers."""
 
 # Whether a number's packet was seen with these bytes (`fingerprint`).
-UNKNOWN, SAME, DIFFERENT = range(3)
+UNKNOWN, SAME, DIFFERENT, OTHER_SPAN = range(4)
 
 # What speaks for a packet beyond the window (`quarantine`).
 NO_EVIDENCE, REPEATED, CONFIRMED = range(3)

@@ -77,6 +77,7 @@ cdef class Arbiter:
     cdef int _begin(self, unsigned long long now_ns) except -1 nogil
     cdef int _advance(self, unsigned long long now_ns) except -1 nogil
     cdef int _settle(self, unsigned long long now_ns) except -1 nogil
+    cdef bint _is_repeated_reset(self, PacketHeader header) noexcept nogil
     cdef int _reset(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil

@@ -34,6 +34,7 @@ a step of the host's time of day neither hangs nor hurries anything.
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.scanner import FeedTable
 from cython.cimports.feedhandler.ingest import answers, columns, records, slots, states
 from cython.cimports.feedhandler.ingest.answers import (
     CONFIRMED,
@@ -46,9 +47,11 @@ from cython.cimports.feedhandler.ingest.epochs import Epochs
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 from cython.cimports.feedhandler.ingest.hold import PacketPool
 from cython.cimports.feedhandler.ingest.output import Output, Outside
+from cython.cimports.feedhandler.ingest.packing import Copies
 from cython.cimports.feedhandler.ingest.quarantine import Quarantine
 from cython.cimports.feedhandler.ingest.sequencer import Sequencer
 from cython.cimports.feedhandler.ingest.watch import LineWatch
+from cython.cimports.feedhandler.ingest.withdrawal import takes_back
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
@@ -75,7 +78,8 @@ class Arbiter:
     """Arbitration of one channel; see the module's docstring.
 
     `ring` takes the records, `channel` is the index they carry. `first_sequence` is the number a
-    day of this feed begins with, `counts_messages` whether numbers count messages. Lines are
+    day of this feed begins with, `counts_messages` whether numbers count messages; where they do,
+    `table` is the feed's, so that lines may pack messages differently. Lines are
     0 .. lines - 1; with `recovery_wait_us`, the time that recovery has for what they do not bring,
     line `lines` is recovery (see `recovered.py`). `line_counters` (uint64, a row of `LineCounter`
     columns per line of the process) with `rows` (this channel's lines' rows in it) and
@@ -92,6 +96,7 @@ class Arbiter:
         counts_messages: bool = False,
         settings: ArbitrationSettings | None = None,
         recovery_wait_us: int = 0,
+        table: FeedTable | None = None,
         line_counters: numpy.ndarray | None = None,
         rows: list[int] | None = None,
         channel_counters: numpy.ndarray | None = None,
@@ -114,9 +119,11 @@ class Arbiter:
         self.start_wait = settings.start_wait_us * 1000
         self.resync_wait = settings.resync_us * 1000
         self.resync_run = settings.resync_run_packets
-        self._make_parts(lines, settings.compare_numbers(counts_messages), recovery_wait_us * 1000)
+        numbers = settings.compare_numbers(counts_messages)
+        copies = Copies(table if counts_messages else None, numbers)
+        self._make_parts(lines, copies, recovery_wait_us * 1000)
 
-    def _make_parts(self, lines: int, compare_numbers: int, recovery_ns: int) -> None:
+    def _make_parts(self, lines: int, copies: Copies, recovery_ns: int) -> None:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
@@ -125,7 +132,7 @@ class Arbiter:
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
-            compare_numbers, lines,
+            copies, lines,
         )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
@@ -238,7 +245,7 @@ class Arbiter:
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
         """Sort out what is not of this numbering, then act by the table."""
-        if header.kind >= kinds.CONTROL:
+        if header.kind >= kinds.CONTROL and header.kind != kinds.SKIP:
             if header.kind == kinds.UNSEQUENCED:
                 return self._outside(line, header, data, start, received_ns, now_ns)
             self.out.count_line(line, columns.LINE_CONTROL)
@@ -258,6 +265,8 @@ class Arbiter:
                 self.out.count_line(line, columns.LINE_STALE)
                 return states.STALE
             if header.kind == kinds.RESET:
+                if self._is_repeated_reset(header):
+                    return states.HEARD
                 return self._reset(line, header, data, start, received_ns, now_ns)
             if header.session != self.session:
                 if self.joined or self.join_seen:
@@ -338,7 +347,18 @@ class Arbiter:
         return base + states.JUMP
 
     def _publish(self, line, header, data, start, received_ns, now_ns):
-        """Write the packet that is next, then whatever waited for it."""
+        """Write the packet that is next, then whatever waited for it. One that ends in what was
+        published before the stream went back is cut, and so goes through the hold."""
+        verdict: cython.int
+        if header.sequence != self.stream.expected:
+            start = self.stream.copies.trim(header, data, start, self.stream.expected)
+        if self.state != states.FLOWING and self.stream.meets_island(header.next_sequence):
+            if self.stream.is_full():
+                self.out.count_line(line, columns.LINE_REFUSED)
+                return states.REFUSED
+            verdict = self._hold(line, header, data, start, received_ns, now_ns)
+            self._advance(now_ns)
+            return verdict
         if not self.stream.publish(line, header, data, start, received_ns):
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.last_accepted = now_ns
@@ -394,8 +414,8 @@ class Arbiter:
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
-            if self.epochs.pending < 0 and self.stream.takes_back(
-                line, header, data, start, received_ns, now_ns
+            if self.epochs.pending < 0 and takes_back(
+                self.stream, line, header, data, start, received_ns, now_ns
             ):
                 self.last_accepted = now_ns
                 self._advance(now_ns)
@@ -403,10 +423,7 @@ class Arbiter:
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
         self.stream.copy(line, header)
-        compared = self.stream.window.compare(
-            header.sequence,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )
+        compared = self.stream.copies.compare_packet(header, data, start)
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)
         if compared == DIFFERENT:
@@ -526,6 +543,11 @@ class Arbiter:
         return 0
 
     # -- new numberings ---------------------------------------------------------------------
+
+    def _is_repeated_reset(self, header):
+        """FIX: a logon is repeated before anything of the numbering has come that it begins."""
+        begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
+        return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
         """The feed's reset packet: it begins a new numbering, once, when it is believed."""

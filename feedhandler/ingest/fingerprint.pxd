@@ -7,9 +7,11 @@ cdef class CompareWindow:
     cdef unsigned long long mask
 
     cpdef int remember(
-        self, unsigned long long sequence, unsigned long long fingerprint) except -1 nogil
+        self, unsigned long long sequence, unsigned long long fingerprint,
+        unsigned long long span) except -1 nogil
     cpdef int compare(
-        self, unsigned long long sequence, unsigned long long fingerprint) except -1 nogil
+        self, unsigned long long sequence, unsigned long long fingerprint,
+        unsigned long long span) except -1 nogil
     cpdef int clear(self) except -1 nogil
 
 cdef class UnsequencedWindow:

@@ -7,7 +7,12 @@ against somebody who builds a collision on purpose.
 
 import cython
 import numpy
-from cython.cimports.feedhandler.ingest.answers import DIFFERENT, SAME, UNKNOWN
+from cython.cimports.feedhandler.ingest.answers import (
+    DIFFERENT,
+    OTHER_SPAN,
+    SAME,
+    UNKNOWN,
+)
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
@@ -34,6 +39,9 @@ FACTOR_2 = cython.declare(cython.ulonglong, 0x3F58476D1CE4E5B9)
 FACTOR_3 = cython.declare(cython.ulonglong, 0x14D049BB133111EB)
 FACTOR_4 = cython.declare(cython.ulonglong, 0x2127599BF4325C37)
 MASK_64 = (1 << 64) - 1
+#: The bits of an entry of `CompareWindow` that hold the span: as many as a count of messages has.
+#: The other 48 are the fingerprint's, so there different bytes look equal with a chance of 2**-48.
+_SPAN_BITS = cython.declare(cython.ulonglong, 0xFFFF)
 
 
 @cython.cfunc
@@ -48,6 +56,18 @@ def _mix(
     if not cython.compiled:
         lane &= MASK_64
     return lane ^ (lane >> 29)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.ulonglong:
+    """One word of both."""
+    word: cython.ulonglong = fingerprint << 16 | (span & _SPAN_BITS)
+    if not cython.compiled:
+        word &= MASK_64
+    return word
 
 
 @cython.locals(
@@ -106,7 +126,9 @@ class CompareWindow:
     """Fingerprints of the latest packets by sequence number, in a table of fixed size.
 
     A number's place is its remainder, so consecutive numbers never push each other out before the
-    window (a power of two, at least `capacity` numbers) has passed.
+    window (a power of two, at least `capacity` numbers) has passed. Beside a fingerprint stands its
+    `span`, how many numbers it covers (modulo 65,536): of two packets that begin with one number
+    only those of one span can be compared.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -115,21 +137,30 @@ class CompareWindow:
         self.mask = size - 1
 
     @cython.locals(place=cython.ulonglong)
-    def remember(self, sequence, fingerprint):
+    def remember(self, sequence, fingerprint, span):
         """Keep the first copy's fingerprint. (Keys are the number plus one: 0 is empty.)"""
         place = (sequence & self.mask) * 2
         self.entries[place] = sequence + 1
-        self.entries[place + 1] = fingerprint
+        self.entries[place + 1] = _with_span(fingerprint, span)
         return 0
 
-    @cython.locals(place=cython.ulonglong)
-    def compare(self, sequence, fingerprint):
-        """SAME, DIFFERENT (told once per number), or UNKNOWN: not, or no longer, in the window."""
+    @cython.locals(
+        place=cython.ulonglong, known=cython.ulonglong, given=cython.ulonglong,
+        key=cython.ulonglong,
+    )  # fmt: skip
+    def compare(self, sequence, fingerprint, span):
+        """SAME, DIFFERENT (told once per number), OTHER_SPAN, or UNKNOWN: not, or no longer, in the
+        window."""
         place = (sequence & self.mask) * 2
-        if self.entries[place] != sequence + 1:
+        key = sequence + 1
+        if self.entries[place] != key:
             return UNKNOWN
-        if self.entries[place + 1] == fingerprint:
+        known = self.entries[place + 1]
+        given = _with_span(fingerprint, span)
+        if known == given:
             return SAME
+        if (known ^ given) & _SPAN_BITS:
+            return OTHER_SPAN
         self.entries[place] = 0
         return DIFFERENT
 

@@ -13,6 +13,9 @@ cdef class PacketPool:
         unsigned long long fingerprint) except -2 nogil
     cpdef int give_back(self, Py_ssize_t slot) except -1 nogil
     cpdef unsigned long long word(self, Py_ssize_t slot, int which) except? 6148914691236517205 nogil
+    cpdef unsigned long long span(self, Py_ssize_t slot) except? 6148914691236517205 nogil
+    cpdef Py_ssize_t body_at(self, Py_ssize_t slot) except -1 nogil
+    cpdef Py_ssize_t body_size(self, Py_ssize_t slot) except? -1 nogil
 
 cdef class Hold:
     cdef PacketPool pool

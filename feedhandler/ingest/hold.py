@@ -99,6 +99,18 @@ class PacketPool:
         """One word of a slot."""
         return self.words[slot * SLOT_WORDS + which]
 
+    def span(self, slot):
+        """How many numbers the packet in this slot covers."""
+        return self.words[slot * SLOT_WORDS + NEXT] - self.words[slot * SLOT_WORDS + SEQUENCE]
+
+    def body_at(self, slot):
+        """Where the messages of the packet in this slot begin in the slab."""
+        return slot * self.slot_bytes + self.words[slot * SLOT_WORDS + BODY]
+
+    def body_size(self, slot):
+        """How many bytes the messages of the packet in this slot have."""
+        return self.words[slot * SLOT_WORDS + LENGTH] - self.words[slot * SLOT_WORDS + BODY]
+
 
 @cython.final
 @cython.cclass

@@ -27,6 +27,9 @@ cdef class Output:
     cpdef int count_line(self, int line, int column) except -1 nogil
     cpdef int count(self, int column, unsigned long long amount) except -1 nogil
     cpdef int highest(self, int column, unsigned long long value) except -1 nogil
+    cdef int _skipped(
+        self, int line, unsigned long long sequence,
+        unsigned long long next_sequence) except -1 nogil
     cdef int _published(
         self, int line, unsigned long long messages, unsigned long long skip,
         unsigned long long length) except -1 nogil

@@ -8,7 +8,8 @@ else has happened then. Columns are those of `columns.py`.
 
 import cython
 import numpy
-from cython.cimports.feedhandler.ingest import columns, slots, states
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest import columns, records, slots, states
 from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
 
 #: Packets outside the sequence that wait for ring room, at most.
@@ -47,6 +48,8 @@ class Output:
 
     def packet(self, line, header, data, start, received_ns, skip):
         """Write a packet that has just come, without its first `skip` messages."""
+        if header.kind == kinds.SKIP:
+            return self._skipped(line, header.sequence, header.next_sequence)
         if not self.ring.write_packet(
             self.channel, line, header.kind, header.count, header.sequence,
             header.next_sequence, received_ns, header.session,
@@ -62,6 +65,8 @@ class Output:
         line: cython.int = cython.cast(cython.int, pool.word(slot, slots.LINE))
         count: cython.ulonglong = pool.word(slot, slots.COUNT)
         length: cython.Py_ssize_t = pool.word(slot, slots.LENGTH)
+        if pool.word(slot, slots.KIND) == kinds.SKIP:
+            return self._skipped(line, pool.word(slot, slots.SEQUENCE), pool.word(slot, slots.NEXT))
         if not self.ring.write_packet(
             self.channel, line, cython.cast(cython.int, pool.word(slot, slots.KIND)),
             cython.cast(cython.int, count), pool.word(slot, slots.SEQUENCE),
@@ -73,6 +78,13 @@ class Output:
             self.counters[columns.CHANNEL_RING_FULL] += 1
             return 0
         return self._published(line, count, skip, length)
+
+    def _skipped(self, line, sequence, next_sequence):
+        """Write that the publisher skips these numbers."""
+        if not self.mark(records.SKIPPED, line, sequence, next_sequence, 0):
+            return 0
+        self.counters[columns.CHANNEL_SKIPPED] += next_sequence - sequence
+        return 1
 
     def _published(self, line, messages, skip, length):
         """Count one published packet."""

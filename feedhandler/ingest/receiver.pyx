@@ -31,7 +31,7 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport read, write
 
-from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header
+from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header, parse_next
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
 from feedhandler.ingest.recovered cimport disprove, give_up, recover
@@ -168,7 +168,7 @@ cdef class Receiver:
         self.arbiters = [
             Arbiter(
                 ring, lines=len(plan.lines), channel=first_channel + index,
-                first_sequence=first_sequence, counts_messages=table.counts_messages,
+                first_sequence=first_sequence, counts_messages=table.counts_messages, table=table,
                 settings=self.settings, line_counters=self.line_counters,
                 recovery_wait_us=plan.recovery_wait_us, rows=self._rows(plan),
                 channel_counters=self.channel_counters[index],
@@ -457,6 +457,8 @@ cdef class Receiver:
         cdef int place = <int>(first >> 48) - self.first_channel
         cdef Py_ssize_t start = offset + HEADER_BYTES
         cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + 1] & <unsigned long long>0xFFFF_FFFF)
+        cdef Py_ssize_t end = start + size
+        cdef Py_ssize_t length
         cdef int reject
         if place < 0 or place >= self.arbiter_count:
             return 0
@@ -466,16 +468,19 @@ cdef class Receiver:
         if (first >> 32) & 0xFFFF != PACKET:
             give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)
             return 0
-        reject = parse_header(self.table, self.inlet.data, start, size, self.header)
-        if reject == 0:
-            reject = check_messages(self.table, self.inlet.data, start, self.header)
-        if reject:
-            (<Arbiter>self.arbiter_pointers[place]).out.count_line(
-                (<Arbiter>self.arbiter_pointers[place]).line_count,
-                columns.LINE_TRUNCATED + reject - 1)
-            return 0
-        recover(<Arbiter>self.arbiter_pointers[place], self.header, self.inlet.data, start,
-                self.inlet.words[word + 4], now, epoch)
+        while start < end:
+            reject = parse_next(self.table, self.inlet.data, start, end - start, self.header)
+            if reject == 0:
+                reject = check_messages(self.table, self.inlet.data, start, self.header)
+            if reject:
+                (<Arbiter>self.arbiter_pointers[place]).out.count_line(
+                    (<Arbiter>self.arbiter_pointers[place]).line_count,
+                    columns.LINE_TRUNCATED + reject - 1)
+                return 0
+            length = self.header.length
+            recover(<Arbiter>self.arbiter_pointers[place], self.header, self.inlet.data, start,
+                    self.inlet.words[word + 4], now, epoch)
+            start += length
         return 0
 
     cdef int _read_beside(self) except -1 nogil:
@@ -653,8 +658,10 @@ cdef class Receiver:
     ) except -1 nogil:
         """Check one datagram and give it to its channel; a bad one is counted by reason."""
         cdef Route *route
-        cdef int index
-        cdef int reject = parse_header(self.table, self.slab, start, size, self.header)
+        cdef int index, reject
+        if self.table.fix:
+            return self._take_runs(sock, row, start, size, stamp, now)
+        reject = parse_header(self.table, self.slab, start, size, self.header)
         if reject:
             self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
             return 0
@@ -677,4 +684,28 @@ cdef class Receiver:
             self.counters[row + columns.LINE_SHORT_MESSAGES] += self.header.short
         (<Arbiter>route.arbiter).receive(
             route.line, self.header, self.slab, start, stamp, now)
+        return 0
+
+    cdef int _take_runs(
+        self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
+        unsigned long long stamp, unsigned long long now,
+    ) except -1 nogil:
+        """Give each run of a FIX datagram to the line's channel, up to the first that is wrong."""
+        cdef Route *route = &self.routes[sock.first_route]
+        cdef Py_ssize_t end = start + size
+        cdef Py_ssize_t length
+        cdef int reject
+        while start < end or size == 0:
+            reject = parse_next(self.table, self.slab, start, end - start, self.header)
+            if reject:
+                self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
+                return 0
+            # A packet that is trimmed has another length then.
+            length = self.header.length
+            if not (<Arbiter>route.arbiter).is_old(self.header, now):
+                check_messages(self.table, self.slab, start, self.header)
+                self.counters[row + columns.LINE_UNKNOWN_TYPES] += self.header.unknown
+            (<Arbiter>route.arbiter).receive(
+                route.line, self.header, self.slab, start, stamp, now)
+            start += length
         return 0

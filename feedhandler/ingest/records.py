@@ -22,6 +22,7 @@ class RecordKind(IntEnum):
     MISSING = 10
     WITHDRAWN = 11
     PASSED = 12
+    SKIPPED = 13
 
 
 class GapCause(IntEnum):
@@ -57,6 +58,7 @@ class ResetCause(IntEnum):
     MISSING,
     WITHDRAWN,
     PASSED,
+    SKIPPED,
 ) = (int(kind) for kind in RecordKind)
 (BY_DEADLINE, BY_HOLD_FULL, BY_JUMP, BY_RESET, BY_REFUSAL) = (int(cause) for cause in GapCause)
 (BY_PACKET, BY_SESSION, BY_RESYNC) = (int(cause) for cause in ResetCause)

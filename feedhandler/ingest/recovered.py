@@ -13,7 +13,6 @@ import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, states
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT
-from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 
 
 def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
@@ -29,7 +28,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
         epoch != arbiter.stream.epoch
         or not arbiter.joined
         or arbiter.pending_cause != 0
-        or header.kind != kinds.DATA
+        or (header.kind != kinds.DATA and header.kind != kinds.SKIP)
         or header.session != arbiter.session
     ):
         arbiter.out.count_line(line, columns.LINE_STALE)
@@ -50,12 +49,7 @@ def _drop(arbiter, header, data, start, now_ns):
     if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
         arbiter.out.count_line(line, columns.LINE_LATE)
         return states.LATE
-    if (
-        arbiter.stream.window.compare(
-            header.sequence, fingerprint(data, start + header.body, header.length - header.body)
-        )
-        == DIFFERENT
-    ):
+    if arbiter.stream.copies.compare_packet(header, data, start) == DIFFERENT:
         arbiter._alarm(line, header, now_ns)
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

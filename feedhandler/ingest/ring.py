@@ -29,6 +29,8 @@ the last | epoch |
 | CLOSED | nothing is missing any more | expected | expected | epoch |
 | WITHDRAWN | what was announced lost from the new number on was not: `line` goes on there | \
 expected, until now | expected, from now on | epoch |
+| SKIPPED | the publisher says that no messages carry these numbers | first skipped | one past the \
+last | 0 |
 | PASSED | the stream goes past what it published before it went back | expected | expected, from \
 now on | epoch |
 

@@ -1,15 +1,15 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.belief cimport Belief
-from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
 from feedhandler.ingest.lost cimport Islands, LostRanges, Runs
 from feedhandler.ingest.output cimport Output
+from feedhandler.ingest.packing cimport Copies
 
 cdef class Sequencer:
     cdef readonly Output out
     cdef readonly PacketPool pool
     cdef readonly Hold hold
-    cdef readonly CompareWindow window
+    cdef readonly Copies copies
     cdef readonly LostRanges lost
     cdef public unsigned long long expected
     cdef public bint blocked
@@ -29,7 +29,7 @@ cdef class Sequencer:
     cdef unsigned long long known_order, later_order
     # what was announced in error
     cdef Runs runs
-    cdef Islands islands
+    cdef readonly Islands islands
     cdef unsigned long long island_at, island_since
 
     cpdef int publish(
@@ -49,9 +49,7 @@ cdef class Sequencer:
     cpdef unsigned long long believed_end(self) except? 6148914691236517205 nogil
     cpdef unsigned long long place_of(
         self, int line, unsigned long long latest) except? 6148914691236517205 nogil
-    cpdef bint takes_back(
-        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
-        unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
+    cpdef int go_back(self, unsigned long long first) except -1 nogil
     cpdef int reveal(
         self, int line, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cpdef int force(self, unsigned long long until, int cause) noexcept nogil
@@ -64,15 +62,19 @@ cdef class Sequencer:
     cpdef int begin(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cpdef int restart(self, unsigned long long number) except -1 nogil
 
+    cpdef bint meets_island(self, unsigned long long next_sequence) noexcept nogil
+    cdef bint _is_alike(
+        self, Py_ssize_t slot, PacketHeader header, const unsigned char[::1] data,
+        Py_ssize_t start) except -1 nogil
     cdef Py_ssize_t _next_hole(self) except -2 nogil
     cdef int _report(self, unsigned long long now_ns) except -1 nogil
     cdef int _believe_below(self, int line, unsigned long long number) except -1 nogil
     cdef bint _again_aside(
-        self, int line, PacketHeader header, unsigned long long print_64,
-        unsigned long long now_ns) except -1 nogil
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long print_64, unsigned long long now_ns) except -1 nogil
     cdef int _again(
-        self, int line, PacketHeader header, unsigned long long print_64,
-        unsigned long long now_ns) except -1 nogil
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long print_64, unsigned long long now_ns) except -1 nogil
     cdef int _confirm(self, Py_ssize_t slot) except -1 nogil
     cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil
@@ -84,11 +86,8 @@ cdef class Sequencer:
     cdef bint _drop_copy(self, Hold hold, unsigned long long now_ns) except -1 nogil
     cdef int _drop_forged(
         self, unsigned long long end, unsigned long long now_ns) except -1 nogil
-    cdef bint _take_back(self, int line, unsigned long long now_ns) except -1 nogil
     cdef int _next_known(self) noexcept nogil
     cdef int _emit(self, Hold hold) except -1 nogil
-    cdef int _distrust(
-        self, unsigned long long first, unsigned long long now_ns) except -1 nogil
     cdef unsigned long long _due(
         self, unsigned long long now_ns) except? 6148914691236517205 nogil
     cdef int _give_up(self, unsigned long long end) except -1 nogil

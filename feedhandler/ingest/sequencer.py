@@ -22,6 +22,7 @@ one; and is written where none comes, for what a line has brought is not lost.
 """
 
 import cython
+from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, slots
 from cython.cimports.feedhandler.ingest.answers import (
     DIFFERENT,
@@ -32,9 +33,10 @@ from cython.cimports.feedhandler.ingest.answers import (
     TOO_LONG,
 )
 from cython.cimports.feedhandler.ingest.belief import Belief
-from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 from cython.cimports.feedhandler.ingest.hold import Hold
 from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
+from cython.cimports.feedhandler.ingest.packing import begin_alike
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -49,15 +51,15 @@ class Sequencer:
     """Order for one channel: records go to `out`, waiting packets into `pool`.
 
     `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then
-    `recovery_wait_ns` for recovery, and the latest `compare_numbers` numbers' fingerprints are
-    kept. Holes below `asked` were told as missing; `epoch` goes into what is told. `first_time` is
-    the send time of the first packet published since the start or restart, `last_send_time` the
+    `recovery_wait_ns` for recovery, and `copies` (`packing.Copies`) compares what comes twice.
+    Holes below `asked` were told as missing; `epoch` goes into what is told. `first_time` is the
+    send time of the first packet published since the start or restart, `last_send_time` the
     latest's. Packets of line `lines` are recovery's.
     """
 
     def __init__(
         self, out, pool, hold_packets: int, gap_wait_ns: int, recovery_wait_ns: int,
-        compare_numbers: int, lines: int,
+        copies, lines: int,
     ) -> None:  # fmt: skip
         self.out = out
         self.pool = pool
@@ -73,7 +75,7 @@ class Sequencer:
         self.islands = Islands()
         # Where the stream stood, and since when, while there are such.
         self.island_at = self.island_since = 0
-        self.window = CompareWindow(compare_numbers)
+        self.copies = copies
         self.lost = LostRanges(lines)
         self.gap_wait = gap_wait_ns
         self.give_up_wait = gap_wait_ns + recovery_wait_ns
@@ -94,10 +96,11 @@ class Sequencer:
         ):
             self.blocked = True
             return 0
-        self.window.remember(
-            header.sequence,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )
+        if header.kind != kinds.SKIP:
+            self.copies.note(
+                header.sequence, header.next_sequence - header.sequence, data, start + header.body,
+                header.length - header.body,
+            )  # fmt: skip
         self.expected = header.next_sequence
         self.last_send_time = header.send_time
         if self.first_time == 0:
@@ -117,11 +120,11 @@ class Sequencer:
         noticed: cython.ulonglong = now_ns
         print_64 = fingerprint(data, start + header.body, header.length - header.body)
         if self.hold.contains(header.sequence, header.next_sequence):
-            again = self._again(line, header, print_64, now_ns)
+            again = self._again(line, header, data, start, print_64, now_ns)
             if again != KEPT:
                 return again
         elif self.aside.contains(header.sequence, header.next_sequence) and (
-            self._again_aside(line, header, print_64, now_ns)
+            self._again_aside(line, header, data, start, print_64, now_ns)
         ):
             return SAME_AGAIN
         if self.is_full():
@@ -148,8 +151,21 @@ class Sequencer:
         self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
         if not self.hold.insert(slot, fresh):
             return 0
-        self.window.remember(self.pool.word(slot, slots.SEQUENCE), print_64)
+        if self.pool.word(slot, slots.KIND) == kinds.SKIP:
+            return 1
+        self.copies.note_held(
+            self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
+            self.pool.body_at(slot), self.pool.body_size(slot), print_64,
+        )  # fmt: skip
         return 1
+
+    def _is_alike(self, slot, header, data, start):
+        """Whether the packet in this slot and another one that begins with its number have the same
+        messages as far as both go."""
+        return begin_alike(
+            self.pool.slab, self.pool.body_at(slot), self.pool.body_size(slot),
+            data, start + header.body, header.length - header.body,
+        )  # fmt: skip
 
     def _believe_before(self, line, sequence):
         """The line goes on at `sequence`: what it showed before that was no lone packet."""
@@ -173,21 +189,26 @@ class Sequencer:
                 self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
-    def _again_aside(self, line, header, print_64, now_ns):
+    def _again_aside(self, line, header, data, start, print_64, now_ns):
         """This number stands aside: 1 where it is the same packet, which another line's copy brings
         back. One with other bytes takes its place."""
         place: cython.Py_ssize_t = self.aside.place(header.sequence)
         slot: cython.Py_ssize_t = self.aside.slot(place)
-        if self.pool.word(slot, slots.FINGERPRINT) != print_64:
-            self._catch_out(slot, now_ns)
-            self.pool.give_back(self.aside.remove(place))
-            return 0
-        if self.speaker(slot) != line:
-            self._confirm(slot)
-            self.enlist(self.aside.remove(place), print_64, False)
-        return 1
+        if self.pool.word(slot, slots.FINGERPRINT) == print_64:
+            if self.speaker(slot) != line:
+                self._confirm(slot)
+                self.enlist(self.aside.remove(place), print_64, False)
+            return 1
+        if self.pool.word(slot, slots.KIND) != header.kind or (
+            self.pool.word(slot, slots.NEXT) != header.next_sequence
+            and self._is_alike(slot, header, data, start)
+        ):
+            return 0  # packed differently: it says nothing of the rest
+        self._catch_out(slot, now_ns)
+        self.pool.give_back(self.aside.remove(place))
+        return 0
 
-    def _again(self, line, header, print_64, now_ns):
+    def _again(self, line, header, data, start, print_64, now_ns):
         """The hold has this number: SAME_AGAIN or OTHER_AGAIN. The same packet from another line
         is believed for good; a contradicted one with other bytes makes place for
         this (KEPT)."""
@@ -200,11 +221,24 @@ class Sequencer:
             if self.speaker(slot) != line:
                 self._confirm(slot)
             return SAME_AGAIN
+        if self.pool.word(slot, slots.KIND) != header.kind:
+            return SAME_AGAIN  # skipped on one line: that settles it
+        if self.pool.word(slot, slots.NEXT) != header.next_sequence:
+            self.copies.differ()
+            if self._is_alike(slot, header, data, start):
+                # Packed differently; what is not believed does not stand for it.
+                return SAME_AGAIN if self._is_good(slot) else KEPT
         if not self._is_good(slot):
             self._catch_out(slot, now_ns)
             self.pool.give_back(self.hold.remove(place))
             return KEPT
-        if self.window.compare(header.sequence, print_64) == DIFFERENT:
+        if (
+            self.copies.compare(
+                header.sequence, header.next_sequence - header.sequence, data,
+                start + header.body, header.length - header.body, print_64,
+            )
+            == DIFFERENT
+        ):  # fmt: skip
             return OTHER_AGAIN
         return SAME_AGAIN
 
@@ -421,6 +455,10 @@ class Sequencer:
         self.islands.drop_first()
         return self._moved()
 
+    def meets_island(self, next_sequence):
+        """Whether a packet that ends before this number ends in what was published already."""
+        return self.islands.count > 0 and next_sequence > self.islands.first[0]
+
     def _pass_aside(self, now_ns):
         """Do what is to be done with the first packet aside; 0 where its turn has not come."""
         slot: cython.Py_ssize_t = self.aside.lowest()
@@ -448,11 +486,14 @@ class Sequencer:
         """What the lowest of these has was published meanwhile, or another with its number."""
         slot: cython.Py_ssize_t = hold.lowest()
         if (
-            self.window.compare(
-                self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.FINGERPRINT)
+            self.pool.word(slot, slots.KIND) == kinds.DATA
+            and self.copies.compare(
+                self.pool.word(slot, slots.SEQUENCE), self.pool.span(slot), self.pool.slab,
+                self.pool.body_at(slot), self.pool.body_size(slot),
+                self.pool.word(slot, slots.FINGERPRINT),
             )
             == DIFFERENT
-        ):
+        ):  # fmt: skip
             self._catch_out(slot, now_ns)
         else:
             self.out.count_line(
@@ -528,6 +569,12 @@ class Sequencer:
         """Write the lowest of these packets and free its slot, or be blocked."""
         slot: cython.Py_ssize_t = hold.lowest()
         sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
+        if self.meets_island(self.pool.word(slot, slots.NEXT)):
+            self.copies.cut(self.pool, slot, self.islands.first[0])
+        if sequence != self.expected:
+            self.copies.differ()
+            self.copies.trim_held(self.pool, slot, self.expected)
+            sequence = self.pool.word(slot, slots.SEQUENCE)
         if not self.out.held(self.pool, slot, self.expected - sequence):
             self.blocked = True
             return 0
@@ -602,71 +649,11 @@ class Sequencer:
         self.by_line = False
         return self._moved()
 
-    # -- what was announced in error ----------------------------------------------------------
-
-    def takes_back(self, line, header, data, start, received_ns, now_ns):
-        """A packet of an announced range comes from a line: 1 where the announcement is taken back,
-        and the stream goes on at this packet, or at those that came just before it.
-
-        It is where the lines that brought what was published behind the range now go on in it
-        themselves; or where as many packets in a row have come of it on one line as others have
-        published behind it (`lost.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
-        lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
-        What was published stays so: the stream passes it when it comes there.
-        """
-        count: cython.Py_ssize_t
-        first: cython.ulonglong
-        need: cython.ulonglong
-        others: cython.ulonglong = self.out.won_by_others(line)
-        if self.gap_wait == 0 or not self.lost.is_doubtful(header.sequence):
-            return 0
-        count = self.runs.follow(line, header, data, start, received_ns, now_ns, others)
-        if count == 0:
-            return 0
-        first = self.runs.first[line]
-        need = others - self.lost.published_before(first, line)
-        if need < 2 and self.lost.first_of(first) < first:
-            need = 2
-        if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
-            return 0
-        return self._take_back(line, now_ns)
-
-    def _take_back(self, line, now_ns):
-        """Go on where the line's run began; 0 where there is no room to say so."""
-        at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        first: cython.ulonglong = self.runs.first[line]
-        if not self.out.mark(records.WITHDRAWN, line, self.expected, first, self.epoch):
-            return 0
-        self._distrust(first, now_ns)
-        self.out.count(
-            columns.CHANNEL_WITHDRAWN, self.islands.rise(self.lost, first, self.expected)
-        )
+    def go_back(self, first):
+        """An announcement was taken back: number `first` is next, as the lines have it."""
         self.expected = self.asked = first
         self.known_next = self.later_next = self.forced_until = 0
         self.by_line = True
-        for at in range(self.runs.count[line]):
-            slot = self.runs.slots[line * slots.RUN_MAX + at]
-            if self.is_full() or not self.enlist(
-                slot, self.pool.word(slot, slots.FINGERPRINT), False
-            ):
-                self.pool.give_back(slot)
-        self.runs.let_go(line)
-        self.runs.forget_all()
-        return 1
-
-    def _distrust(self, first, now_ns):
-        """The lines that published what lies behind `first` have shown what was not sent."""
-        line: cython.int
-        others: cython.ulonglong = 0
-        for line in range(self.lines):
-            others += self.out.won_by_others(line) - self.lost.published_before(first, line)
-        for line in range(self.lines):
-            # All together, as each counts for all lines but its own.
-            if self.lines == 1 or others > (self.lines - 1) * (
-                self.out.won_by_others(line) - self.lost.published_before(first, line)
-            ):
-                self.belief.distrust(line, now_ns)
         return 0
 
     # -- where things stand -------------------------------------------------------------------
@@ -741,4 +728,4 @@ class Sequencer:
         self.islands.count = 0
         self.runs.forget_all()
         self.lost.clear()
-        return self.window.clear()
+        return self.copies.clear()

@@ -26,7 +26,7 @@ from feedhandler.replay.captures.capture import Capture, Datagram
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 #: What stands for the type where a packet carries no messages.
-_CONTROL = ("heartbeat", "reset", "control", "unsequenced")
+_CONTROL = ("heartbeat", "reset", "control", "unsequenced", "skip")
 #: How many packets between two looks at the progress bar.
 PROGRESS_PACKETS = 5000
 #: Datagrams that are looked at to tell what else they might be.
@@ -133,7 +133,8 @@ class Decoder:
             return False
         if options.symbol is None:
             return True
-        return options.symbol in (message["symbol"], self._name_of(message))
+        named = (message["symbol"], self._name_of(message), *message.get("symbols", ()))
+        return options.symbol in named
 
     def _name_of(self, message: dict[str, Any]) -> str | None:
         symbol = message["symbol"]

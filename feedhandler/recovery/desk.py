@@ -254,6 +254,8 @@ class Desk:
         else:
             if kind == RecordKind.RESET:
                 self._reset(place, desk, now_ns)
+            elif kind == RecordKind.SKIPPED:
+                recovery.progress(self._following(place, desk), now_ns)
             elif kind == RecordKind.WITHDRAWN and desk.closed:
                 self._open_stale(place, desk, "no snapshot", now_ns)
             elif desk.untold:

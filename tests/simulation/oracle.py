@@ -108,7 +108,7 @@ class Subscriber:
             known.missing_end = 0
         elif name in ("CLOSED", "WITHDRAWN"):
             known.missing_end = end
-        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN", "PASSED"):
+        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN", "PASSED", "SKIPPED"):
             known.reached = end
 
     def quality(self, service: int, body: bytes) -> None:

@@ -34,7 +34,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import BODY, MS, TWINS, body_of
 
-DATA, HEARTBEAT, RESET, _, OUTSIDE = map(int, PacketKind)
+DATA, HEARTBEAT, RESET, _, OUTSIDE, _ = map(int, PacketKind)
 PACKETS = 2_000
 #: Heartbeats of each line at the end, a second apart.
 BEATS = 3

@@ -211,7 +211,13 @@ def told(event: Event) -> tuple:
     match event.kind:
         case RecordKind.PACKET:
             return ("packet", event.sequence)
-        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING | RecordKind.PASSED:
+        case (
+            RecordKind.GAP
+            | RecordKind.HOLE
+            | RecordKind.MISSING
+            | RecordKind.PASSED
+            | RecordKind.SKIPPED
+        ):
             return (event.kind.name.lower(), event.sequence, event.next_sequence)
         case RecordKind.WITHDRAWN:
             return ("withdrawn", event.next_sequence, event.sequence)

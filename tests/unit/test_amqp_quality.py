@@ -309,6 +309,14 @@ def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
     assert (told["line"], told["sequence"], told["state"]) == ("R", 12, "OK")
 
 
+def test_skipped_numbers_are_told_and_change_no_state() -> None:
+    quality = QualityState(104, ["A", "B"])
+    quality.mark(RecordKind.START, 0, 10, 10)
+    told = json.loads(quality.mark(RecordKind.SKIPPED, 0, 10, 15))
+    assert (told["reason"], told["skipped"]) == ("skipped", [[10, 14]])
+    assert (told["state"], told["next"], told["lost_total"]) == ("OK", 15, 0)
+
+
 def test_every_key_that_the_page_names_is_a_field_of_the_typed_form() -> None:
     page = (Path(__file__).parents[2] / "docs/addresses.md").read_text()
     table = page[page.index("The body is one JSON object") :]

@@ -13,6 +13,7 @@ from feedhandler.ops import config, feeds, run
 ALL = {"decode", "arbitration", "subscriptions", "replay", "characterise", "names"}
 HAS = {
     "euronext-utp-md": ALL | {"conflation", "retransmission", "refresh", "books", "generate"},
+    "fix-marketdata": (ALL | {"tail_loss"}) - {"characterise"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
     "nyse-integrated-xdp": ALL | {"conflation"},
     "nyse-openbook-ultra": ALL,

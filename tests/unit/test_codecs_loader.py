@@ -369,6 +369,7 @@ def test_an_unknown_feed_is_answered_with_the_known_ones():
 def test_the_feeds_of_the_package_load_under_their_files_names():
     assert list_feeds() == [
         "euronext-utp-md",
+        "fix-marketdata",
         "iex-deep",
         "nyse-integrated-xdp",
         "nyse-openbook-ultra",
@@ -380,6 +381,7 @@ def test_the_feeds_of_the_package_load_under_their_files_names():
         "nyse-openbook": 2,
         "nyse-integrated": 3,
         "iex": 4,
+        "fix": 5,
     }
     assert load_feed("iex-deep") is load_feed("iex-deep")
     assert load_feed(FEEDS_FOLDER / "iex-deep.toml").name == "iex-deep"

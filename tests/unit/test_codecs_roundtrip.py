@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import Layout, Price, Record, list_feeds, load_feed, scanner
+from feedhandler.codecs import Layout, Price, Record, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs.layouts import Block, Field
+from tests.support.feeds import BINARY_FEEDS
 
-FEEDS = [load_feed(name) for name in list_feeds()]
+FEEDS = [load_feed(name) for name in BINARY_FEEDS]
 LAYOUTS = [(feed, layout) for feed in FEEDS for ways in feed.layouts.values() for layout in ways]
 CONTROLS = [(feed, layout) for feed in FEEDS for layout in feed.controls.values()]
 DAY = date(2023, 10, 2)

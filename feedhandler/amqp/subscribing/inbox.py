@@ -184,6 +184,9 @@ class Message:
             )
         feed = feed_of(self)
         table = feed.table
+        if table.fix:
+            message = feed.decode_message(self.body)
+            return message.type, message
         if table.type_in_packet:
             packet = feed.decode_packet(self.body, self.date, known=self.reference_data)
             return packet.types[0], packet.messages[0]

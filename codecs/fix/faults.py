@@ -1,0 +1,37 @@
+"""What is wrong with a FIX datagram, and where, for whoever has to find out whose fault it is."""
+
+from typing import NamedTuple
+
+from feedhandler.codecs.fix.framing import Frame, frame_message
+from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
+
+
+class FixFault(NamedTuple):
+    """The first fault of a datagram."""
+
+    message: int
+    """the message's place in the datagram, from 1"""
+    at: int
+    """the byte where it is wrong, from the datagram's first"""
+    reason: FixReject
+    found: str
+    """the bytes there, with `|` for SOH"""
+
+    @property
+    def what(self) -> str:
+        """The fault in words."""
+        return REJECT_TEXT[self.reason]
+
+
+def find_fault(data: bytes) -> FixFault | None:
+    """The first message of a datagram that its framing rejects; None where none is."""
+    frame, at, number = Frame(), 0, 0
+    while at < len(data) or number == 0:
+        number += 1
+        reason = FixReject(frame_message(data, at, len(data) - at, frame))
+        if reason != FixReject.FINE:
+            place = frame.fault_at if data else 0
+            found = data[place : place + 24].replace(b"\x01", b"|").decode("latin-1")
+            return FixFault(number, place, reason, found)
+        at = frame.end
+    return None

@@ -1,0 +1,259 @@
+"""A feed whose datagrams are whole FIX messages, behind the same face as every `Feed`.
+
+A datagram is decoded run by run (`feedhandler.codecs.fix.runs`): application messages become
+`FixMessage`s, administrative ones a row of their own. Message types are numbers of one or two
+bytes inside the product, as `Frame.message_type` has them, and texts to people. Symbols of more
+than eight bytes are digests in the index (`runs.symbol_value`); what reads messages here has their
+text.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from feedhandler.codecs import scanner
+from feedhandler.codecs.description import FeedDescription
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import BadPacket, Feed, Packet
+from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.layouts import Block, Layout
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.reference_data import ReferenceData
+
+#: Types of the administrative messages: heartbeat to logout, logon, our time beacon.
+ADMINISTRATIVE = frozenset({*range(0x30, 0x36), 0x41, 0x5542})
+#: Tags of envelope and header that say what a row of JSON says anyway.
+_TOLD_ANYWAY = frozenset({34, 35})
+
+
+def type_code(label: str) -> int:
+    """A message type as the index has it: its byte, or its two bytes big-endian."""
+    return int.from_bytes(label.encode("latin-1"), "big")
+
+
+def type_text(code: int) -> str:
+    """The same as text; types that have no text of one or two bytes are `?`."""
+    data = code.to_bytes(2, "big").lstrip(b"\0")
+    return data.decode("latin-1") if data.isalnum() else "?"
+
+
+def is_administrative(code: int) -> bool:
+    """Whether messages of this type take no number of the channel."""
+    return code in ADMINISTRATIVE
+
+
+class FixMessage(msgspec.Struct, frozen=True):
+    """One message: its type, the type's name, and all fields between BodyLength and CheckSum."""
+
+    type: str
+    name: str
+    fields: tuple[tuple[int, bytes], ...]
+
+    def get(self, tag: int) -> bytes | None:
+        """The value of the first field `tag`."""
+        return next((value for number, value in self.fields if number == tag), None)
+
+    def all(self, tag: int) -> list[bytes]:
+        """The values of all fields `tag`."""
+        return [value for number, value in self.fields if number == tag]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: by tag the value, or the list of values where the tag comes again."""
+        found: dict[str, Any] = {}
+        for tag, value in self.fields:
+            if tag in _TOLD_ANYWAY:
+                continue
+            key, text = str(tag), value.decode("latin-1")
+            if key not in found:
+                found[key] = text
+            elif isinstance(found[key], list):
+                found[key].append(text)
+            else:
+                found[key] = [found[key], text]
+        return found
+
+
+class FixFeed(Feed):
+    """A feed that is framed by FIX; `names`: of each described message type."""
+
+    def __init__(
+        self,
+        description: FeedDescription,
+        table_of: Callable[[ModuleType], scanner.FeedTable],
+        names: Mapping[int, str],
+    ) -> None:
+        header = Block("header", 0, [], description.byte_order)
+        super().__init__(description, table_of, header, {}, {}, None)
+        assert description.fix is not None
+        self.names = dict(names)
+        self.symbols_are_text = True
+        self.max_packet_size = description.fix.max_size
+        self._symbol_tag = description.fix.symbol_tag
+
+    # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def message_types(self) -> dict[int | str, list[Layout]]:
+        """The described types; none has a layout."""
+        return {type_text(code): [] for code in self.names}
+
+    def type_label(self, code: int) -> int | str:
+        """A message type as people write it: `W`, `AE`."""
+        return type_text(code)
+
+    def type_code(self, label: int | str) -> int:
+        """The number of a message type. Raises `UsageError` for what can be none."""
+        if isinstance(label, int):
+            return label
+        if not (1 <= len(label) <= 2 and label.isalnum() and label.isascii()):
+            raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
+        return type_code(label)
+
+    def layout(self, type: int | str, size: int | None = None) -> NoReturn:
+        """FIX messages have no layouts: raises `UsageError`."""
+        raise UsageError(f"{self.name} has no layouts", "its messages frame themselves")
+
+    def describe(self) -> dict[str, Any]:
+        """The feed in a nutshell, JSON-ready."""
+        return {**super().describe(), "framing": "fix", "messages": len(self.names)}
+
+    def symbol_name(self, symbol: int) -> str | None:
+        """A symbol as the scanner gives it, in words: its text; of a long one the digest, for its
+        text is only in the messages."""
+        if symbol in (scanner.NO_SYMBOL, scanner.SEVERAL_SYMBOLS):
+            return None
+        if symbol >= LONG_SYMBOL_BIT:
+            return f"{symbol:016x}"
+        return super().symbol_name(symbol)
+
+    # -- decoding -------------------------------------------------------------------------------
+
+    def decode_packet(
+        self,
+        data: bytes,
+        day: date | None = None,
+        *,
+        scales: Mapping[int, int] | None = None,
+        known: "ReferenceData | None" = None,
+    ) -> Packet:
+        """All messages of a datagram, administrative ones left out. Kind and numbers are those of
+        its application messages, or else of its first message."""
+        whole: Packet | None = None
+        for packet in self._runs(bytes(data)):
+            if whole is None or (packet.messages and not whole.messages):
+                whole = packet
+            elif packet.messages:
+                whole.next_sequence = packet.next_sequence
+                for name in ("messages", "types", "symbols", "sequences"):
+                    getattr(whole, name).extend(getattr(packet, name))
+        assert whole is not None
+        return whole
+
+    def _runs(self, data: bytes) -> Iterator[Packet]:
+        """The runs of a datagram. Raises `BadPacket`."""
+        header, index = scanner.PacketHeader(), scanner.MessageIndex()
+        at = 0
+        while at < len(data) or at == 0:
+            verdict = scanner.parse_next(self.table, data, at, len(data) - at, header)
+            if verdict == Reject.FINE:
+                verdict = scanner.scan_messages(self.table, data, at, header, index)
+            if verdict != Reject.FINE:
+                raise BadPacket(Reject(verdict))
+            yield self._run(data[at : at + header.length], header, index)
+            at += header.length
+
+    def _run(
+        self, data: bytes, header: scanner.PacketHeader, index: scanner.MessageIndex
+    ) -> Packet:
+        packet = Packet(
+            kind=PacketKind(header.kind),
+            sequence=header.sequence,
+            next_sequence=header.next_sequence,
+            session=0,
+            service=0,
+            flags=header.flags,
+            send_time=header.send_time,
+            send_time_ns=header.send_time or None,
+            header={},
+            messages=[],
+            types=[],
+            symbols=[],
+            sequences=[],
+        )
+        if header.kind != PacketKind.DATA:
+            packet.header = self.decode_message(data).to_dict()
+        for place in range(index.count):
+            at = index.offsets[place]
+            packet.messages.append(self.decode_message(data[at : at + index.sizes[place]]))
+            packet.types.append(type_text(index.types[place]))
+            packet.symbols.append(index.symbols[place])
+            packet.sequences.append(index.sequences[place])
+        return packet
+
+    def decode_message(
+        self,
+        message: bytes,
+        *,
+        type: int | str | None = None,
+        day: date | None = None,
+        scale: int | None = None,
+        send_time: int | None = None,
+        known: "ReferenceData | None" = None,
+    ) -> Any:
+        """The `FixMessage` of one message whose framing is right; where one of its fields is wrong
+        it has none."""
+        data = bytes(message)
+        found: list[tuple[int, bytes]] = []
+        with contextlib.suppress(FixError):
+            found = fields(data)
+        code = data.split(b"\x01", 3)[2].removeprefix(b"35=")
+        name = self.names.get(int.from_bytes(code[:2], "big"), "unknown")
+        return FixMessage(code.decode("latin-1"), name, tuple(found))
+
+    def to_dicts(
+        self,
+        data: bytes,
+        day: date | None = None,
+        *,
+        names: Mapping[int, str] | None = None,
+        scales: Mapping[int, int] | None = None,
+        known: "ReferenceData | None" = None,
+    ) -> list[dict[str, Any]]:
+        """The messages of a datagram as JSON-ready dicts, administrative ones by their kind. The
+        fields are by tag; `symbols` where a message names several."""
+        rows: list[dict[str, Any]] = []
+        for packet in self._runs(bytes(data)):
+            if packet.kind != PacketKind.DATA:
+                rows.append({**self._control_dict(packet), **packet.header})
+            for place, message in enumerate(packet.messages):
+                symbols = [each.decode("latin-1") for each in message.all(self._symbol_tag)]
+                several = list(dict.fromkeys(symbols))
+                rows.append(
+                    {
+                        "seq": packet.sequences[place],
+                        "service": 0,
+                        "type": message.type,
+                        "name": message.name,
+                        "symbol": symbols[0] if symbols else None,
+                        **({"symbols": several} if len(several) > 1 else {}),
+                        **message.to_dict(),
+                    }
+                )
+        return rows
+
+    # -- encoding -------------------------------------------------------------------------------
+
+    def encode_message(self, *_: Any, **__: Any) -> NoReturn:
+        """FIX messages are not made from layouts: raises `UsageError`."""
+        raise UsageError(f"{self.name} has no layouts to encode", "see feedhandler.codecs.fix")
+
+    def encode_packet(self, *, messages: Any = (), **_: Any) -> bytes:
+        """A datagram of whole messages."""
+        return b"".join(messages)

@@ -1,0 +1,246 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Runs: the parts of a FIX datagram that a gateway takes as one packet each.
+
+A datagram may hold application messages, a heartbeat and a gap fill, one behind the other. A *run*
+is as many application messages as follow one another in the bytes and in their numbers, or one
+administrative message. A feed that is framed by FIX has runs where others have packets: a run has
+one kind, one number to begin with, and is itself a row of whole messages.
+
+`read_run` checks the messages that it reads, by their envelope and header. The other functions find
+messages, types and symbols in a run that it has found right; they read nothing outside the given
+bytes either way. Nothing is allocated. The compiled module and this file, interpreted, agree.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.fix.datagram import Datagram, walk_datagram_at
+from cython.cimports.feedhandler.codecs.fix.framing import Frame, frame_at, next_field
+from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
+from cython.cimports.feedhandler.codecs.fix.values import utc_ns
+from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
+
+#: Messages of a run at most: what the count of a packet can tell.
+RUN_MESSAGES_MAX = 0xFFFF
+#: The bit of symbols that are made of a name longer than eight bytes, or not of ASCII characters.
+LONG_SYMBOL_BIT = 1 << 63
+#: Digits of BodyLength at most, as `framing` has it.
+_LENGTH_DIGITS = cython.declare(cython.int, 9)
+#: `8=...` before its SOH at most, as `framing` has it.
+_BEGIN_STRING = cython.declare(cython.int, 16)
+_SOH = cython.declare(cython.int, 1)
+_TRAILER = cython.declare(cython.Py_ssize_t, 7)
+#: Odd, and below 2**63 (C keeps larger literals as Python objects).
+_FACTOR = cython.declare(cython.ulonglong, 0x1E3779B97F4A7C15)
+_MASK_64 = (1 << 64) - 1
+
+
+class Run:
+    """What one run says; written by `read_run`, with room for what its functions need.
+
+    kind           DATA, or of an administrative message: HEARTBEAT (heartbeat, logon, logout), SKIP
+                   (gap fill), RESET (sequence reset; logon that begins at number 1 anew), CONTROL
+                   (time beacon, and what nobody sends by multicast)
+    sequence       number of the first message; an administrative one's: what it carries
+    next_sequence  number after the run; HEARTBEAT: what it carries; SKIP, RESET: NewSeqNo (a
+                   logon's: what it carries); CONTROL: 0
+    count          application messages
+    length         bytes of the run
+    message_type   type of the first message
+    send_time      SendingTime of the first message, ns since 1970; 0 where it has none
+    poss_dup       the first message has PossDupFlag
+
+    `body`, `end`: what `envelope` found. `symbol_at`, `symbol_size`: the value that `next_symbol`
+    found, and `field_at` where it goes on.
+    """
+
+    def __init__(self) -> None:
+        self.frame = Frame()
+        self.datagram = Datagram()
+        self.kind = self.count = 0
+        self.sequence = self.next_sequence = self.send_time = self.length = 0
+        self.message_type = 0
+        self.poss_dup = False
+        self.body = self.end = self.field_at = self.symbol_at = self.symbol_size = 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_administrative(message_type: cython.uint) -> cython.bint:
+    """Whether messages of this type take no number of the channel."""
+    if message_type == 0x41 or message_type == 0x5542:
+        return True
+    return 0x30 <= message_type <= 0x35
+
+
+def read_run(first, size, run):
+    """Read the first run of the datagram of `size` bytes at `first`; returns a `FixReject`.
+
+    What is wrong behind the run's last message is not part of it: the next call finds it.
+    """
+    at: cython.Py_ssize_t
+    verdict: cython.int
+    if size < 1:
+        return NO_MESSAGES
+    verdict = frame_at(first, size, 0, run.frame)
+    if verdict != FINE:
+        return verdict
+    run.kind = DATA
+    run.length = at = run.frame.end
+    run.message_type = run.frame.message_type
+    run.sequence = run.frame.sequence
+    run.poss_dup = run.frame.flags & 2 != 0
+    run.send_time = 0
+    if run.frame.time_size > 0:
+        run.send_time = max(utc_ns(first, run.frame.time_at, run.frame.time_size), 0)
+    if is_administrative(run.frame.message_type):
+        return _read_admin(first, run)
+    run.count = 1
+    run.next_sequence = run.frame.sequence + 1
+    while at < size and run.count < 0xFFFF:
+        if (
+            frame_at(first, size, at, run.frame) != FINE
+            or run.frame.sequence != run.next_sequence
+            or is_administrative(run.frame.message_type)
+        ):
+            break
+        run.length = at = run.frame.end
+        run.count += 1
+        run.next_sequence += 1
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_admin(first: cython.p_const_uchar, run: Run) -> cython.int:
+    """Read the administrative message that the run is."""
+    verdict: cython.int = walk_datagram_at(first, run.length, run.frame, run.datagram)
+    run.count = 0
+    if verdict != FINE:
+        return verdict
+    run.kind = HEARTBEAT
+    run.next_sequence = run.sequence
+    if run.message_type == 0x34:
+        if not run.datagram.gap_fill:
+            run.kind = RESET
+            run.next_sequence = run.datagram.new_sequence
+        elif run.datagram.new_sequence > run.sequence:
+            run.kind = SKIP
+            run.next_sequence = run.datagram.new_sequence
+    elif run.message_type == 0x41:
+        # One that is repeated later carries a later number, and says nothing new.
+        if run.datagram.reset_numbers and run.sequence <= 1:
+            run.kind = RESET
+    elif run.message_type != 0x30 and run.message_type != 0x35:
+        run.kind = CONTROL
+        run.next_sequence = 0
+    return FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _body_length(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """The value of BodyLength, whose digits stand at `at`; -1 where it is no length."""
+    length: cython.Py_ssize_t = 0
+    limit: cython.Py_ssize_t = min(at + _LENGTH_DIGITS, end)
+    while at < limit and 48 <= first[at] <= 57:
+        length = 10 * length + first[at] - 48
+        at += 1
+    return length if length >= 5 and at < end and first[at] == _SOH else -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _length_at(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where the value of BodyLength begins; `end` where there is none."""
+    limit: cython.Py_ssize_t = min(at + _BEGIN_STRING + 1, end)
+    while at < limit and first[at] != _SOH:
+        at += 1
+    return at + 3 if at + 3 + _TRAILER < end and first[at] == _SOH else end
+
+
+def message_bytes(first, at, end):
+    """The size of the message at `at`, by its BodyLength alone; 0 where it does not end by
+    `end`."""
+    begin: cython.Py_ssize_t = at
+    length: cython.Py_ssize_t
+    at = _length_at(first, at, end)
+    length = _body_length(first, at, end)
+    if length < 0:
+        return 0
+    while first[at] != _SOH:
+        at += 1
+    at += 1 + length + _TRAILER
+    return at - begin if at <= end else 0
+
+
+def envelope(first, at, end, run):
+    """Find `run.body`, where `35=` stands, and `run.end` of the message at `at`, by its BodyLength
+    alone; 0 where it does not end by `end`."""
+    size: cython.Py_ssize_t = message_bytes(first, at, end)
+    if size == 0:
+        return 0
+    run.end = at + size
+    at = _length_at(first, at, end)
+    while first[at] != _SOH:
+        at += 1
+    run.body = at + 1
+    return 1
+
+
+def type_of(first, run):
+    """The type of the message that `envelope` found, as `Frame.message_type` has it."""
+    at: cython.Py_ssize_t = run.body + 3
+    if first[at + 1] == _SOH:
+        return first[at]
+    if first[at + 2] == _SOH:
+        return (cython.cast(cython.uint, first[at]) << 8) | first[at + 1]
+    return 0xFFFF
+
+
+def begin_symbols(run):
+    """From here on `next_symbol` reads the message that `envelope` found."""
+    run.field_at = run.body
+    run.frame.body_end = run.end - _TRAILER
+    run.frame.data_tag = 0
+    return 0
+
+
+def next_symbol(first, tag, run):
+    """Find the next field `tag` of the message: 1, with `symbol_at` and `symbol_size`; 0 where
+    there is none any more."""
+    while run.field_at < run.frame.body_end:
+        if next_field(first, run.field_at, run.frame) != FINE:
+            run.field_at = run.frame.body_end
+            return 0
+        run.field_at = run.frame.value_end + 1
+        if run.frame.tag == tag:
+            run.symbol_at = run.frame.value_at
+            run.symbol_size = run.frame.value_end - run.frame.value_at
+            return 1
+    return 0
+
+
+def symbol_value(first, at, size):
+    """A symbol as a number: its text big-endian where that is at most eight ASCII bytes, else a
+    digest of it with `LONG_SYMBOL_BIT`."""
+    value: cython.ulonglong = 0
+    place: cython.Py_ssize_t
+    if size <= 8 and first[at] < 0x80:
+        for place in range(size):
+            value = (value << 8) | first[at + place]
+        return value
+    value = cython.cast(cython.ulonglong, size)
+    for place in range(size):
+        value = (value ^ first[at + place]) * _FACTOR
+        if not cython.compiled:
+            value &= _MASK_64
+        value ^= value >> 29
+    return (value >> 2) | (cython.cast(cython.ulonglong, 1) << 63)

@@ -1,0 +1,185 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""The scanner's part for feeds that are framed by FIX: runs into `PacketHeader` and `MessageIndex`.
+
+`feedhandler.codecs.scanner` has the promises and the front doors. Two functions are for everybody:
+`begin_symbols_of` and `next_symbol_of` read the symbols of a message that names several.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs.fix import reasons
+from cython.cimports.feedhandler.codecs.fix.runs import (
+    begin_symbols,
+    envelope,
+    message_bytes,
+    next_symbol,
+    read_run,
+    symbol_value,
+    type_of,
+)
+
+#: Numbers from here on are rejected; inside the product they mean something else
+#: (`kinds.UNSEQUENCED_BIT`).
+SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
+
+
+def parse_run(first, room, size, out, alone):
+    """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`;
+    returns a `Reject`. `alone`: the run must be all of the datagram."""
+    verdict: cython.int
+    if size < 1 or size > room:
+        return kinds.TRUNCATED
+    verdict = read_run(first, size, out.run)
+    if verdict != reasons.FINE:
+        return _reject_of(verdict)
+    if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
+        return kinds.MALFORMED
+    if alone and out.run.length != size:
+        return kinds.LENGTH_MISMATCH
+    out.sequence = out.run.sequence
+    out.next_sequence = out.run.next_sequence
+    out.session = 0
+    out.send_time = out.run.send_time
+    out.service = 0
+    out.length = cython.cast(cython.uint, out.run.length)
+    out.body = 0
+    out.packet_type = cython.cast(cython.int, out.run.message_type)
+    out.kind = out.run.kind
+    out.flags = out.run.poss_dup
+    out.count = out.run.count
+    out.unknown = out.short = 0
+    return kinds.FINE
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _reject_of(verdict: cython.int) -> cython.int:
+    """The `Reject` of a `FixReject`."""
+    if verdict == reasons.TRUNCATED or verdict == reasons.NO_MESSAGES:
+        return kinds.TRUNCATED
+    if verdict == reasons.CHECKSUM_WRONG:
+        return kinds.CHECKSUM
+    if verdict == reasons.BODY_LENGTH_BEYOND:
+        return kinds.MESSAGE_OVERRUN
+    if verdict == reasons.BODY_LENGTH_TOO_SHORT or verdict == reasons.BODY_LENGTH_TOO_LONG:
+        return kinds.LENGTH_MISMATCH
+    if verdict == reasons.NO_BEGIN_STRING:
+        return kinds.WRONG_CONSTANT
+    return kinds.MALFORMED
+
+
+def check_run(table, data, start, header):
+    """`check_messages`: the messages were checked when the header was read, but for their types."""
+    at: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + header.length
+    if start < 0 or end > len(data) or header.length == 0:
+        return kinds.TRUNCATED
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    for _ in range(header.count):
+        if not envelope(first, at, end, header.run):
+            return kinds.MESSAGE_OVERRUN
+        header.unknown += table.slots[type_of(first, header.run)] == 0
+        at = header.run.end
+    return kinds.FINE
+
+
+def fill_run(table, data, start, base, header, out):
+    """Append the run's messages to the message index `out`, offsets counted from `base`. On a
+    reject nothing is appended."""
+    at: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + header.length
+    entry: cython.Py_ssize_t = out.count
+    unknown: cython.Py_ssize_t = 0
+    number: cython.int
+    if start < 0 or end > len(data) or header.length == 0:
+        return kinds.TRUNCATED
+    if header.count > out.capacity - entry:
+        return kinds.INDEX_FULL
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    for number in range(header.count):
+        if not envelope(first, at, end, header.run):
+            return kinds.MESSAGE_OVERRUN
+        out.types[entry] = cython.cast(cython.ushort, type_of(first, header.run))
+        unknown += table.slots[out.types[entry]] == 0
+        out.offsets[entry] = cython.cast(cython.uint, at - base)
+        out.sizes[entry] = cython.cast(cython.uint, header.run.end - at)
+        out.sequences[entry] = header.sequence + cython.cast(cython.ulonglong, number)
+        at = header.run.end
+        out.symbols[entry] = _symbol_of(table, first, header.run)
+        entry += 1
+    if header.count:
+        out.firsts[out.packets] = cython.cast(cython.uint, out.count)
+        out.services[out.packets] = header.service
+        out.send_times[out.packets] = header.send_time
+        out.packets += 1
+    out.count = entry
+    out.unknown += unknown
+    return kinds.FINE
+
+
+def scan_runs(table, data, start, size, header, out):
+    """Append the messages of all runs of a datagram to `out`, or of none where one is wrong."""
+    packets: cython.Py_ssize_t = out.packets
+    count: cython.Py_ssize_t = out.count
+    end: cython.Py_ssize_t = start + size
+    verdict: cython.int
+    if start < 0 or size < 1 or end > len(data):
+        return kinds.TRUNCATED
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    while start < end:
+        verdict = parse_run(
+            first + start if cython.compiled else first[start:], end - start, end - start, header,
+            False,
+        )  # fmt: skip
+        if verdict == kinds.FINE:
+            verdict = fill_run(table, data, start, 0, header, out)
+        if verdict != kinds.FINE:
+            out.packets = packets
+            out.count = count
+            return verdict
+        start += header.length
+    return kinds.FINE
+
+
+def _symbol_of(table, first, run):
+    """The symbol of the message that `envelope` found: none, the one, or that there are several."""
+    symbol: cython.ulonglong
+    begin_symbols(run)
+    if table.symbol_tag == 0 or not next_symbol(first, table.symbol_tag, run):
+        return table.no_symbol
+    symbol = symbol_value(first, run.symbol_at, run.symbol_size)
+    while next_symbol(first, table.symbol_tag, run):
+        if symbol_value(first, run.symbol_at, run.symbol_size) != symbol:
+            return table.several_symbols
+    return symbol
+
+
+def message_size_at(data, at, end):
+    """The size of the message at `at`, which lies in `data` and before `end`; 0 where it does not
+    end by `end`."""
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    return message_bytes(first, at, end)
+
+
+def begin_symbols_of(data, at, end, header):
+    """Begin to read the symbols of the message `data[at:end]`; 0 where it is none."""
+    if at < 0 or end > len(data) or at >= end:
+        return 0
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    if not envelope(first, at, end, header.run):
+        return 0
+    begin_symbols(header.run)
+    return 1
+
+
+def next_symbol_of(table, data, header):
+    """The next symbol of the message that `begin_symbols_of` found in `data`; NO_SYMBOL behind the
+    last. Its text is `header.run.symbol_size` bytes from `header.run.symbol_at` on. A symbol that
+    is named twice comes twice."""
+    if header.run.end > len(data) or header.run.end <= 0:
+        return table.no_symbol
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    if not next_symbol(first, table.symbol_tag, header.run):
+        return table.no_symbol
+    return symbol_value(first, header.run.symbol_at, header.run.symbol_size)

@@ -1,0 +1,33 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Where messages end, for who has a part of a packet in hand: by their own sizes, nothing else."""
+
+import cython
+from cython.cimports.feedhandler.codecs.fix.scanning import message_size_at
+
+
+def message_size(table, data, at, end):
+    """The size of the message that begins at `at`; 0 where there is none that ends by `end`."""
+    size: cython.Py_ssize_t = 0
+    place: cython.int
+    behind: cython.int
+    if at < 0 or end > len(data) or end - at < table.message_header_size or at >= end:
+        return 0
+    if table.fix:
+        return message_size_at(data, at, end)
+    for place in range(table.message_length_size):
+        behind = place if table.big_endian else table.message_length_size - 1 - place
+        size = (size << 8) | data[at + table.message_length_at + behind]
+    size += table.message_length_add
+    return size if table.message_header_size <= size <= end - at else 0
+
+
+def message_end(table, data, at, end, count):
+    """Where the `count` messages end that stand one behind the other from `at` on; -1 where there
+    are not so many before `end`."""
+    size: cython.Py_ssize_t
+    for _ in range(count):
+        size = message_size(table, data, at, end)
+        if size == 0:
+            return -1
+        at += size
+    return at

@@ -1,0 +1,210 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Comparison of a channel's copies, whether or not its lines pack messages alike.
+
+Where numbers count messages, one line may send [5, 8) in one packet and the other [5, 6) and
+[6, 8). Their copies can then be compared by message only. As long as every copy covers the numbers
+of the first one, a packet has one fingerprint. The first copy that covers others tells that the
+lines differ (`by_message`), and from there on each message has a fingerprint of its own; what was
+published before that is not compared with it. Where numbers count packets, nothing of this happens.
+
+A FIX packet is nothing but messages, so one of which a part is published already is trimmed to the
+rest, and is then a packet like any.
+
+Left to others: what follows from an answer, and which bytes are asked about.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.kinds import DATA, SKIP
+from cython.cimports.feedhandler.codecs.message_walk import message_end, message_size
+from cython.cimports.feedhandler.codecs.scanner import patch_header
+from cython.cimports.feedhandler.ingest.answers import DIFFERENT, OTHER_SPAN, SAME, UNKNOWN
+from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+from cython.cimports.feedhandler.ingest.slots import (
+    COUNT,
+    KIND,
+    LENGTH,
+    NEXT,
+    SEQUENCE,
+    SLOT_WORDS,
+)
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcmp, memmove
+
+
+@cython.final
+@cython.cclass
+class Copies:
+    """Fingerprints of what was published or held, of the latest `numbers` numbers. `table` is the
+    feed's, by which messages are found; None where numbers count packets.
+
+    In all methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
+    """
+
+    def __init__(self, table, numbers: int) -> None:
+        self.table = table
+        self.window = CompareWindow(numbers)
+        self.by_message = False
+        self.is_fix = table is not None and table.fix
+
+    def note(self, sequence, span, data, at, length):
+        """Remember a first copy."""
+        if self.by_message and span != 1:
+            return self._note_each(sequence, span, data, at, length)
+        return self.window.remember(sequence, fingerprint(data, at, length), span)
+
+    def note_held(self, sequence, span, data, at, length, print_64):
+        """Remember a first copy whose fingerprint is known."""
+        if self.by_message and span != 1:
+            return self._note_each(sequence, span, data, at, length)
+        return self.window.remember(sequence, print_64, span)
+
+    def _note_each(self, sequence, span, data, at, length):
+        """Remember each message of a packet."""
+        size: cython.Py_ssize_t
+        end: cython.Py_ssize_t = at + length
+        while span > 0 and at < end:
+            size = message_size(self.table, data, at, end)
+            if size == 0:
+                return 0
+            self.window.remember(sequence, fingerprint(data, at, size), 1)
+            at += size
+            sequence += 1
+            span -= 1
+        return 0
+
+    def compare(self, sequence, span, data, at, length, print_64):
+        """SAME, DIFFERENT (told once per number) or UNKNOWN; `print_64` is the fingerprint of all
+        that is given."""
+        answer: cython.int
+        if self.by_message and span != 1:
+            return self._compare_each(sequence, span, data, at, length)
+        answer = self.window.compare(sequence, print_64, span)
+        if answer == OTHER_SPAN:
+            self.differ()
+            return UNKNOWN
+        return answer
+
+    def _compare_each(self, sequence, span, data, at, length):
+        """DIFFERENT where one message is, SAME where at least one is known and none differs."""
+        size: cython.Py_ssize_t
+        one: cython.int
+        answer: cython.int = UNKNOWN
+        end: cython.Py_ssize_t = at + length
+        while span > 0 and at < end:
+            size = message_size(self.table, data, at, end)
+            if size == 0:
+                return answer
+            one = self.window.compare(sequence, fingerprint(data, at, size), 1)
+            if one == DIFFERENT or (one == SAME and answer == UNKNOWN):
+                answer = one
+            at += size
+            sequence += 1
+            span -= 1
+        return answer
+
+    def compare_packet(self, header, data, start):
+        """The same answer for a packet that begins at `start`."""
+        length: cython.Py_ssize_t = header.length - header.body
+        if header.kind == SKIP:
+            return UNKNOWN
+        return self.compare(
+            header.sequence, header.next_sequence - header.sequence, data, start + header.body,
+            length, fingerprint(data, start + header.body, length),
+        )  # fmt: skip
+
+    def differ(self):
+        """The lines pack messages differently: compare by message from now on."""
+        if self.table is not None:
+            self.by_message = True
+        return 0
+
+    def trim(self, header, data, start, number):
+        """FIX: leave of the packet only what is from `number` on; where that begins. Other packets
+        cannot begin within: whoever takes one on is told how many messages to skip."""
+        end: cython.Py_ssize_t
+        self.differ()
+        if not self.is_fix or number <= header.sequence:
+            return start
+        if header.kind == DATA:
+            end = message_end(
+                self.table, data, start, start + header.length, number - header.sequence
+            )
+            if end < 0:
+                return start
+            header.count -= cython.cast(cython.int, number - header.sequence)
+            header.length -= cython.cast(cython.uint, end - start)
+            start = end
+        header.sequence = number
+        return start
+
+    def trim_held(self, pool, slot, number):
+        """FIX: leave of the packet in a slot of `pool` only what is from `number` on."""
+        word: cython.Py_ssize_t = slot * SLOT_WORDS
+        start: cython.Py_ssize_t = slot * pool.slot_bytes
+        length: cython.Py_ssize_t = pool.words[word + LENGTH]
+        end: cython.Py_ssize_t
+        if not self.is_fix or number <= pool.words[word + SEQUENCE]:
+            return 0
+        if pool.words[word + KIND] == DATA:
+            end = message_end(
+                self.table, pool.slab, start, start + length, number - pool.words[word + SEQUENCE]
+            )
+            if end < 0:
+                return 0
+            pool.words[word + COUNT] -= number - pool.words[word + SEQUENCE]
+            pool.words[word + LENGTH] = start + length - end
+            _move(pool.slab, start, end, start + length - end)
+        pool.words[word + SEQUENCE] = number
+        return 0
+
+    def cut(self, pool, slot, until):
+        """Leave of the packet in a slot of `pool` only the messages before number `until`."""
+        start: cython.Py_ssize_t = slot * pool.slot_bytes
+        word: cython.Py_ssize_t = slot * SLOT_WORDS
+        count: cython.ulonglong = until - pool.words[word + SEQUENCE]
+        end: cython.Py_ssize_t = -1
+        if pool.words[word + KIND] == SKIP:
+            pool.words[word + NEXT] = until
+        elif self.table is not None:
+            end = message_end(
+                self.table, pool.slab, pool.body_at(slot), start + pool.words[word + LENGTH], count
+            )
+        if end < 0:
+            return 0
+        pool.words[word + LENGTH] = end - start
+        pool.words[word + NEXT] = until
+        pool.words[word + COUNT] = count
+        return patch_header(
+            self.table, pool.slab, start, cython.cast(cython.uint, end - start),
+            cython.cast(cython.int, count),
+        )  # fmt: skip
+
+    def clear(self):
+        """Forget all first copies: a new numbering begins."""
+        return self.window.clear()
+
+
+def _move(slab, to, at, size):
+    """Move bytes to the front, within a slot."""
+    if size <= 0 or to < 0 or at < to or at + size > len(slab):
+        return 0
+    if cython.compiled:
+        memmove(cython.address(slab[to]), cython.address(slab[at]), size)
+    else:
+        slab[to : to + size] = bytes(slab[at : at + size])
+    return 0
+
+
+@cython.locals(least=cython.Py_ssize_t)
+def begin_alike(one, at, length, other, other_at, other_length):
+    """Whether two runs of messages that begin with the same number are the same as far as both go;
+    raises IndexError where one is outside its buffer."""
+    least = length if length < other_length else other_length
+    if least <= 0:
+        return True
+    if at < 0 or other_at < 0 or at + least > len(one) or other_at + least > len(other):
+        raise IndexError("messages outside their buffer")
+    if cython.compiled:
+        return memcmp(cython.address(one[at]), cython.address(other[other_at]), least) == 0
+    return one[at : at + least] == other[other_at : other_at + least]

@@ -1,0 +1,75 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Withdrawal of an announced loss: what a line brings of it shows that nothing was lost.
+
+A forged packet can make the stream announce as lost what was not sent yet. When the lines then go
+on in the announced range themselves, the announcement is taken back and the stream goes on there;
+what was published behind the range stays published, and the stream passes it (`lost.Islands`).
+"""
+
+import cython
+from cython.cimports.feedhandler.ingest import columns, records, slots
+
+
+def takes_back(stream, line, header, data, start, received_ns, now_ns):
+    """A packet of an announced range comes from a line: 1 where the announcement is taken back,
+    and the stream goes on at this packet, or at those that came just before it.
+
+    It is where the lines that brought what was published behind the range now go on in it
+    themselves; or where as many packets in a row have come of it on one line as others have
+    published behind it (`slots.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
+    lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
+    """
+    count: cython.Py_ssize_t
+    first: cython.ulonglong
+    need: cython.ulonglong
+    others: cython.ulonglong = stream.out.won_by_others(line)
+    if stream.gap_wait == 0 or not stream.lost.is_doubtful(header.sequence):
+        return 0
+    count = stream.runs.follow(line, header, data, start, received_ns, now_ns, others)
+    if count == 0:
+        return 0
+    first = stream.runs.first[line]
+    need = others - stream.lost.published_before(first, line)
+    if need < 2 and stream.lost.first_of(first) < first:
+        need = 2
+    if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
+        return 0
+    return _take_back(stream, line, now_ns)
+
+
+def _take_back(stream, line, now_ns):
+    """Go on where the line's run began; 0 where there is no room to say so."""
+    at: cython.Py_ssize_t
+    slot: cython.Py_ssize_t
+    first: cython.ulonglong = stream.runs.first[line]
+    if not stream.out.mark(records.WITHDRAWN, line, stream.expected, first, stream.epoch):
+        return 0
+    _distrust(stream, first, now_ns)
+    stream.out.count(
+        columns.CHANNEL_WITHDRAWN, stream.islands.rise(stream.lost, first, stream.expected)
+    )
+    stream.go_back(first)
+    for at in range(stream.runs.count[line]):
+        slot = stream.runs.slots[line * slots.RUN_MAX + at]
+        if stream.is_full() or not stream.enlist(
+            slot, stream.pool.word(slot, slots.FINGERPRINT), False
+        ):
+            stream.pool.give_back(slot)
+    stream.runs.let_go(line)
+    stream.runs.forget_all()
+    return 1
+
+
+def _distrust(stream, first, now_ns):
+    """The lines that published what lies behind `first` have shown what was not sent."""
+    line: cython.int
+    others: cython.ulonglong = 0
+    for line in range(stream.lines):
+        others += stream.out.won_by_others(line) - stream.lost.published_before(first, line)
+    for line in range(stream.lines):
+        # All together, as each counts for all lines but its own.
+        if stream.lines == 1 or others > (stream.lines - 1) * (
+            stream.out.won_by_others(line) - stream.lost.published_before(first, line)
+        ):
+            stream.belief.distrust(line, now_ns)
+    return 0

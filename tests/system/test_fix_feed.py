@@ -1,0 +1,184 @@
+"""A FIX channel as a feed of the gateway: two multicast lines that pack differently, AMQP out."""
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+import feedhandler
+from feedhandler.codecs import load_feed
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    GatewaySettings,
+    LineConfig,
+    StatsConfig,
+)
+from feedhandler.gateway import Gateway
+from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support import places
+from tests.support.fix_messages import sealed
+
+FEED = load_feed("fix-marketdata")
+SERVICE = 7
+MESSAGES = 1_000
+#: Securities, one of them too long for a word of eight bytes; every tenth message names two.
+NAMES = ("ABC", "XYZ", "EUR/USD-SPOT-2026", "DEF")
+RUN_SECONDS = 60
+
+
+def message(number: int) -> bytes:
+    """Message `number` of the session, from 1."""
+    name = NAMES[number % 4]
+    other = f"279=1|55={NAMES[(number + 1) % 4]}|" if number % 10 == 0 else ""
+    text = f"35=X|34={number}|268={1 + bool(other)}|279=0|55={name}|58={'x' * (number % 90)}|"
+    return sealed((text + other).encode())
+
+
+def names_of(number: int) -> set[str]:
+    """The securities that message `number` names."""
+    return {NAMES[number % 4]} | ({NAMES[(number + 1) % 4]} if number % 10 == 0 else set())
+
+
+SENT = [message(number) for number in range(1, MESSAGES + 1)]
+
+
+def datagrams(rng: random.Random) -> list[tuple[int, int, bytes]]:
+    """One line's datagrams: (first place, one past the last, bytes); a heartbeat beside some."""
+    found, at = [], 0
+    while at < MESSAGES:
+        end = min(at + rng.randint(1, 6), MESSAGES)
+        data = b"".join(SENT[at:end])
+        if rng.random() < 0.2:
+            data += sealed(b"35=0|34=%d|" % (end + 1))
+        found.append((at, end, data))
+        at = end
+    return found
+
+
+def lossy(rng: random.Random) -> tuple[list[bytes], list[bytes]]:
+    """Both lines' datagrams with losses, of which no message is lost on both."""
+    lines = datagrams(rng), datagrams(rng)
+    lost: tuple[set[int], set[int]] = (set(), set())
+    kept: tuple[list[bytes], list[bytes]] = ([], [])
+    for place in range(2):
+        for first, end, data in lines[place]:
+            if rng.random() < 0.15 and lost[1 - place].isdisjoint(range(first, end)):
+                lost[place].update(range(first, end))
+            else:
+                kept[place].append(data)
+    assert lost[0]
+    assert lost[1]
+    return kept
+
+
+def configuration() -> Config:
+    """One channel on two groups of loopback."""
+    port = places.port()
+    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
+    return Config(
+        gateway=GatewaySettings(feed="fix-marketdata"),
+        arbitration=ArbitrationSettings(gap_wait_us=2_000_000, start_wait_us=100_000),
+        amqp=AmqpConfig(listen="127.0.0.1:0"),
+        stats=StatsConfig(bind=""),
+        channels=(ChannelConfig(service=SERVICE, lines=lines),),
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(config: Config) -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway in the test's own loop, and its URL."""
+    gateway = Gateway(config)
+    ready, stop = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(gateway.run(ready.set, stop))
+    waiting = asyncio.create_task(ready.wait())
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        host, port = gateway.node.address
+        yield gateway, f"amqp://{host}:{port}"
+    finally:
+        waiting.cancel()
+        stop.set()
+        async with asyncio.timeout(RUN_SECONDS):
+            await task
+
+
+async def send(config: Config, lines: tuple[list[bytes], list[bytes]]) -> None:
+    """Send both lines, a few datagrams at a time so that no socket buffer overruns."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        places_of = [(line.group, line.port) for line in config.channels[0].lines]
+        for each in places_of:
+            out.sendto(sealed(b"35=A|34=1|141=Y|108=1|"), each)
+        for at in range(max(map(len, lines))):
+            for line in (0, 1):
+                if at < len(lines[line]):
+                    out.sendto(lines[line][at], places_of[line])
+            if at % 20 == 19:
+                await asyncio.sleep(0)
+
+
+async def receive(url: str, address: str, grain: str, count: int, ready: asyncio.Event) -> list:
+    """The bodies that a subscriber gets, until `count` market messages are there."""
+    bodies, seen = [], 0
+    async with feedhandler.subscribe(
+        url, address, as_=grain, quality=False, reconnect=False
+    ) as messages:
+        ready.set()
+        async for one in messages:
+            bodies.append(one)
+            seen += one.body.count(b"\x0135=X\x01")
+            if seen >= count:
+                return bodies
+    return bodies
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_each_message_arrives_once_and_in_order_from_lines_that_pack_differently(grain, seed):
+    async def run() -> None:
+        config = configuration()
+        async with running(config) as (_, url):
+            ready = [asyncio.Event() for _ in range(3)]
+            one_name = [at for at in range(1, MESSAGES + 1) if NAMES[2] in names_of(at)]
+            tasks = [
+                asyncio.create_task(receive(url, *each, ready[place]))
+                for place, each in enumerate(
+                    [
+                        (f"fix.{SERVICE}.#", grain, MESSAGES),
+                        (f"fix.{SERVICE}.EUR/USD-SPOT-2026", grain, len(one_name)),
+                        (
+                            f"fix.{SERVICE}.ABC,fix.{SERVICE}.XYZ,fix.{SERVICE}.DEF,"
+                            f"fix.{SERVICE}.EUR/USD-SPOT-2026",
+                            grain,
+                            MESSAGES,
+                        ),
+                    ]
+                )
+            ]
+            for each in ready:
+                await each.wait()
+            await send(config, lossy(random.Random(seed)))
+            every, some, named = await asyncio.wait_for(asyncio.gather(*tasks), RUN_SECONDS)
+        everything = b"".join(SENT)
+        got = b"".join(each.body for each in every)
+        assert strip_logons(got) == everything
+        assert b"".join(each.body for each in some) == b"".join(SENT[at - 1] for at in one_name)
+        assert b"".join(each.body for each in named) == everything
+        if grain == "message":
+            assert {each.symbol for each in some} == {NAMES[2]}
+            assert [each.own_sequence for each in some] == one_name
+            assert {each.type for each in some} == {"X"}
+
+    asyncio.run(run())
+
+
+def strip_logons(data: bytes) -> bytes:
+    """The bytes without the logons that begin a numbering."""
+    return data.replace(sealed(b"35=A|34=1|141=Y|108=1|"), b"")
