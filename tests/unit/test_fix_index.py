@@ -369,9 +369,12 @@ def test_nothing_outside_the_given_bytes_is_asked_for(fix: dict[str, Any]) -> No
         assert said == FixReject.NO_MESSAGES
         assert module.count_messages(table, message, start, length, frame, index, rejects) == 0
     assert module.count_messages(table, message, 0, size, frame, index, rejects) == size
-    # The frame of one message, and the bytes of another, shorter one.
-    assert module.index_message(table, message[:-1], frame, index) == FixReject.NO_MESSAGES
-    assert module.list_fields(message[:-1], frame, index) == FixReject.NO_MESSAGES
+    # The frame of one message, and the bytes of another: shorter, or without the SOH at its end.
+    for other in (b"", message[:-1], b"x" * size):
+        assert module.index_message(table, other, frame, index) == FixReject.NO_MESSAGES
+        assert module.list_fields(other, frame, index) == FixReject.NO_MESSAGES
+    unread = fix["framing"].Frame()
+    assert module.index_message(table, message, unread, index) == FixReject.NO_MESSAGES
 
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
