@@ -193,7 +193,7 @@ class Publisher:
     async def publish(self, channel: str, message: bytes) -> int:
         """Publish a message; its number. Waits while the channel is full. Raises `UsageError` for
         what is no application message, or too long."""
-        outlet = self._outlets[channel]
+        outlet = self._outlet(channel)
         while outlet.sender.full:
             outlet.room.clear()
             await outlet.room.wait()
@@ -203,7 +203,7 @@ class Publisher:
 
     def skip(self, channel: str, next_number: int) -> None:
         """Leave out the numbers up to `next_number`: a GapFill says so."""
-        outlet = self._outlets[channel]
+        outlet = self._outlet(channel)
         first = outlet.sender.session.next
         outlet.sender.skip(next_number, time.monotonic_ns())
         outlet.served.skip(first, next_number - 1)
@@ -216,7 +216,16 @@ class Publisher:
 
     def sender(self, channel: str) -> ChannelSender:
         """A channel's sender, for its counters and numbers."""
-        return self._outlets[channel].sender
+        return self._outlet(channel).sender
+
+    def _outlet(self, channel: str) -> _Outlet:
+        try:
+            return self._outlets[channel]
+        except KeyError:
+            known = ", ".join(self._outlets) or "none, for it is not entered"
+            raise UsageError(
+                f"channel {channel} is not published here", f"there are: {known}"
+            ) from None
 
     def _turn(self) -> None:
         """Do what is due on every channel, and come back when something is due next."""

@@ -54,7 +54,9 @@ def publish(
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
             complain(f"{count:,} datagrams were not sent: {name}")
-        return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+        # A file was to be published to its end; standard input goes on until it is stopped.
+        cut_short = stop.is_set() and messages != STDIN
+        return ExitCode.INTERRUPTED if cut_short else ExitCode.OK
 
     return run_async(main)
 

@@ -185,6 +185,8 @@ def test_a_second_publisher_of_a_channel_leaves_the_first_one_be(tmp_path: Path)
                 async with Publisher(known, [], settings):
                     pass
             assert await publisher.publish("c1", update("still")) == 1
+            with pytest.raises(UsageError, match="there are: c1"):
+                await publisher.publish("c2", update("elsewhere"))
 
     asyncio.run(scenario())
 
