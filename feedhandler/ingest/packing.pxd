@@ -9,8 +9,8 @@ cdef class Copies:
     cdef readonly bint is_fix
 
     cpdef int note(
-        self, unsigned long long sequence, unsigned long long span, const unsigned char[::1] data,
-        Py_ssize_t at, Py_ssize_t length) except -1 nogil
+        self, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start
+    ) except -1 nogil
     cpdef int note_held(
         self, unsigned long long sequence, unsigned long long span, const unsigned char[::1] data,
         Py_ssize_t at, Py_ssize_t length, unsigned long long print_64) except -1 nogil

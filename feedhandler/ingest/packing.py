@@ -47,11 +47,15 @@ class Copies:
         self.by_message = False
         self.is_fix = table is not None and table.fix
 
-    def note(self, sequence, span, data, at, length):
-        """Remember a first copy."""
-        if self.by_message and span != 1:
-            return self._note_each(sequence, span, data, at, length)
-        return self.window.remember(sequence, fingerprint(data, at, length), span)
+    def note(self, header, data, start):
+        """Remember the first copy that begins at `start`, message by message; of numbers that are
+        skipped there is nothing to remember."""
+        if header.kind == SKIP:
+            return 0
+        return self._note_each(
+            header.sequence, header.next_sequence - header.sequence, data, start + header.body,
+            header.length - header.body,
+        )  # fmt: skip
 
     def note_held(self, sequence, span, data, at, length, print_64):
         """Remember a first copy whose fingerprint is known."""
@@ -106,12 +110,19 @@ class Copies:
     def compare_packet(self, header, data, start):
         """The same answer for a packet that begins at `start`."""
         length: cython.Py_ssize_t = header.length - header.body
+        span: cython.ulonglong = header.next_sequence - header.sequence
+        answer: cython.int
         if header.kind == SKIP:
             return UNKNOWN
-        return self.compare(
-            header.sequence, header.next_sequence - header.sequence, data, start + header.body,
-            length, fingerprint(data, start + header.body, length),
-        )  # fmt: skip
+        if self.by_message and span != 1:
+            return self._compare_each(header.sequence, span, data, start + header.body, length)
+        answer = self.window.compare(
+            header.sequence, fingerprint(data, start + header.body, length), span
+        )
+        if answer == OTHER_SPAN:
+            self.differ()
+            return UNKNOWN
+        return answer
 
     def differ(self):
         """The lines pack messages differently: compare by message from now on."""

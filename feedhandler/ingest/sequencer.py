@@ -96,11 +96,14 @@ class Sequencer:
         ):
             self.blocked = True
             return 0
-        if header.kind != kinds.SKIP:
-            self.copies.note(
-                header.sequence, header.next_sequence - header.sequence, data, start + header.body,
-                header.length - header.body,
-            )  # fmt: skip
+        if self.copies.by_message or header.kind == kinds.SKIP:
+            self.copies.note(header, data, start)
+        else:  # here and not there, because a buffer costs more to hand on than all the rest
+            self.copies.window.remember(
+                header.sequence,
+                fingerprint(data, start + header.body, header.length - header.body),
+                header.next_sequence - header.sequence,
+            )
         self.expected = header.next_sequence
         self.last_send_time = header.send_time
         if self.first_time == 0:

@@ -7,12 +7,15 @@ import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
+from feedhandler.amqp.routing import parse_address
+from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import BadPacket, ConfigError, UsageError, load_feed, scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.fix import scanning
 from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.loader import FEEDS_FOLDER
+from feedhandler.config import parse_config
 from feedhandler.counters import ChannelCounter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
@@ -447,3 +450,29 @@ def test_a_link_of_batches_comes_back_behind_the_last_message_that_it_read():
     _, after = rig.attach(f"fix.7?as=batch&from={last.hex()}")
     rig.catch_up()
     assert b"".join(each.body for each in after.data) == FIVE
+
+
+# -- the page ---------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "fix-feed.md").read_text()
+
+
+def test_the_configuration_on_the_page_is_one():
+    config = parse_config(PAGE.split("```toml\n")[1].split("```")[0], "fix-feed.md")
+    assert misfit_of(config, FEED) is None
+    (channel,) = config.channels
+    assert [line.name for line in channel.lines] == ["A", "B"]
+
+
+def test_recovery_and_refresh_are_refused():
+    text = PAGE.split("```toml\n")[1].split("```")[0]
+    server = '[[server]]\nname = "rts"\naddress = "127.0.0.1:7001"\n\n[[channel]]'
+    config = parse_config(text.replace("[[channel]]", server), "fix-feed.md")
+    assert misfit_of(config, FEED) is not None
+
+
+def test_the_addresses_on_the_page_are_taken():
+    rows = [row for row in PAGE.splitlines() if row.startswith("| `fix.7")]
+    assert len(rows) == 3
+    for row in rows:
+        assert parse_address(row.split("`")[1], FEED.type_code).patterns[0][0] == "fix"
