@@ -27,7 +27,9 @@ UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.columns",
         "codecs.fix.datagram",
+        "codecs.fix.encode",
         "codecs.fix.framing",
+        "codecs.fix.index",
         "codecs.fix.values",
         "codecs.scanner",
         "histogram",
@@ -170,6 +172,7 @@ _COMPILED_ONLY_NAMES = frozenset(
 #: Plain Python modules whose whole numbers compiled modules take as C constants: `setup.py` runs
 #: them and writes the `.pxd` of each. They import the standard library and one another.
 CONSTANTS = (
+    "codecs.fix.kinds",
     "codecs.fix.reasons",
     "codecs.kinds",
     "ingest.answers",

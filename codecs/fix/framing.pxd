@@ -2,7 +2,7 @@
 
 cdef class Frame:
     cdef public Py_ssize_t bytes_max
-    cdef public Py_ssize_t begin, end, body, body_end, header_end
+    cdef public Py_ssize_t begin, end, length_at, body, body_end, header_end
     cdef public unsigned long long sequence
     cdef public unsigned int message_type
     cdef public unsigned int flags
@@ -25,9 +25,13 @@ cdef int frame_at(
 cdef int next_field(
     const unsigned char *first, Py_ssize_t at, Frame frame
 ) noexcept nogil
+cdef int read_data_size(const unsigned char *first, Frame frame) noexcept nogil
 cdef int read_number(const unsigned char *first, Frame frame) noexcept nogil
 cdef int read_flag(const unsigned char *first, Frame frame) noexcept nogil
 cpdef int frame_message(
+    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame out
+) except -1 nogil
+cpdef int frame_envelope(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame out
 ) except -1 nogil
 cpdef Py_ssize_t frame_all(

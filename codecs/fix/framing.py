@@ -54,7 +54,10 @@ else:
 
     def to_soh(first):
         """Bytes up to the next SOH."""
-        return bytes(first).index(1)
+        size = 64
+        while (found := bytes(first[:size]).find(1)) < 0:
+            size *= 2
+        return found
 
 
 #: Bytes of a message at most where its reader says nothing else: a book of thousands of levels.
@@ -88,6 +91,7 @@ class Frame:
     """What the envelope and the header of one message say; written by `frame_message`.
 
     begin, end    the message, from the 8 of `8=` to behind CheckSum's SOH
+    length_at     offset of BodyLength's value
     body          offset of `35=`; the bytes that BodyLength counts end at `body_end`, at `10=`
     header_end    offset of the first field that is not of the header
     sequence      MsgSeqNum; 0 where `flags` has no HAS_SEQUENCE
@@ -105,7 +109,7 @@ class Frame:
 
     def __init__(self, bytes_max: cython.Py_ssize_t = 1 << 20) -> None:
         self.bytes_max = bytes_max
-        self.begin = self.end = self.body = self.body_end = self.header_end = 0
+        self.begin = self.end = self.length_at = self.body = self.body_end = self.header_end = 0
         self.sequence = self.message_type = self.flags = 0
         self.type_at = self.type_size = self.sender_at = self.sender_size = 0
         self.target_at = self.target_size = self.time_at = self.time_size = 0
@@ -171,7 +175,7 @@ def _read_body_length(
     length: cython.Py_ssize_t = 0
     digit: cython.int
     value_at: cython.Py_ssize_t = at
-    out.fault_at = at
+    out.fault_at = out.length_at = at
     while at < size and first[at] != _SOH:
         digit = first[at] - 48
         if digit < 0 or digit > 9:
@@ -296,7 +300,7 @@ def next_field(first, at, frame):
     if frame.value_end == at:
         return EMPTY_VALUE
     frame.data_tag = _data_field_of(tag)
-    return _read_data_size(first, frame) if frame.data_tag else FINE
+    return read_data_size(first, frame) if frame.data_tag else FINE
 
 
 @cython.cfunc
@@ -315,10 +319,7 @@ def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) ->
     return FINE if first[frame.value_end] == _SOH else DATA_LENGTH_WRONG
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _read_data_size(first: cython.p_const_uchar, frame: Frame) -> cython.int:
+def read_data_size(first, frame):
     """The value just read is the length of the data field that follows."""
     size: cython.ulonglong = 0
     digit: cython.int
@@ -530,6 +531,25 @@ def frame_message(data, start, size, out):
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     return frame_at(first, start + size, start, out)
+
+
+@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+def frame_envelope(data, start, size, out):
+    """`frame_message` without the header: BeginString, BodyLength and CheckSum alone, whatever is
+    between them. Of `out`, places up to `body_end` are said, and `end`."""
+    verdict: cython.int
+    if start < 0 or size < 1 or start + size > len(data):
+        return NO_MESSAGES
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    out.begin = out.end = out.body = out.body_end = out.header_end = start
+    out.data_tag = 0
+    verdict = _read_envelope(first, start + size, start, out)
+    return verdict if verdict != FINE else _check_trailer(first, start + size, out)
+
+
+def data_field_of(tag: cython.uint) -> int:
+    """The tag of the data field that follows this length field (95: 96); 0 for other tags."""
+    return _data_field_of(tag)
 
 
 @cython.boundscheck(False)  # the first line holds the bytes against the bounds

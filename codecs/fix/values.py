@@ -1,11 +1,27 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Values of FIX fields in compiled code: times.
+"""Values of FIX fields in compiled code: whether one is of its type, numbers, times.
 
 Source: FIX 5.0 SP2, volume 1, "Data types".
 """
 
 import cython
+from cython.cimports.feedhandler.codecs.fix.kinds import (
+    BOOLEAN,
+    CHAR,
+    COUNTRY,
+    CURRENCY,
+    DATE,
+    DECIMAL,
+    INT,
+    MONTH_YEAR,
+    MULTIPLE_CHAR,
+    NUMBER,
+    TIME,
+    TIMESTAMP,
+)
 
+#: A number that is missing, or does not fit 18 digits: the least that 64 bits have.
+NO_DECIMAL = cython.declare(cython.longlong, -0x8000_0000_0000_0000)
 #: A time that is missing or is not a UTCTimestamp.
 NO_TIME = -1
 
@@ -91,3 +107,203 @@ def _clock(
     if not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 60):
         return -1
     return 3600 * hours + 60 * minutes + seconds
+
+
+def small_number(first, at, size):
+    """The whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
+    value: cython.int = 0
+    digit: cython.int
+    place: cython.Py_ssize_t
+    if size < 1 or size > 9:
+        return -1
+    for place in range(at, at + size):
+        digit = first[place] - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = 10 * value + digit
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_digits(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Are these bytes all digits, and is there one at least?"""
+    place: cython.Py_ssize_t
+    for place in range(at, end):
+        if first[place] < 48 or first[place] > 57:
+            return False
+    return end > at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_decimal(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Digits with at most one point among them, and a digit at least."""
+    digits: cython.Py_ssize_t = 0
+    points: cython.int = 0
+    while at < end:
+        if first[at] == 46:
+            points += 1
+        elif 48 <= first[at] <= 57:
+            digits += 1
+        else:
+            return False
+        at += 1
+    return digits > 0 and points < 2
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_month_year(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """YYYYMM, YYYYMMDD or YYYYMMwN."""
+    month: cython.longlong
+    if size != 6 and size != 8:
+        return False
+    if size == 8 and first[at + 6] != 119:
+        return (
+            _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2)) >= 0
+        )
+    if size == 8 and not 49 <= first[at + 7] <= 53:
+        return False
+    month = _digits(first, at + 4, 2)
+    return _digits(first, at, 4) >= 0 and 1 <= month <= 12
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_time(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """HH:MM:SS, with 1 to 12 decimals or none."""
+    if size < 8 or size == 9 or size > 21:
+        return False
+    if first[at + 2] != 58 or first[at + 5] != 58:
+        return False
+    if _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2)) < 0:
+        return False
+    return size == 8 or (first[at + 8] == 46 and _are_digits(first, at + 9, at + size))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_capitals(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Are these bytes all capital letters?"""
+    while at < end and 65 <= first[at] <= 90:
+        at += 1
+    return at == end
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_characters(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Single characters with single spaces between."""
+    place: cython.Py_ssize_t = 0
+    while place < size and (first[at + place] == 32) == (place % 2 == 1):
+        place += 1
+    return size % 2 == 1 and place == size
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_rare(
+    kind: cython.int, first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """`check_value` of the types that few fields have."""
+    if kind == MULTIPLE_CHAR:
+        return _are_characters(first, at, size)
+    if kind == DATE:
+        return (
+            size == 8
+            and _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2))
+            >= 0
+        )
+    if kind == MONTH_YEAR:
+        return _is_month_year(first, at, size)
+    if kind == CURRENCY:
+        return size == 3 and _are_capitals(first, at, at + 3)
+    if kind == COUNTRY:
+        return size == 2 and _are_capitals(first, at, at + 2)
+    return True
+
+
+def check_value(kind, first, at, size):
+    """Is the value of `size` bytes at `at` of type `kind` (`feedhandler.codecs.fix.kinds`)?"""
+    sign: cython.Py_ssize_t
+    if kind == DECIMAL:
+        sign = first[at] == 45
+        return _is_decimal(first, at + sign, at + size)
+    if kind == INT:
+        sign = first[at] == 45
+        return _are_digits(first, at + sign, at + size)
+    if kind == NUMBER:
+        return _are_digits(first, at, at + size)
+    if kind == CHAR:
+        return size == 1
+    if kind == BOOLEAN:
+        return size == 1 and (first[at] == 89 or first[at] == 78)
+    if kind == TIME:
+        return _is_time(first, at, size)
+    if kind == TIMESTAMP:
+        return utc_ns(first, at, size) >= 0
+    return _check_rare(kind, first, at, size)
+
+
+def decimal_raw(first, at, size):
+    """The digits of a decimal number as one whole number, its sign included, the point left out;
+    `NO_DECIMAL` where it has more than 18 digits or is no number."""
+    value: cython.longlong = 0
+    digits: cython.int = 0
+    sign: cython.Py_ssize_t = size > 0 and first[at] == 45
+    place: cython.Py_ssize_t
+    if not _is_decimal(first, at + sign, at + size):
+        return NO_DECIMAL
+    for place in range(at + sign, at + size):
+        if first[place] == 46:
+            continue
+        # Zeros before the first digit are none.
+        digits += digits > 0 or first[place] != 48
+        if digits > 18:
+            return NO_DECIMAL
+        value = 10 * value + (first[place] - 48)
+    return -value if sign else value
+
+
+def decimal_places(first, at, size):
+    """How many digits stand behind the point of a decimal number."""
+    place: cython.Py_ssize_t
+    for place in range(size):
+        if first[at + place] == 46:
+            return cython.cast(cython.int, size - place - 1)
+    return 0
+
+
+def time_of_day_ns(first, at, size):
+    """A UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
+    fraction: cython.longlong = 0
+    seconds: cython.longlong
+    place: cython.int
+    if not _is_time(first, at, size):
+        return -1
+    seconds = _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2))
+    for place in range(9, 18):
+        fraction = 10 * fraction + (first[at + place] - 48 if place < size else 0)
+    return seconds * 1_000_000_000 + fraction

@@ -29,6 +29,7 @@ import msgspec
 
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.codecs.layouts import Layout, Record
 
 DIGEST_BYTES = 16
@@ -180,12 +181,12 @@ def _at_path(data: Any, path: tuple[_Step, ...]) -> Any:
 def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
     found: dict[int, bytes] = {}
     try:
-        for place, (tag, value) in enumerate(fields(data)):
-            if place >= FIX_FIELDS_MAX:
-                raise Misfit(f"a key is looked for in {FIX_FIELDS_MAX:,} fields at most")
+        for tag, value in fields(data, FIX_FIELDS_MAX):
             if tag in tags and found.setdefault(tag, value) != value:
                 raise Misfit(f"field {tag} comes twice, with two values")
     except FixError as error:
+        if error.reason == FixReject.INDEX_FULL:
+            raise Misfit(f"a key is looked for in {FIX_FIELDS_MAX:,} fields at most") from None
         raise Misfit(f"no FIX message: {error}") from None
     return [found.get(tag, _ABSENT) for tag in tags]
 

@@ -5,11 +5,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 from feedhandler._compiled import allow_cimports, load_interpreted
+from feedhandler.codecs.fix.dictionary import Dictionary, make_table
 
 #: In the order in which they import one another.
-NAMES = ("values", "framing", "datagram")
+NAMES = ("values", "framing", "datagram", "index", "encode")
 _PREFIX = "feedhandler.codecs.fix."
 
 
@@ -43,3 +45,8 @@ INTERPRETED = _twins()
 #: For `pytest.mark.parametrize`: the modules by name, compiled and interpreted.
 BOTH = [COMPILED, INTERPRETED]
 IDS = ["compiled", "interpreted"]
+
+
+def of_twin(fix: dict[str, ModuleType], dictionary: Dictionary) -> Any:
+    """The dictionary's table, of the twin's own type."""
+    return make_table(dictionary, fix["index"].FixTable)
