@@ -93,7 +93,8 @@ class Carried(Struct, frozen=True, kw_only=True):
 class Channel(Struct, frozen=True, kw_only=True):
     """One channel: a topic, its lines, and the instruments that it carries.
 
-    sender, target  SenderCompID and TargetCompID of its messages; none: left out
+    sender          SenderCompID of its messages; "": left out
+    target          TargetCompID; where nothing is said the id, "": left out
     retransmission  id of its retransmission group
     """
 
@@ -102,8 +103,13 @@ class Channel(Struct, frozen=True, kw_only=True):
     b: Address | None = None
     carries: tuple[Carried, ...] = ()
     sender: str = ""
-    target: str = ""
+    target: str | None = None
     retransmission: str = ""
+
+    @property
+    def topic(self) -> str:
+        """TargetCompID of its messages; "" where that is left out."""
+        return self.id if self.target is None else self.target
 
     @property
     def lines(self) -> tuple[Address, ...]:
@@ -155,6 +161,7 @@ class Channels:
         self, channels: tuple[Channel, ...], retransmissions: tuple[Retransmission, ...] = ()
     ) -> None:
         _check_ids(channels, retransmissions)
+        _check_topics(channels)
         for at, channel in enumerate(channels):
             _check_letters(channel, at)
             _check_addresses(channel, at)
@@ -233,6 +240,25 @@ def _check_ids(channels: tuple[Channel, ...], retransmissions: tuple[Retransmiss
                 f"there is no retransmission group {channel.retransmission}",
                 f"there are: {', '.join(sorted(known)) or 'none'}",
             )
+
+
+def _check_topics(channels: tuple[Channel, ...]) -> None:
+    """What comes by a retransmission group is told apart by its topic alone."""
+    known: dict[tuple[str, str], str] = {}
+    for at, channel in enumerate(channels):
+        if not channel.retransmission:
+            continue
+        shared = any(
+            o.retransmission == channel.retransmission for o in channels if o is not channel
+        )
+        key = channel.retransmission, channel.topic
+        if shared and (not channel.topic or key in known):
+            raise WrongKey(
+                ("channel", at, "target"),
+                f"channels that share {channel.retransmission} cannot be told apart",
+                "give each a target of its own",
+            )
+        known[key] = channel.id
 
 
 def _check_letters(channel: Channel, at: int) -> None:

@@ -96,8 +96,9 @@ class Header:
     def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
         """An administrative message; `heartbeat_ns` is what a Logon says."""
         text = self._head(_TYPES[said.kind])
-        if said.kind is not Kind.BEACON:
-            text += self._own(said.number, said.numbering, poss_dup)
+        if said.kind is Kind.BEACON:
+            return envelope(self.begin_string, text + self._names())
+        text += self._own(said.number, said.numbering, poss_dup)
         if said.kind is Kind.GAP_FILL:
             text += b"123=Y\x0136=%d\x01" % said.new_number
         elif said.kind is Kind.LOGON:
@@ -121,13 +122,14 @@ class Header:
         text = b"34=%d\x01" % number
         if poss_dup:
             text = b"43=Y\x01" + text
-        if self.sender:
-            text += b"49=%b\x01" % self.sender
         if self.tells_numbering:
             text += b"50=%d\x01" % numbering
-        if self.target:
-            text += b"56=%b\x01" % self.target
-        return text
+        return text + self._names()
+
+    def _names(self) -> bytes:
+        """Who publishes, and on which topic."""
+        text = b"49=%b\x01" % self.sender if self.sender else b""
+        return text + b"56=%b\x01" % self.target if self.target else text
 
 
 def framed(data: bytes, at: int = 0) -> Frame:
@@ -181,6 +183,7 @@ def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:
                 new_number,
                 int(said[1]) if said else 0,
                 bool(frame.flags & POSS_DUP),
+                data[frame.target_at : frame.target_at + frame.target_size],
             )
         )
         at = frame.end

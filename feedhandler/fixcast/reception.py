@@ -11,7 +11,7 @@ number lies:
 
               FIRST  BELOW     KNOWN   MISSING  NEXT     AHEAD          FAR
 APPLICATION   join   evidence  ignore  fill     deliver  open, deliver  evidence
-TELLS         join   evidence  ignore           whole    open           evidence
+TELLS         join   evidence                   whole    open           evidence
 FILL          join             ignore  skip     skip     open, skip     evidence
 
 TELLS are Heartbeat, Logon and Logout, which carry the next number. A gap goes
@@ -136,7 +136,6 @@ ACTIONS = {
     (Group.APPLICATION, Place.FAR): Action.EVIDENCE,
     (Group.TELLS, Place.FIRST): Action.JOIN,
     (Group.TELLS, Place.BELOW): Action.EVIDENCE,
-    (Group.TELLS, Place.KNOWN): Action.IGNORE,
     (Group.TELLS, Place.NEXT): Action.WHOLE,
     (Group.TELLS, Place.AHEAD): Action.OPEN,
     (Group.TELLS, Place.FAR): Action.EVIDENCE,
@@ -261,6 +260,7 @@ class Reception:
     top        one past the highest number seen or told; None: nothing was heard
     numbering  what the publisher calls the present numbering; 0: it does not say
     state      whether the channel is active
+    settled    ranges that were told as `Missing` and are no longer, by the latest call
     """
 
     def __init__(self, settings: ReceptionSettings, now_ns: int) -> None:
@@ -269,6 +269,7 @@ class Reception:
         self.numbering = 0
         self.floor = 0
         self.top: int | None = None
+        self.settled: list[tuple[int, int]] = []
         self.counts: Counter[str] = Counter()
         self._passed = [0] * settings.lines
         self._gaps: list[_Gap] = []
@@ -296,6 +297,7 @@ class Reception:
     def receive(self, message: Message, line: int, now_ns: int) -> list[Event]:
         """Take a message from a line, or from `RETRANSMISSION`; what follows from it."""
         self._events = []
+        self.settled = []
         self._heard_ns = now_ns if line != RETRANSMISSION else self._heard_ns
         if message.kind is Kind.BEACON:
             self.counts["beacons"] += 1
@@ -352,7 +354,7 @@ class Reception:
         if message.kind is Kind.GAP_FILL:
             return Place.MISSING if message.new_number > self.floor else Place.KNOWN
         if message.kind is not Kind.APPLICATION:
-            return Place.KNOWN if number >= self.floor else Place.BELOW
+            return Place.BELOW
         if self._gap_at(number) is not None:
             return Place.MISSING
         return Place.KNOWN if self._is_copy(message) else Place.BELOW
@@ -476,6 +478,8 @@ class Reception:
                 at += 1
                 continue
             cut.append((begin, end))
+            if gap.asked_ns != NEVER:
+                self.settled.append((begin, end))
             rest = []
             if gap.first < begin:
                 rest.append(_Gap(gap.first, begin - 1, gap.seen_ns, gap.asked_ns))
@@ -511,6 +515,7 @@ class Reception:
 
     def _lose(self, gap: _Gap) -> None:
         self._gaps.remove(gap)
+        self.settled.append((gap.first, gap.last))
         self.counts["lost"] += gap.last - gap.first + 1
         self._put(Lost(gap.first, gap.last), gap.first, gap.last + 1)
 
@@ -519,6 +524,8 @@ class Reception:
     def _weigh(self, message: Message, now_ns: int) -> None:
         """A message that does not fit may be the beginning of another numbering."""
         self.counts["unfitting"] += 1
+        if message.numbering and message.number < (self.top or 0):
+            return  # it says that it is of this numbering: late, or once more
         known = self._evidence
         stale = now_ns > self._evidence_ns + self.settings.numbering_wait_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
@@ -587,6 +594,7 @@ class Reception:
     def tick(self, now_ns: int) -> list[Event]:
         """What the time brings."""
         self._events = []
+        self.settled = []
         self._ask_and_give_up(now_ns)
         self._weigh_numbering(now_ns)
         if now_ns >= self._silent_ns():

@@ -3,8 +3,11 @@
 import enum
 from typing import NamedTuple
 
-#: The highest MsgSeqNum. A number and the one after it fit in 64 bits, and it has 20 digits.
-NUMBER_MAX = (1 << 64) - 2
+from feedhandler.codecs.fix.framing import SEQUENCE_MAX
+
+#: The highest MsgSeqNum, of 20 digits. The Logout behind it carries the next one, and the codec
+#: reads numbers up to that.
+NUMBER_MAX = SEQUENCE_MAX - 1
 #: The first MsgSeqNum of a numbering, as in every FIX session.
 NUMBER_FIRST = 1
 
@@ -28,6 +31,7 @@ class Message(NamedTuple):
     new_number  of a GAP_FILL: the number after the last one skipped
     numbering   the numbering that it belongs to; 0: it does not say
     poss_dup    it is marked as a possible duplicate
+    topic       TargetCompID, where it has one
     """
 
     kind: Kind
@@ -36,3 +40,4 @@ class Message(NamedTuple):
     new_number: int = 0
     numbering: int = 0
     poss_dup: bool = False
+    topic: bytes = b""

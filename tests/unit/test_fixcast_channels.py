@@ -45,6 +45,7 @@ def test_a_definition_has_what_it_says(tmp_path: Path) -> None:
     found = read_channels(path)
     assert list(found.channels) == ["equities-1", "equities-2", "bonds"]
     first = found.channels["equities-1"]
+    assert (first.topic, first.sender) == ("equities-1", "PUB")
     assert [line.group for line in first.lines] == ["239.10.1.1", "239.10.2.1"]
     group = found.retransmission_of(first)
     assert group is not None
@@ -88,6 +89,16 @@ def test_an_instrument_has_one_channel(
         ("239.10.1.3", "10.0.0.1", r":19: .*is no multicast group"),
         ("239.10.1.3", "hello", r"is no multicast group"),
         ("31001", "0", "port"),
+        (
+            'carries = [{ content = "equities", letters = ["E-R"',
+            'target = ""\nretransmission = "equities"\ncarries = [{ letters = ["E-R"',
+            r":12: channel\[1\].target: channels that share equities cannot be told apart",
+        ),
+        (
+            'carries = [{ content = "equities", letters = ["E-R"',
+            'target = "equities-1"\nretransmission = "equities"\ncarries = [{ letters = ["E-R"',
+            "cannot be told apart",
+        ),
         ("content", "contents", "did you mean content"),
         ("[[channel]]", "[[channel", "not TOML"),
     ],

@@ -32,7 +32,7 @@ GIVEN = message("35=X|49=SOMEBODY|56=ELSE|34=77|52=20261124-10:00:00|268=1|279=0
     [
         (
             FULL,
-            "8=FIXT.1.1|35=X|34=5|49=PUB|50=9|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5",
+            "8=FIXT.1.1|35=X|34=5|50=9|49=PUB|56=EQ1|52=20261124-10:00:00|268=1|279=0|270=1.5",
         ),
         (LEAST, "8=FIXT.1.1|35=X|34=5|52=20261124-10:00:00|268=1|279=0|270=1.5"),
         (Header(b"FIX.4.4", tells_numbering=False, target=b"EQ1"),
@@ -51,33 +51,32 @@ def test_the_least_header_has_four_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("said", "text"),
     [
-        (Message(Kind.HEARTBEAT, 7, numbering=9), "8=FIXT.1.1|35=0|34=7|49=PUB|50=9|56=EQ1"),
+        (Message(Kind.HEARTBEAT, 7, numbering=9), "8=FIXT.1.1|35=0|34=7|50=9|49=PUB|56=EQ1"),
         (
             Message(Kind.LOGON, 1, numbering=9),
-            "8=FIXT.1.1|35=A|34=1|49=PUB|50=9|56=EQ1|98=0|108=2|141=Y|1137=9",
+            "8=FIXT.1.1|35=A|34=1|50=9|49=PUB|56=EQ1|98=0|108=2|141=Y|1137=9",
         ),
         (
             Message(Kind.LOGON, 7, numbering=9),
-            "8=FIXT.1.1|35=A|34=7|49=PUB|50=9|56=EQ1|98=0|108=2|1137=9",
+            "8=FIXT.1.1|35=A|34=7|50=9|49=PUB|56=EQ1|98=0|108=2|1137=9",
         ),
-        (Message(Kind.LOGOUT, 7, numbering=9), "8=FIXT.1.1|35=5|34=7|49=PUB|50=9|56=EQ1"),
+        (Message(Kind.LOGOUT, 7, numbering=9), "8=FIXT.1.1|35=5|34=7|50=9|49=PUB|56=EQ1"),
         (
             Message(Kind.GAP_FILL, 7, b"", 12, 9),
-            "8=FIXT.1.1|35=4|34=7|49=PUB|50=9|56=EQ1|123=Y|36=12",
+            "8=FIXT.1.1|35=4|34=7|50=9|49=PUB|56=EQ1|123=Y|36=12",
         ),
-        (Message(Kind.BEACON, 0, numbering=9), "8=FIXT.1.1|35=UB"),
+        (Message(Kind.BEACON, 0, numbering=9), "8=FIXT.1.1|35=UB|49=PUB|56=EQ1"),
     ],
 )
-def test_administrative_messages_are_written_and_read(said: Message, expected: str) -> None:
+def test_administrative_messages_are_written_and_read(said: Message, text: str) -> None:
     data = FULL.administrative(said, 1_500_000_000)
-    assert shown(data) == expected
-    numbering = 0 if said.kind is Kind.BEACON else said.numbering
-    assert read_datagram(data, Frame()) == (
-        [said._replace(body=data, numbering=numbering)],
-        FixReject.FINE,
-    )
+    assert shown(data) == text
+    expected = said._replace(body=data, topic=b"EQ1")
+    if said.kind is Kind.BEACON:
+        expected = said._replace(body=data, numbering=0, topic=b"EQ1")
+    assert read_datagram(data, Frame()) == ([expected], FixReject.FINE)
 
 
 def test_numbers_of_20_digits_are_written_and_read() -> None:

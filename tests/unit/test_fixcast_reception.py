@@ -103,7 +103,6 @@ PLACES = {
     ("application", "far"): (app(FAR), (4, 7, [], [(4, 5)])),
     ("tells", "first"): (says(Kind.HEARTBEAT, 9), (9, 9, [], [])),
     ("tells", "below"): (says(Kind.HEARTBEAT, 2), (4, 7, [], [(4, 5)])),
-    ("tells", "known"): (says(Kind.LOGON, 5), (4, 7, [], [(4, 5)])),
     ("tells", "next"): (says(Kind.LOGOUT, 7), (4, 7, [], [(4, 5)])),
     ("tells", "ahead"): (says(Kind.HEARTBEAT, 9), (4, 9, [], [(4, 5), (7, 8)])),
     ("tells", "far"): (says(Kind.HEARTBEAT, FAR), (4, 7, [], [(4, 5)])),

@@ -1,0 +1,75 @@
+"""Where a channel's numbering stands, kept over restarts, and who may number it.
+
+Each channel has a small file. While a publisher runs it holds a lock on it, so that no second one
+numbers the same channel. An ordered end writes down the next number; a publisher that was killed
+has left none, for what was sent last is not known then, and so the next one begins a new
+numbering.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from feedhandler.codecs.errors import ConfigError, unwritable
+from feedhandler.fixcast.values import NUMBER_MAX
+
+
+class Kept(NamedTuple):
+    """What a file says: the numbering, and its next number; 0 where that is not known."""
+
+    numbering: int = 0
+    next: int = 0
+
+
+class NumberingFile:
+    """The file of one channel in `folder`, locked until `close`."""
+
+    def __init__(self, folder: Path, channel: str) -> None:
+        self.path = folder / f"{channel}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = open(self.path, "a+")  # noqa: SIM115
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise ConfigError(
+                f"channel {channel} is being published by another process",
+                "a channel has one publisher: stop that one first",
+            ) from error
+
+    def read(self) -> Kept:
+        """What is kept. Raises `ConfigError` where the file is something else."""
+        self._file.seek(0)
+        text = self._file.read()
+        if not text:
+            return Kept()
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            values = json.loads(text)
+            kept = Kept(int(values["numbering"]), int(values["next"]))
+            if 0 <= kept.numbering <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:
+                return kept
+        raise ConfigError(
+            f"{self.path}: not a channel's numbering",
+            "remove it: the channel begins a new numbering then",
+        )
+
+    def write(self, kept: Kept) -> None:
+        """Keep it, durably: a publisher writes a `next` of 0 before it sends anything."""
+        try:
+            self._file.seek(0)
+            self._file.truncate()
+            self._file.write(json.dumps(kept._asdict()) + "\n")
+            self._file.flush()
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        self._file.close()

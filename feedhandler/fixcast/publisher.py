@@ -1,0 +1,234 @@
+"""The publisher: channels of a definition, sent by multicast on both lines.
+
+    async with Publisher(channels, ["equities-1"], settings) as publisher:
+        await publisher.publish("equities-1", message)
+
+`publish` takes whole FIX messages and waits where a channel has as much waiting as may. Leaving
+the block ends the sessions in order: what waits is sent, then the Logouts. The work is
+`fixcast.sending`'s; here are sockets, the event loop's clock and the numbering that is kept.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
+from feedhandler.fixcast.channels import Address, Channel, Channels
+from feedhandler.fixcast.messages import Header
+from feedhandler.fixcast.numbering import Kept, NumberingFile
+from feedhandler.fixcast.pacing import TokenBucket
+from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_numbering
+from feedhandler.fixcast.values import NUMBER_MAX
+
+#: What a line's socket asks the kernel for: the bucket keeps it nearly empty.
+SEND_BUFFER_BYTES = 4 << 20
+#: How far multicast goes where nothing else is said: a site's network.
+HOPS_USUAL = 16
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherSettings:
+    """How channels are published.
+
+    interface     local address that multicast leaves by, and of B where that is another; "": the
+                  line's source, or loopback where it has none
+    rate_bytes_s  of the token bucket, for each line, all channels together, headers included
+    burst_bytes   the bucket's size
+    state         folder of the numberings that are kept; None: nothing is kept, or locked
+    numbering     after an ordered end: "keep" it, or begin a "new" one
+    hops          routers that multicast may pass
+    """
+
+    interface: str = ""
+    interface_b: str = ""
+    rate_bytes_s: int = 125_000_000
+    burst_bytes: int = 64 << 10
+    state: Path | None = None
+    numbering: Literal["keep", "new"] = "keep"
+    hops: int = HOPS_USUAL
+    begin_string: str = "FIXT.1.1"
+    tells_numbering: bool = True
+    sending: SendingSettings = field(default_factory=SendingSettings)
+
+
+class _Outlet:
+    """One channel with its sockets."""
+
+    def __init__(self, channel: Channel, settings: PublisherSettings, bucket: TokenBucket) -> None:
+        self.channel = channel
+        header = Header(
+            settings.begin_string.encode(),
+            channel.sender.encode(),
+            channel.topic.encode(),
+            settings.tells_numbering,
+        )
+        self.sender = ChannelSender(header, settings.sending, bucket)
+        self.kept = NumberingFile(settings.state, channel.id) if settings.state else None
+        self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
+        self.room = asyncio.Event()
+
+    def open(self, settings: PublisherSettings) -> None:
+        """Open the lines' sockets and begin the session."""
+        interfaces = (settings.interface, settings.interface_b or settings.interface)
+        for line, interface in zip(self.channel.lines, interfaces, strict=False):
+            interface = interface or line.source.partition(",")[0] or "127.0.0.1"
+            made = open_sender(line, interface, settings.hops)
+            self.sockets.append((made, (line.group, line.port)))
+        before = self.kept.read() if self.kept else Kept()
+        goes_on = settings.numbering == "keep" and 0 < before.next <= NUMBER_MAX
+        numbering = before.numbering
+        if not goes_on:
+            numbering = next_numbering(before.numbering, time.time_ns())
+        if self.kept:
+            self.kept.write(Kept(numbering))
+        self.sender.start(time.monotonic_ns(), numbering, before.next if goes_on else 1)
+
+    def close(self, ended: bool) -> None:
+        """Close the sockets; `ended` in order, the next number is kept."""
+        session = self.sender.session
+        for each, _ in self.sockets:
+            each.close()
+        if self.kept:
+            if ended and session.numbering:
+                self.kept.write(Kept(session.numbering, session.next))
+            self.kept.close()
+
+
+class Publisher:
+    """Publishes channels of a definition; `ids` none: all of them.
+
+    counts  datagrams that the operating system did not take, by the name of its error
+    """
+
+    def __init__(
+        self, channels: Channels, ids: Sequence[str] = (), settings: PublisherSettings | None = None
+    ) -> None:
+        self.settings = settings or PublisherSettings()
+        self.channels = channels
+        self.counts: Counter[str] = Counter()
+        self._bucket = TokenBucket(self.settings.rate_bytes_s, self.settings.burst_bytes)
+        for id in ids:
+            if id not in channels.channels:
+                known = ", ".join(channels.channels)
+                raise UsageError(f"there is no channel {id}", f"there are: {known}")
+        self._ids = list(ids or channels.channels)
+        self._outlets: dict[str, _Outlet] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Handle | None = None
+
+    async def __aenter__(self) -> "Publisher":
+        try:
+            for id in self._ids:
+                channel = self.channels.channels[id]
+                outlet = self._outlets[id] = _Outlet(channel, self.settings, self._bucket)
+                outlet.open(self.settings)
+        except BaseException:
+            self._close(ended=False)
+            raise
+        self._turn()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            for outlet in self._outlets.values():
+                outlet.sender.stop(time.monotonic_ns())
+            await self._drained()
+        finally:
+            self._close(ended=kind is None)
+
+    async def publish(self, channel: str, message: bytes) -> int:
+        """Publish a message; its number. Waits while the channel is full. Raises `UsageError` for
+        what is no application message, or too long."""
+        outlet = self._outlets[channel]
+        while outlet.sender.full:
+            outlet.room.clear()
+            await outlet.room.wait()
+        number = outlet.sender.publish(message, time.monotonic_ns())
+        if self._wake is None:
+            # Whatever else is published in this turn of the loop goes out with it.
+            self._wake = asyncio.get_running_loop().call_soon(self._turn)
+        return number
+
+    def sender(self, channel: str) -> ChannelSender:
+        """A channel's sender, for its counters and numbers."""
+        return self._outlets[channel].sender
+
+    def _turn(self) -> None:
+        """Do what is due on every channel, and come back when something is due next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._wake = None
+        now_ns = time.monotonic_ns()
+        deadline_ns = now_ns + _SECOND
+        for outlet in self._outlets.values():
+            outlet.sender.tick(now_ns)
+            for datagram in outlet.sender.take(now_ns):
+                self._send(outlet, datagram)
+            if not outlet.sender.full:
+                outlet.room.set()
+            deadline_ns = min(deadline_ns, outlet.sender.deadline_ns)
+        loop = asyncio.get_running_loop()
+        delay_s = max(deadline_ns - time.monotonic_ns(), 0) / _SECOND
+        self._timer = loop.call_later(delay_s, self._turn)
+
+    def _send(self, outlet: _Outlet, datagram: bytes) -> None:
+        for each, address in outlet.sockets:
+            try:
+                each.sendto(datagram, address)
+            except OSError as error:
+                # Lost on this line, as by the network: the other one, or retransmission, has it.
+                self.counts[errno.errorcode.get(error.errno or 0, "OSError")] += 1
+
+    async def _drained(self) -> None:
+        """Wait until nothing waits."""
+        self._turn()
+        while any(outlet.sender.waiting for outlet in self._outlets.values()):
+            for outlet in self._outlets.values():
+                outlet.room.clear()
+            waiting = next(o for o in self._outlets.values() if o.sender.waiting)
+            await waiting.room.wait()
+
+    def _close(self, ended: bool) -> None:
+        for handle in (self._timer, self._wake):
+            if handle is not None:
+                handle.cancel()
+        for outlet in self._outlets.values():
+            outlet.close(ended)
+
+
+def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
+    """A socket that sends to a line's group by the local address `interface`. Raises
+    `ConfigError`."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        address = ipaddress.IPv4Address(interface).packed
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        sock.bind((interface, 0))
+    except ValueError as error:
+        sock.close()
+        raise ConfigError(
+            f"{interface!r} is not an IPv4 address", "give the interface's own address"
+        ) from error
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"cannot send to {line.group} by {interface}: {reason_of(error)}",
+            "give the address of an interface of this machine; see `ip address`",
+        ) from error
+    return sock

@@ -1,0 +1,155 @@
+"""One channel's way out: messages are numbered, kept, packed and paced, and datagrams come out.
+
+A `ChannelSender` is the publisher without its sockets. `publish` takes application messages,
+`tick` does what is due, and `take` gives the datagrams that may leave now, each for every line.
+What waits for the token bucket is bounded: while a channel is `full`, nothing more may be
+published on it.
+
+What was sent stays in `store`, message by message under its number, as far as its room goes:
+retransmissions come from there.
+"""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, Packer
+from feedhandler.fixcast.messages import Header
+from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
+from feedhandler.fixcast.session import NEVER, PublisherSession, SessionSettings
+from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Message
+from feedhandler.retrans.store import PacketStore
+
+#: Datagrams of a channel that wait for the token bucket at most: 1.4 MB, or 11 ms at 1 Gbit/s.
+WAITING_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SendingSettings:
+    """How a channel is sent.
+
+    period_ns    the longest wait of a message for others to share its datagram
+    bytes_max    of a datagram
+    long         a message longer than that goes "alone", or is refused: "refuse"
+    waiting_max  datagrams that wait for the token bucket
+    store_bytes  of messages that are kept for retransmission
+    session      intervals of Heartbeat, Logon, Time Beacon
+    """
+
+    period_ns: int = 1_000_000
+    bytes_max: int = DATAGRAM_BYTES
+    long: Literal["alone", "refuse"] = "alone"
+    waiting_max: int = WAITING_MAX
+    store_bytes: int = 64 << 20
+    session: SessionSettings = field(default_factory=SessionSettings)
+
+
+class ChannelSender:
+    """Sends one channel with a `header`; `bucket` may be shared with others of the same network."""
+
+    def __init__(self, header: Header, settings: SendingSettings, bucket: TokenBucket) -> None:
+        self.header = header
+        self.settings = settings
+        self.session = PublisherSession(settings.session)
+        self.store = PacketStore(settings.store_bytes)
+        self.counts: Counter[str] = Counter()
+        self._packer = Packer(settings.period_ns, settings.bytes_max, settings.long)
+        self._bucket = bucket
+        self._waiting: deque[bytes] = deque()
+        self._ready_ns = NEVER
+
+    def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> None:
+        """Begin a numbering, or go on with one; a Logon is sent."""
+        if numbering != self.session.numbering:
+            self.store.clear()
+        self._administer([self.session.start(now_ns, numbering, next_number)], now_ns)
+
+    @property
+    def full(self) -> bool:
+        """Whether as much waits as may."""
+        return len(self._waiting) >= self.settings.waiting_max
+
+    def publish(self, data: bytes, now_ns: int) -> int:
+        """Send an application message; its number. Raises `UsageError` where it is none, or is too
+        long, or the channel is `full` or not started; it has taken no number then."""
+        if self.full:
+            raise UsageError("the channel is full", "publish more slowly, or raise the rate")
+        if self.session.exhausted:
+            self._renumber(now_ns)
+        number = self.session.next
+        message = self.header.application(data, number, self.session.numbering)
+        self._packer.check(len(message))
+        self.session.publish(now_ns)
+        self.store.append(number, number + 1, message, 0, len(message), now_ns)
+        self._queue(self._packer.add(message, now_ns))
+        self.counts["messages"] += 1
+        self.counts["message_bytes"] += len(message)
+        return number
+
+    def skip(self, next_number: int, now_ns: int) -> None:
+        """Leave out the numbers up to `next_number`."""
+        self._administer([self.session.skip(next_number, now_ns)], now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Send what is due: Heartbeats, Logons, Beacons, and the datagram whose period is over."""
+        self._administer(self.session.tick(now_ns), now_ns)
+        self._queue(self._packer.tick(now_ns))
+
+    def stop(self, now_ns: int) -> None:
+        """End the session with a Logout. What waits may still be taken."""
+        self._administer(self.session.stop(now_ns), now_ns)
+
+    def repeat(self, datagram: bytes) -> None:
+        """Send a datagram once more, among the others: an answer on the main group."""
+        self._queue([datagram])
+
+    def take(self, now_ns: int) -> list[bytes]:
+        """The datagrams that may leave now; the bucket is charged for one line's."""
+        taken = []
+        self._ready_ns = NEVER
+        while self._waiting:
+            size = len(self._waiting[0]) + OVERHEAD_BYTES
+            ready_ns = self._bucket.ready_ns(size, now_ns)
+            if ready_ns > now_ns:
+                self._ready_ns = ready_ns
+                break
+            self._bucket.take(size, now_ns)
+            taken.append(self._waiting.popleft())
+        self.counts["datagrams"] += len(taken)
+        return taken
+
+    @property
+    def waiting(self) -> int:
+        """Datagrams that wait for the bucket."""
+        return len(self._waiting)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick`, or `take` where datagrams wait, has something to do next. `take` comes
+        first: only it knows when the bucket is ready."""
+        return min(self.session.deadline_ns, self._packer.deadline_ns, self._ready_ns)
+
+    def _renumber(self, now_ns: int) -> None:
+        """All numbers are used up: a new numbering."""
+        self._administer(self.session.stop(now_ns), now_ns)
+        self.start(now_ns, self.session.numbering + 1)
+        self.counts["numberings_used_up"] += 1
+
+    def _administer(self, messages: list[Message], now_ns: int) -> None:
+        """Send administrative messages at once, behind everything that has a number."""
+        for said in messages:
+            data = self.header.administrative(said, self.settings.session.heartbeat_ns)
+            self._queue(self._packer.add(data, now_ns))
+        if messages:
+            self._queue(self._packer.flush())
+
+    def _queue(self, datagrams: list[bytes]) -> None:
+        if datagrams:
+            self._waiting += datagrams
+            self._ready_ns = 0
+
+
+def next_numbering(before: int, wall_ns: int) -> int:
+    """A numbering above the one before: the wall clock's time, as long as that goes forward."""
+    return min(max(before + 1, wall_ns), NUMBER_MAX)

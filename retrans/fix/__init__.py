@@ -1,0 +1,1 @@
+"""Retransmission of FIX messages by number: Resend Requests, both ends, without I/O."""

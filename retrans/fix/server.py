@@ -1,0 +1,205 @@
+"""The server of Resend Requests: many receivers' requests for one loss get one answer.
+
+A `ResendServer` has the stores of its channels, which its owner fills with what is published; the
+server need not be the publisher. Requests go in, messages to send come out, to all on a
+retransmission group or the main one, or to the one who asked in its TCP session. By multicast a
+range is answered once within `once_ns`, whoever asks.
+
+Nobody is told that a request was wrong: such ones are ignored, and counted by reason. Messages
+that the store no longer holds are not answered, or are skipped by a GapFill, as set; numbers that
+the publisher left out are always skipped. A GapFill begins with the first number that it skips.
+
+Times are integer ns and arguments.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.retrans.fix.request import ResendRequest
+from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.store import PacketStore
+
+NEVER = (1 << 63) - 1
+#: Ranges that wait to be answered, over all channels and clients.
+WAITING_MAX = 10_000
+#: Messages that a request may ask for: more is a matter for a snapshot.
+REQUEST_MESSAGES_MAX = 100_000
+#: Answered ranges of a channel that are remembered.
+ANSWERED_MAX = 1024
+#: In the place of a client: everybody.
+ALL = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ResendSettings:
+    """How requests are answered.
+
+    answer    at "once", on a "timer" every `timer_ns`, or "never"
+    route     by the retransmission "group", the "main" group, or the "tcp" session
+    once_ns   a range is not answered again for so long: less than receivers wait before they repeat
+    poss_dup  answers have PossDupFlag
+    unheld    what is no longer held is "skip"ped by a GapFill, or "ignore"d
+    """
+
+    answer: Literal["once", "timer", "never"] = "once"
+    timer_ns: int = 5_000_000
+    route: Literal["group", "main", "tcp"] = "group"
+    once_ns: int = 20_000_000
+    poss_dup: bool = False
+    unheld: Literal["skip", "ignore"] = "ignore"
+    request_messages_max: int = REQUEST_MESSAGES_MAX
+
+
+class Answer(NamedTuple):
+    """Messages to send, in order. `client`: whose session, or `ALL`."""
+
+    channel: str
+    client: int
+    messages: list[bytes]
+
+
+class ServedChannel:
+    """A channel that is served: what was sent, and how its messages are made.
+
+    gap_fill  (first number skipped, number after the last) as a message
+    repeated  a message with PossDupFlag
+    """
+
+    def __init__(
+        self,
+        store: PacketStore,
+        gap_fill: Callable[[int, int], bytes],
+        repeated: Callable[[bytes], bytes],
+    ) -> None:
+        self.store = store
+        self.gap_fill = gap_fill
+        self.repeated = repeated
+        self.skipped = RangeSet()
+        self.numbering = store.numbering
+        self.answered: deque[tuple[int, int, int, int]] = deque()
+
+
+class _Wanted(NamedTuple):
+    channel: str
+    client: int
+    first: int
+    last: int
+
+
+class ResendServer:
+    """Answers requests for the channels that were added."""
+
+    def __init__(self, settings: ResendSettings) -> None:
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self.deadline_ns = NEVER
+        self._channels: dict[str, ServedChannel] = {}
+        self._waiting: deque[_Wanted] = deque()
+
+    def add(self, name: str, channel: ServedChannel) -> None:
+        """Serve a channel under this name."""
+        if name in self._channels:
+            raise UsageError(f"channel {name} is served already", "add it once")
+        self._channels[name] = channel
+
+    def request(self, request: ResendRequest | None, client: int, now_ns: int) -> None:
+        """Take a client's request, or what should have been one; answers come from `tick`."""
+        self.counts["requests"] += 1
+        if (fault := self._fault(request)) or request is None:
+            self.counts[fault] += 1
+            return
+        channel = self._channels[request.channel]
+        last = request.end or channel.store.end - 1
+        whose = client if self.settings.route == "tcp" else ALL
+        fresh = self._fresh(channel, whose, request.begin, last, now_ns)
+        if not fresh:
+            self.counts["repeated"] += 1
+        if self.settings.answer == "never":
+            self.counts["unanswered"] += 1
+            return
+        for first, end in fresh:
+            if len(self._waiting) >= WAITING_MAX:
+                self.counts["refused_for_room"] += 1
+                return
+            self._waiting.append(_Wanted(request.channel, whose, first, end))
+            channel.answered.append((now_ns + self._memory_ns(), whose, first, end))
+            if len(channel.answered) > ANSWERED_MAX:
+                channel.answered.popleft()
+        if self._waiting and self.deadline_ns == NEVER:
+            timed = self.settings.answer == "timer"
+            self.deadline_ns = now_ns + self.settings.timer_ns if timed else now_ns
+
+    def tick(self, now_ns: int) -> list[Answer]:
+        """The answers that are due."""
+        if now_ns < self.deadline_ns:
+            return []
+        self.deadline_ns = NEVER
+        answers = []
+        while self._waiting:
+            wanted = self._waiting.popleft()
+            messages = self._messages(self._channels[wanted.channel], wanted)
+            if messages:
+                self.counts["answers"] += 1
+                self.counts["messages"] += len(messages)
+                answers.append(Answer(wanted.channel, wanted.client, messages))
+            else:
+                self.counts["not_held"] += 1
+        return answers
+
+    def forget(self, client: int) -> None:
+        """A client has gone: nothing waits for it."""
+        self._waiting = deque(each for each in self._waiting if each.client != client)
+
+    def _fault(self, request: ResendRequest | None) -> str:
+        """What is wrong with a request; "" where nothing is."""
+        if request is None:
+            return "unreadable"
+        channel = self._channels.get(request.channel)
+        if channel is None:
+            return "unknown_channel"
+        last = request.end or channel.store.end - 1
+        if request.begin < 1 or last < request.begin:
+            return "empty" if request.end else "too_high"
+        if last >= channel.store.end:
+            return "too_high"
+        return "too_long" if last - request.begin >= self.settings.request_messages_max else ""
+
+    def _memory_ns(self) -> int:
+        waits = self.settings.timer_ns if self.settings.answer == "timer" else 0
+        return self.settings.once_ns + waits
+
+    def _fresh(
+        self, channel: ServedChannel, whose: int, first: int, last: int, now_ns: int
+    ) -> list[tuple[int, int]]:
+        """The parts of a range that were not answered to the same receivers of late."""
+        if channel.numbering != channel.store.numbering:
+            channel.numbering = channel.store.numbering
+            channel.answered.clear()
+            channel.skipped.clear()
+        while channel.answered and channel.answered[0][0] <= now_ns:
+            channel.answered.popleft()
+        done = RangeSet((begin, end) for _, to, begin, end in channel.answered if to == whose)
+        return done.missing_in(first, last)
+
+    def _messages(self, channel: ServedChannel, wanted: _Wanted) -> list[bytes]:
+        """The messages of a range, with GapFills where there are none."""
+        messages: list[bytes] = []
+        at = wanted.first
+        for first, end, data in channel.store.packets(wanted.first, wanted.last + 1):
+            messages += self._skips(channel, at, first - 1)
+            messages.append(channel.repeated(data) if self.settings.poss_dup else data)
+            at = end
+        return messages + self._skips(channel, at, wanted.last)
+
+    def _skips(self, channel: ServedChannel, first: int, last: int) -> list[bytes]:
+        if first > last:
+            return []
+        if self.settings.unheld == "skip":
+            ranges = [(first, last)]
+        else:
+            ranges = channel.skipped.within(first, last)
+        self.counts["gap_fills"] += len(ranges)
+        return [channel.gap_fill(begin, end + 1) for begin, end in ranges]

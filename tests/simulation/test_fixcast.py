@@ -1,0 +1,494 @@
+"""FIX over multicast in simulated time: a publisher, two lossy lines, a server, many receivers.
+
+What plays are the objects that ship: `ChannelSender`, `ResendServer` and `ChannelReceiver`. A
+seed draws how often datagrams are lost (on each line, on both at once, for everybody at once),
+doubled and delayed, how late line B is and how it packs, what kind of server there is (good,
+late, silent, wrong, none), whether messages wait for missing ones, and whether the publisher
+skips numbers, ends and goes on, or is killed and begins anew.
+
+Checked for each receiver: what comes out is what was published, in order and once, from where it
+joined; what is not is marked as skipped or lost, and is; after the lines have healed it is
+complete up to the publisher's last number. And the economy: what a loss costs.
+
+`SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
+"""
+
+import heapq
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.codecs.fix.framing import Frame
+from feedhandler.fixcast.messages import Header, read_datagram
+from feedhandler.fixcast.pacing import TokenBucket
+from feedhandler.fixcast.receiving import ChannelReceiver
+from feedhandler.fixcast.reception import (
+    RETRANSMISSION,
+    Deliver,
+    Ended,
+    Event,
+    Joined,
+    Lost,
+    NewNumbering,
+    ReceptionSettings,
+    Skipped,
+)
+from feedhandler.fixcast.sending import ChannelSender, SendingSettings
+from feedhandler.fixcast.session import SessionSettings
+from feedhandler.fixcast.values import Kind, Message
+from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
+from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
+
+SEEDS = int(os.environ.get("SEEDS", "50"))
+US = 1_000
+MS = 1_000_000
+SECOND = 1_000_000_000
+TOPIC = "equities"
+FORMAT = RequestFormat()
+#: One seed in so many has a hundred receivers.
+CROWDED = 10
+SERVERS = ("good", "good", "late", "silent", "wrong", "none")
+
+
+@dataclass
+class Plan:
+    """What a seed draws."""
+
+    receivers: int
+    messages: int
+    lost: tuple[float, float]
+    lost_for_all: float
+    lost_answers: float
+    doubled: float
+    jitter_ns: int
+    skew_ns: int
+    repacked: bool
+    server: str
+    route: str
+    poss_dup: bool
+    answer: str
+    ordered: bool
+    told: bool
+    restarts: int
+    skips: float
+
+    @classmethod
+    def drawn(cls, dice: random.Random, receivers: int) -> "Plan":
+        """The plan of a seed."""
+        told = dice.random() < 0.7
+        route = dice.choice(["group", "group", "main"])
+        return cls(
+            receivers=receivers,
+            messages=dice.randint(100, 400) if receivers < 50 else 60,
+            lost=(dice.choice([0, 0.02, 0.2, 0.5]), dice.choice([0, 0.02, 0.2, 1])),
+            lost_for_all=dice.choice([0, 0.02, 0.05]),
+            lost_answers=dice.choice([0, 0, 0.1]),
+            doubled=dice.choice([0, 0.1]),
+            jitter_ns=dice.choice([0, 100 * US, 3 * MS]),
+            skew_ns=dice.choice([0, 0, MS, 15 * MS]),
+            repacked=dice.random() < 0.5,
+            server=dice.choice(SERVERS),
+            route=route,
+            # On the main group nothing else says that a message is not of a new numbering.
+            poss_dup=dice.random() < 0.5 or (route == "main" and not told),
+            answer=dice.choice(["once", "once", "timer"]),
+            ordered=dice.random() < 0.7,
+            told=told,
+            restarts=dice.choice([0, 0, 1, 2]),
+            skips=dice.choice([0, 0, 0.02]),
+        )
+
+
+@dataclass
+class Numbering:
+    """What was published of one numbering."""
+
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    next: int = 1
+    logged_out: bool = False
+
+
+def essence(body: bytes) -> bytes:
+    """A message without what PossDupFlag changes."""
+    return body[body.index(b"\x0134=") : -7]
+
+
+class Listener:
+    """One receiver, and what should come out of it."""
+
+    def __init__(self, world: "World", seed: int, joins_ns: int) -> None:
+        plan = world.plan
+        asks = plan.server != "none"
+        self.world = world
+        self.joins_ns = joins_ns
+        self.receiver = ChannelReceiver(
+            TOPIC,
+            TOPIC.encode(),
+            ReceptionSettings(
+                ordered=plan.ordered,
+                recovery_wait_ns=2 * SECOND if asks else 0,
+                numbering_wait_ns=SECOND // 2,
+            ),
+            RequesterSettings(receivers=plan.receivers) if asks else None,
+            seed,
+            joins_ns,
+        )
+        self.expected = 0
+        self.numbering: Numbering | None = None
+        self.handled: set[int] = set()
+        self.lost = 0
+        self.seen: Counter[str] = Counter()
+
+    def take(self, events: list[Event], source: Numbering) -> None:
+        """Check events; `source` is the numbering of the datagram that brought them."""
+        for event in events:
+            self.seen[type(event).__name__] += 1
+            if isinstance(event, NewNumbering):
+                assert self.numbering is not None
+                assert not event.ended or self.numbering.logged_out
+                self.check_whole(self.numbering, whole=event.ended)
+                self.begin(source, 1)
+            elif isinstance(event, Joined):
+                self.begin(source, event.number)
+            elif isinstance(event, Ended):
+                assert self.numbering is not None
+                assert self.numbering.logged_out
+                assert event.next == self.numbering.next
+            elif isinstance(event, Deliver):
+                assert self.numbering is not None
+                assert essence(event.body) == essence(self.numbering.bodies[event.number])
+                self.handle(event.number, event.number)
+            elif isinstance(event, Skipped):
+                assert self.numbering is not None
+                assert self.numbering.skipped.issuperset(range(event.first, event.last + 1))
+                self.handle(event.first, event.last)
+            elif isinstance(event, Lost):
+                self.lost += event.last - event.first + 1
+                self.handle(event.first, event.last)
+
+    def begin(self, numbering: Numbering, number: int) -> None:
+        self.numbering, self.expected, self.joined = numbering, number, number
+        self.handled = set()
+
+    def handle(self, first: int, last: int) -> None:
+        """Numbers come once, and where they wait for one another, in order."""
+        if self.world.plan.ordered:
+            assert first == self.expected, (first, self.expected)
+            self.expected = last + 1
+        numbers = set(range(first, last + 1))
+        assert not numbers & self.handled
+        self.handled |= numbers
+
+    def check_whole(self, numbering: Numbering, whole: bool) -> None:
+        """Nothing is left out: up to the highest number, and where it is `whole`, to the last."""
+        top = numbering.next if whole else max(self.handled, default=self.joined - 1) + 1
+        assert self.handled == set(range(self.joined, top)), "something was left out"
+
+
+class World:
+    """Everything, and the time."""
+
+    def __init__(self, seed: int, plan: Plan | None = None, receivers: int = 0) -> None:
+        self.dice = random.Random(seed)
+        crowd = 100 if seed % CROWDED == CROWDED - 1 else self.dice.randint(1, 6)
+        self.plan = plan or Plan.drawn(self.dice, receivers or crowd)
+        self.now_ns = 0
+        self.healed = False
+        self.counts: Counter[str] = Counter()
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._turns = itertools.count()
+        self._timers: dict[object, int] = {}
+        self._server_on = False
+        self.numberings: list[Numbering] = []
+        self.runs_for_all = 0
+        self._frame = Frame()
+        late = [plan is None and self.dice.random() < 0.2 for _ in range(self.plan.receivers)]
+        self.listeners = [
+            Listener(self, seed * 1000 + at, self.dice.randint(0, 100) * MS if each else 0)
+            for at, each in enumerate(late)
+        ]
+        self.begin_publisher()
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def at(self, when_ns: int, what: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (max(when_ns, self.now_ns), next(self._turns), what))
+
+    def run(self, end_ns: int) -> None:
+        while self._queue and self._queue[0][0] <= end_ns:
+            self.now_ns, _, what = heapq.heappop(self._queue)
+            what()
+        self.now_ns = end_ns
+
+    def arm(self, whose: object, deadline_ns: int, what: Callable[[], None]) -> None:
+        """Wake up at a deadline, unless that has been arranged."""
+        if self._timers.get(whose, 1 << 63) <= deadline_ns:
+            return
+        self._timers[whose] = deadline_ns
+
+        def due() -> None:
+            if self._timers.get(whose) == deadline_ns:
+                del self._timers[whose]
+                what()
+
+        if deadline_ns < 1 << 62:
+            self.at(deadline_ns, due)
+
+    # -- the publisher -------------------------------------------------------------------------
+
+    def begin_publisher(self) -> None:
+        """A publisher's process begins, with a new numbering."""
+        plan = self.plan
+        header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.told)
+        settings = SendingSettings(
+            period_ns=200 * US,
+            store_bytes=1 << 18,
+            session=SessionSettings(heartbeat_ns=100 * MS, logon_ns=SECOND, beacon_ns=300 * MS),
+        )
+        self.sender = ChannelSender(header, settings, TokenBucket(10**7, 20_000))
+        self.sender.start(self.now_ns, len(self.numberings) + 1)
+        self.numberings.append(Numbering())
+        self.serve()
+        self.wake_publisher()
+
+    def serve(self) -> None:
+        plan, header = self.plan, self.sender.header
+        session = self.sender.session
+        answer = "never" if plan.server == "silent" else plan.answer
+        self.server = ResendServer(
+            ResendSettings(answer=answer, route=plan.route, poss_dup=plan.poss_dup)  # type: ignore
+        )
+
+        def gap_fill(first: int, end: int) -> bytes:
+            fill = Message(Kind.GAP_FILL, first, b"", end, session.numbering)
+            return header.administrative(fill, poss_dup=plan.poss_dup)
+
+        self.served = ServedChannel(self.sender.store, gap_fill, header.repeated)
+        self.server.add(TOPIC, self.served)
+
+    def wake_publisher(self) -> None:
+        self.sender.tick(self.now_ns)
+        for datagram in self.sender.take(self.now_ns):
+            self.send_lines(datagram)
+        self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
+
+    def publish(self) -> None:
+        numbering = self.numberings[-1]
+        if self.dice.random() < self.plan.skips:
+            wide = self.dice.randint(1, 5)
+            self.served.skipped.add(numbering.next, numbering.next + wide - 1)
+            numbering.skipped.update(range(numbering.next, numbering.next + wide))
+            numbering.next += wide
+            self.sender.skip(numbering.next, self.now_ns)
+        text = b"35=X\x0158=%d %b\x01" % (self.now_ns, b"x" * self.dice.randint(0, 300))
+        assert self.sender.publish(envelope(b"FIXT.1.1", text), self.now_ns) == numbering.next
+        _, _, body = self.sender.store.packets(numbering.next, numbering.next + 1)[0]
+        numbering.bodies[numbering.next] = body
+        numbering.next += 1
+        self.wake_publisher()
+
+    def stop_publisher(self) -> None:
+        self.sender.stop(self.now_ns)
+        self.numberings[-1].logged_out = True
+        self.wake_publisher()
+
+    def restart(self) -> None:
+        """The publisher ends in order, or is killed, and another one begins."""
+        if self.dice.random() < 0.5:
+            self.stop_publisher()
+        self._timers.pop("publisher", None)
+        self.begin_publisher()
+
+    # -- the network ---------------------------------------------------------------------------
+
+    def send_lines(self, datagram: bytes) -> None:
+        plan, dice = self.plan, self.dice
+        numbering = self.numberings[-1]
+        pieces = [datagram]
+        if plan.repacked:
+            pieces = [each.body for each in read_datagram(datagram, self._frame)[0]]
+        lost_for_all = not self.healed and dice.random() < plan.lost_for_all
+        self.runs_for_all += lost_for_all
+        for line, parts in ((0, [datagram]), (1, pieces)):
+            for part in parts:
+                for listener in self.listeners if not lost_for_all else ():
+                    if not self.healed and dice.random() < plan.lost[line]:
+                        continue
+                    delay_ns = 50 * US + line * plan.skew_ns + dice.randint(0, plan.jitter_ns)
+                    self.deliver(listener, part, line, delay_ns, numbering)
+                    if dice.random() < plan.doubled:
+                        self.deliver(listener, part, line, delay_ns + MS, numbering)
+
+    def deliver(
+        self, listener: Listener, data: bytes, line: int, delay_ns: int, numbering: Numbering
+    ) -> None:
+        def arrive() -> None:
+            if self.now_ns < listener.joins_ns:
+                return
+            listener.take(listener.receiver.datagram(data, line, self.now_ns), numbering)
+            self.wake(listener)
+
+        self.at(self.now_ns + delay_ns, arrive)
+
+    def wake(self, listener: Listener) -> None:
+        receiver = listener.receiver
+        if receiver.deadline_ns <= self.now_ns:
+            listener.take(receiver.tick(self.now_ns), self.numberings[-1])
+            for request in receiver.requests(self.now_ns):
+                self.counts["requests"] += 1
+                self.at(self.now_ns + 100 * US, lambda request=request: self.ask(request))
+        self.arm(listener, receiver.deadline_ns, lambda: self.wake(listener))
+
+    # -- the server ----------------------------------------------------------------------------
+
+    def ask(self, request: ResendRequest) -> None:
+        """A request reaches the server."""
+        if self.plan.server == "wrong" and self.dice.random() < 0.5:
+            request = request._replace(begin=max(1, request.begin - 3), end=request.begin)
+        self.server.request(FORMAT.decode(FORMAT.encode(request)), 0, self.now_ns)
+        delay_ns = self.dice.randint(0, 3 * SECOND) if self.plan.server == "late" else 0
+        self.at(self.server.deadline_ns + delay_ns, self.answer)
+
+    def answer(self) -> None:
+        numbering = self.numberings[-1]
+        for answer in self.server.tick(self.now_ns):
+            self.counts["retransmitted"] += len(answer.messages)
+            for datagram in self.packed(answer.messages):
+                self.send_answer(datagram, numbering)
+
+    def packed(self, messages: list[bytes]) -> list[bytes]:
+        datagrams = (
+            [b"".join(each) for each in itertools.batched(messages, 4)]
+            if hasattr(itertools, "batched")
+            else [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
+        )
+        if self.plan.server == "wrong":
+            self.dice.shuffle(datagrams)
+            datagrams = [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
+        if self.plan.server == "wrong":
+            self.dice.shuffle(datagrams)
+            datagrams = [self.spoilt(each) for each in datagrams]
+        return datagrams
+
+    def spoilt(self, datagram: bytes) -> bytes:
+        """A datagram as a wrong server sends it."""
+        trick = self.dice.randrange(4)
+        if trick == 0:
+            at = self.dice.randrange(len(datagram))
+            return datagram[:at] + bytes([datagram[at] ^ 1]) + datagram[at + 1 :]
+        if trick == 1:
+            return datagram[: self.dice.randrange(1, len(datagram))]
+        if trick == 2:
+            return Header(target=b"another").application(
+                envelope(b"FIXT.1.1", b"35=X\x0158=wrong\x01"), self.dice.randint(1, 500), 1
+            )
+        return datagram
+
+    def send_answer(self, datagram: bytes, numbering: Numbering) -> None:
+        lines = (0, 1) if self.plan.route == "main" else (RETRANSMISSION,)
+        for line in lines:
+            for listener in self.listeners:
+                if self.dice.random() >= self.plan.lost_answers:
+                    self.deliver(listener, datagram, line, 100 * US, numbering)
+
+
+def play(world: World) -> World:
+    """Publish, restart, heal, end; every receiver must be complete then."""
+    plan, dice = world.plan, world.dice
+    for restart in range(plan.restarts + 1):
+        for _ in range(plan.messages // (plan.restarts + 1)):
+            world.at(world.now_ns, world.publish)
+            world.run(world.now_ns + dice.choice([0, 0, 50 * US, MS, 2 * MS]))
+        if restart < plan.restarts:
+            world.restart()
+            # A numbering that is not told is recognised when the old one is heard no more.
+            world.run(world.now_ns + (0 if plan.told else 2 * SECOND))
+    world.healed = True
+    world.run(world.now_ns + 4 * SECOND)
+    world.at(world.now_ns, world.publish)
+    world.run(world.now_ns + SECOND)
+    world.stop_publisher()
+    world.run(world.now_ns + 5 * SECOND)
+    for listener in world.listeners:
+        reception = listener.receiver.reception
+        assert listener.numbering is world.numberings[-1]
+        assert reception.missing == []
+        assert reception.floor == reception.top == world.numberings[-1].next
+        listener.check_whole(world.numberings[-1], whole=True)
+        if plan.server in ("good",) and not plan.lost_answers and not plan.restarts:
+            assert listener.lost == 0
+    return world
+
+
+def seeds() -> list[int]:
+    """The seeds that are asked for."""
+    one = os.environ.get("SEED")
+    return [int(one)] if one else list(range(SEEDS))
+
+
+@pytest.mark.timeout(36_000)
+def test_what_comes_out_is_what_was_published_or_is_marked() -> None:
+    seen: Counter[str] = Counter()
+    for seed in seeds():
+        try:
+            world = play(World(seed))
+        except AssertionError as error:
+            again = f"SEED={seed} python -m pytest tests/simulation/test_fixcast.py"
+            raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
+        for listener in world.listeners:
+            seen += listener.seen
+    print(dict(seen))
+    if len(seeds()) > 1:
+        wanted = ("Deliver", "Skipped", "Lost", "Missing", "Joined", "NewNumbering", "Ended")
+        assert not [name for name in wanted if not seen[name]], "something never happened"
+
+
+def calm(receivers: int, **drawn: object) -> Plan:
+    """A plan without faults, but for those that are given."""
+    plan = Plan(
+        receivers, 300, (0, 0), 0, 0, 0, 100 * US, 0, False, "good", "group", False, "once", True,
+        True, 0, 0,
+    )  # fmt: skip
+    for name, value in drawn.items():
+        setattr(plan, name, value)
+    return plan
+
+
+def test_a_loss_common_to_a_hundred_costs_at_most_two_retransmissions(seed: int) -> None:
+    world = World(seed, calm(100, lost_for_all=0.15, messages=200))
+    lost: set[int] = set()
+    send_lines = world.send_lines
+
+    def watched(datagram: bytes) -> None:
+        before = world.runs_for_all
+        send_lines(datagram)
+        if world.runs_for_all > before:
+            found = read_datagram(datagram, Frame())[0]
+            lost.update(each.number for each in found if each.kind is Kind.APPLICATION)
+
+    world.send_lines = watched  # type: ignore[method-assign]
+    play(world)
+    assert len(lost) > 10
+    runs = sum(number - 1 not in lost for number in lost)
+    assert world.counts["retransmitted"] <= 2 * len(lost)
+    assert world.counts["requests"] <= 1.5 * runs, (world.counts, runs)
+
+
+@pytest.mark.parametrize("lost", [(0.2, 0.2), (0.2, 1), (0.5, 0.3)])
+def test_requests_are_at_most_half_again_the_runs_of_loss(
+    seed: int, lost: tuple[float, float]
+) -> None:
+    world = World(seed, calm(1, lost=lost, messages=1000))
+    play(world)
+    reception = world.listeners[0].receiver.reception
+    assert reception.counts["asked"] > 10
+    assert world.counts["requests"] <= 1.5 * reception.counts["asked"]
+    assert reception.counts["lost"] == 0
