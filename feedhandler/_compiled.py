@@ -28,6 +28,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "codecs.columns",
         "codecs.fix.datagram",
         "codecs.fix.encode",
+        "codecs.fix.entries",
         "codecs.fix.framing",
         "codecs.fix.index",
         "codecs.fix.values",

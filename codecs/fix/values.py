@@ -20,8 +20,9 @@ from cython.cimports.feedhandler.codecs.fix.kinds import (
     TIMESTAMP,
 )
 
-#: A number that is missing, or does not fit 18 digits: the least that 64 bits have.
-NO_DECIMAL = cython.declare(cython.longlong, -0x8000_0000_0000_0000)
+#: What `decimal_raw` says of no number, or of one with more than 18 digits.
+NO_DECIMAL = -9_000_000_000_000_000_000
+_NO_DECIMAL = cython.declare(cython.longlong, -9_000_000_000_000_000_000)
 #: A time that is missing or is not a UTCTimestamp.
 NO_TIME = -1
 
@@ -275,14 +276,14 @@ def decimal_raw(first, at, size):
     sign: cython.Py_ssize_t = size > 0 and first[at] == 45
     place: cython.Py_ssize_t
     if not _is_decimal(first, at + sign, at + size):
-        return NO_DECIMAL
+        return _NO_DECIMAL
     for place in range(at + sign, at + size):
         if first[place] == 46:
             continue
         # Zeros before the first digit are none.
         digits += digits > 0 or first[place] != 48
         if digits > 18:
-            return NO_DECIMAL
+            return _NO_DECIMAL
         value = 10 * value + (first[place] - 48)
     return -value if sign else value
 

@@ -11,7 +11,7 @@ from feedhandler._compiled import allow_cimports, load_interpreted
 from feedhandler.codecs.fix.dictionary import Dictionary, make_table
 
 #: In the order in which they import one another.
-NAMES = ("values", "framing", "datagram", "index", "encode")
+NAMES = ("values", "framing", "datagram", "index", "encode", "entries")
 _PREFIX = "feedhandler.codecs.fix."
 
 

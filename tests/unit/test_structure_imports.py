@@ -28,6 +28,7 @@ CORES = (
     "codecs/fix/dictionary.py",
     "codecs/fix/fields.py",
     "codecs/fix/encode.py",
+    "codecs/fix/entries.py",
     "codecs/fix/framing.py",
     "codecs/fix/index.py",
     "codecs/fix/kinds.py",
