@@ -317,9 +317,9 @@ def _securities(found: list[tuple[int, bytes]]) -> list[bytes]:
         delimiter = delimiter or tag
         if tag == delimiter:
             named.append(value)
-        elif named and (tag == 55) == (value != ALL_SECURITIES):
+        elif value != ALL_SECURITIES and (tag == 55 or named[-1] == ALL_SECURITIES):
             # Of both the Symbol counts, where it says anything.
-            named[-1] = value if tag == 55 or named[-1] == ALL_SECURITIES else named[-1]
+            named[-1] = value
     return named
 
 

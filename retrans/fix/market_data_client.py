@@ -164,8 +164,12 @@ class Collected:
             self._wrong("the messages are not those whose sum is said")
         elif self.asked.of_state and not set(self.asked.securities) <= self._named:
             self._wrong("a security's snapshot is missing")
-        elif self.asked.whole and not self.asked.of_state and self._next <= part.last:
+        elif self._lacks_end(part.last):
             self._wrong(f"message {self._next} is missing")
+
+    def _lacks_end(self, last: int) -> bool:
+        """Where all was asked for, is the last number of the range still to come?"""
+        return last > 0 and self.asked.whole and not self.asked.of_state and self._next <= last
 
     def _wrong(self, fault: str) -> None:
         if not self.fault:
@@ -177,9 +181,7 @@ class Collected:
         A GapFill stands for what was left out."""
         frame, part = self._frame, self.part
         assert part is not None
-        if frame_message(data, 0, len(data), frame):
-            self._wrong("a message has no number")
-            return
+        frame_message(data, 0, len(data), frame)  # the stream has found it whole
         number, after = frame.sequence, frame.sequence + 1
         if frame.message_type == SEQUENCE_RESET:
             after = _new_number(data)

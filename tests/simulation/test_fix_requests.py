@@ -310,7 +310,7 @@ class World:
         else:
             self.follow(self.follower.deliver(number, self.channel.bodies[number]))
 
-    def renumber(self) -> None:
+    def begin_anew(self) -> None:
         """The publisher begins anew."""
         self.channel.restart()
         self.flow = Flow(self.dice)
@@ -340,7 +340,7 @@ def play(seed: int) -> Counter[str]:
         for _ in range(world.dice.randint(0, 4)):
             world.turn()
         if round == restart and restart:
-            world.renumber()
+            world.begin_anew()
         if round % 20 == 10:
             world.ask()
     world.healed = True
