@@ -53,11 +53,19 @@ def history_of(channel: ServedChannel) -> MarketHistory:
 
 
 def channel_by_definition(channels: Channels) -> Callable[[bytes], str | None]:
-    """Says which channel carries a security, by the definitions."""
+    """Says which channel carries a security, by the definitions: a request does not say of which
+    content it is."""
+    named = {
+        (carried.content, kind)
+        for channel in channels.channels.values()
+        for carried in channel.carries
+        for kind in carried.kinds or ("",)
+    }
 
     def channel_of(security: bytes) -> str | None:
-        found = channels.of(security.decode("utf-8", "replace"))
-        return found.id if found else None
+        symbol = security.decode("utf-8", "replace")
+        found = [channels.of(symbol, content, kind) for content, kind in sorted(named)]
+        return next((channel.id for channel in found if channel), None)
 
     return channel_of
 

@@ -35,7 +35,7 @@ class MarketHistory:
         #: SenderSubID of the messages; 0: they have none.
         self.numbering = 0
         self._offset_ns = offset_ns
-        self._since_ns = since_ns
+        self.since_ns = since_ns
         self._epoch = channel.store.numbering
 
     @property
@@ -100,7 +100,7 @@ class MarketHistory:
         """Since when all that was sent is held; beyond every time where nothing of it is."""
         store = self.channel.store
         if store.taken == store.count:
-            return self._since_ns
+            return self.since_ns
         return self._time_ns(store.taken - store.count) if store.count else NEVER
 
     def _find(self, time_ns: int) -> int:
