@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.fixcast.channels import Channels, read_channels
@@ -114,7 +114,8 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
 
     threading.Thread(target=read, daemon=True).start()
     asked = loop.create_task(stop.wait())
-    await asyncio.wait({reading, asked}, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {reading, asked}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     return b"" if stop.is_set() else reading.result()
 
