@@ -12,10 +12,11 @@ and heals a receiver's books (`follow`). The sockets are `retrans.tcp`'s.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from feedhandler.fixcast.channels import Channels
+from feedhandler.fixcast.publisher import Publisher
 from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewNumbering, Skipped
 from feedhandler.fixcast.reception import Event as StreamEvent
 from feedhandler.retrans.fix.market_data import MarketDataFormat
@@ -31,6 +32,7 @@ from feedhandler.retrans.fix.market_data_requests import MarketDataServer, Marke
 from feedhandler.retrans.fix.market_follower import Event as BookEvent
 from feedhandler.retrans.fix.market_follower import MarketFollower, Unhealed, Wanted
 from feedhandler.retrans.fix.market_history import MarketHistory
+from feedhandler.retrans.fix.request import CHANNEL_TAG
 from feedhandler.retrans.fix.server import ServedChannel
 from feedhandler.retrans.reconnection import Reconnection
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve, steady_clock
@@ -105,6 +107,26 @@ async def serve_market_data(
     the address cannot be had."""
     server = MarketDataServer(form or MarketDataFormat(), histories, settings, channel_of)
     return MarketDataService(server, await serve(server, host, port))
+
+
+@contextlib.asynccontextmanager
+async def requests_answered(
+    publisher: Publisher, address: tuple[str, int] | None, channel_tag: int = CHANNEL_TAG
+) -> AsyncIterator[MarketDataService | None]:
+    """Answer Market Data Requests for what a publisher sends, meanwhile; no address: not at all."""
+    if address is None:
+        yield None
+        return
+    service = await serve_market_data(
+        {id: history_of(served) for id, served in publisher.served.items()},
+        *address,
+        form=MarketDataFormat(channel_tag, publisher.settings.begin_string),
+        channel_of=channel_by_definition(publisher.channels),
+    )
+    try:
+        yield service
+    finally:
+        await service.close()
 
 
 class MarketDataConnection:

@@ -12,8 +12,10 @@ from feedhandler.fixcast.market_data_service import (
     MarketDataService,
     channel_by_definition,
     history_of,
+    requests_answered,
     serve_market_data,
 )
+from feedhandler.fixcast.publisher import Publisher
 from feedhandler.fixcast.reception import Deliver, Joined, Lost, NewNumbering, Skipped
 from feedhandler.retrans.fix.market_data_client import (
     Complete,
@@ -24,6 +26,7 @@ from feedhandler.retrans.fix.market_data_client import (
 )
 from feedhandler.retrans.fix.market_follower import Healed, Standing
 from tests.support.fix_market import PublishedChannel, refresh, state_of
+from tests.support.fixcast import channels
 
 HOST = "127.0.0.1"
 QUICK = MarketDataClientSettings(reconnect_us=1_000, reconnect_max_us=4_000, retry_us=1_000)
@@ -193,6 +196,30 @@ def test_what_is_not_fix_is_cut_off_and_others_go_on() -> None:
             assert isinstance(event, Complete)
             assert event.last == 3
             assert site.service.server.counts["clients_wrong"] == 1
+
+    run(work())
+
+
+def test_a_publisher_answers_for_what_it_publishes() -> None:
+    async def work() -> None:
+        given = channels()
+        async with (
+            Publisher(given) as publisher,
+            requests_answered(publisher, (HOST, 0)) as service,
+        ):
+            assert service is not None
+            for number in range(1, 4):
+                await publisher.publish("c1", refresh(f"279=0|269=0|278=o{number}|55=S1|270=9"))
+            events: asyncio.Queue[Event] = asyncio.Queue()
+            connection = MarketDataConnection(*service.address, on_event=events.put_nowait)
+            connection.start()
+            connection.ask("", securities=[b"S1"])
+            connection.ask("c1", securities=[b"T1"])
+            answers = [await events.get(), await events.get()]
+            assert [each.last for each in answers if isinstance(each, Complete)] == [3, 3]
+            await connection.close()
+        async with Publisher(given) as publisher, requests_answered(publisher, None) as service:
+            assert service is None
 
     run(work())
 
