@@ -48,6 +48,8 @@ ID_BYTES_MAX = 64
 REQUEST_FIELDS_MAX = 4096
 #: Fields of a published message, as the codec's own bound.
 MESSAGE_FIELDS_MAX = 16_384
+#: Securities that are looked for one by one in a message's bytes.
+FEW_SECURITIES = 16
 #: Tags by which a request would ask by number: BeginSeqNo, EndSeqNo, RefSeqNum, and those of the
 #: application's own numbering.
 _BY_NUMBER = {7, 16, 45, 1181, 1182, 1183, 1350}
@@ -365,11 +367,13 @@ def utc_text(time_ns: int) -> bytes:
 def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:
     """Does a published message concern one of these securities (none: any), and has it an entry of
     these types (none: any)?"""
-    # Most messages of a channel are about others: the fields are read where the text is there.
-    if securities and not any(b"=%b\x01" % each in data for each in securities):
-        return False
     if not securities and not types:
         return True
+    # Most messages of a channel are about others: the fields are read where the text is there. Of
+    # many securities, looking for each would take longer than reading.
+    few = 0 < len(securities) <= FEW_SECURITIES
+    if few and not any(b"=%b\x01" % each in data for each in securities):
+        return False
     found = fields(data, MESSAGE_FIELDS_MAX)
     named = not securities or any(tag in (55, 48) and value in securities for tag, value in found)
     return named and (not types or any(tag == 269 and value in types for tag, value in found))

@@ -125,6 +125,7 @@ class Collected:
         self._bytes_max = bytes_max
         self._next = 0
         self._named: set[bytes] = set()
+        self._securities = frozenset(asked.securities)
         self._frame = Frame()
         self._digest = Digest()
 
@@ -162,7 +163,7 @@ class Collected:
             self._wrong(f"{len(self.messages)} messages, and {part.total} are said")
         elif part.digest != self._digest.text:
             self._wrong("the messages are not those whose sum is said")
-        elif self.asked.of_state and not set(self.asked.securities) <= self._named:
+        elif self.asked.of_state and not self._securities <= self._named:
             self._wrong("a security's snapshot is missing")
         elif self._lacks_end(part.last):
             self._wrong(f"message {self._next} is missing")
@@ -191,9 +192,7 @@ class Collected:
             self._wrong("messages are not in order")
         elif number > self._next and self.asked.whole:
             self._wrong(f"message {self._next} is missing")
-        elif not self.asked.whole and not concerns(
-            data, self.asked.securities, self.asked.entry_types
-        ):
+        elif not self.asked.whole and not concerns(data, self._securities, self.asked.entry_types):
             self._wrong("a message is about something else")
         self._next = after
 
@@ -209,7 +208,7 @@ class Collected:
             self._wrong("a snapshot is not marked with the request")
         elif said.get(369) != b"%d" % part.last or int(said.get(50, b"0")) != part.numbering:
             self._wrong("a snapshot is as of another number")
-        elif name in self._named or (self.asked.securities and name not in self.asked.securities):
+        elif name in self._named or (self._securities and name not in self._securities):
             self._wrong("a snapshot comes twice, or is of another security")
         self._named.add(name)
 

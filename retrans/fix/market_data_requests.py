@@ -11,11 +11,12 @@ turns, as clients do: a long one keeps no other waiting. What a request may cost
 messages of its range, the entries of its state, and the messages that are looked at in a tick.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.retrans.fix.market_data import (
@@ -158,7 +159,7 @@ class MarketDataServer:
         return None
 
 
-class _Answer:
+class _Answer(ABC):
     """What the two kinds of answer have in common: their parts."""
 
     def __init__(
@@ -171,10 +172,10 @@ class _Answer:
         self._part = 0
         self._digest = Digest()
 
+    @abstractmethod
     def tick(self) -> tuple[bytes, bool]:
         """The next part, if there is one to send yet; and whether it is the last. Raises
         `Refused`."""
-        raise NotImplementedError
 
     def _encode(self, messages: list[bytes], last: bool) -> bytes:
         self._part += 1
@@ -213,6 +214,7 @@ class _RangeAnswer(_Answer):
             self.numbering = history.numbering_of(first)
         self._at, self._end = first, end
         self._epoch = history.channel.store.numbering
+        self._securities = frozenset(asked.securities)
 
     def tick(self) -> tuple[bytes, bool]:
         if self.history.channel.store.numbering != self._epoch:
@@ -222,7 +224,7 @@ class _RangeAnswer(_Answer):
         size = 0
         until = min(self._at + settings.scan_messages, self._end)
         for _, after, data in self.history.slice(self._at, until):
-            if self.asked.whole or concerns(data, self.asked.securities, self.asked.entry_types):
+            if self.asked.whole or concerns(data, self._securities, self.asked.entry_types):
                 found.append(data)
                 size += len(data)
             self._at = after
@@ -370,11 +372,8 @@ class MarketDataSession:
             return b""
         self._now_ns = self._heard_ns = now_ns
         out = b""
-        try:
-            messages = self._stream.receive(data)
-        except PeerError:
-            messages = []
-        for message in messages:
+        # After a fault the connection is closed, and the stream is read no more.
+        for message in self._stream.receive(data):
             if not self.closed:
                 out += self._message(message, now_ns)
         if self._stream.fault and not self.closed:

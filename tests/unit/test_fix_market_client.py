@@ -204,6 +204,15 @@ def test_snapshots_as_of_one_number_are_a_state() -> None:
     assert (event.last, len(event.messages)) == (5, 3)
 
 
+def test_parts_are_about_one_range() -> None:
+    client = asking({"tries_max": 1})
+    other = FORMAT.part(Part(b"r1-1", 2, 0, 1, 4, 7))
+    begun = FORMAT.part(Part(b"r1-1", 1, 1, 1, 3, 7)) + ONE
+    (event,) = client.feed(begun + other, 1)
+    assert isinstance(event, Failed)
+    assert "different ranges" in event.reason
+
+
 def test_two_answers_may_alternate() -> None:
     client = asking()
     client.ask("c", 0, begin_ns=0)
@@ -315,6 +324,7 @@ def test_requests_wait_for_their_turn() -> None:
     client.ask("c", 0, begin_ns=0)
     client.tick(0)
     assert client.take_output() == b""
+    assert client.deadline_ns == client.settings.heartbeat_us * 1000
     client.feed(answer([ONE, TWO, THREE]), 1)
     client.tick(1)
     assert b"262=r2-1\x01" in client.take_output()

@@ -12,6 +12,7 @@ from feedhandler.retrans.fix.market_data import (
     MarketDataFormat,
     MarketDataRequest,
     Refusal,
+    concerns,
     utc_ns,
     utc_text,
 )
@@ -420,6 +421,27 @@ def test_requests_are_read_as_they_were_written() -> None:
         assert FORMAT.read_request(FORMAT.request(asked)) == asked
         other = MarketDataFormat(20001, "FIX.4.4")
         assert other.read_request(other.request(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    ("securities", "types", "concerned"),
+    [
+        ([], [], True),
+        ([b"A"], [], True),
+        ([b"B"], [], False),
+        ([b"x"], [], False),  # the text is there, in another field
+        ([], [b"0"], True),
+        ([], [b"1"], False),
+        ([b"A"], [b"1"], False),
+        ([b"%d" % number for number in range(20)], [], False),
+        ([b"A", *(b"%d" % number for number in range(20))], [], True),
+    ],
+)
+def test_a_message_concerns_what_its_entries_name(
+    securities: list[bytes], types: list[bytes], concerned: bool
+) -> None:
+    data = refresh("279=0|269=0|278=x|55=A|270=1")
+    assert concerns(data, securities, types) is concerned
 
 
 @pytest.mark.parametrize("tag", [0, 35, 262, 10**9])
