@@ -105,6 +105,9 @@ def publish(
     route: AnswerRoute = Route.group,
     poss_dup: PossDup = False,
     channel_tag: ChannelTag = 57,
+    requests: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Answer Market Data Requests there.")
+    ] = "",
 ) -> Work:
     """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend
     Requests are answered meanwhile, where the definition names a server.
@@ -138,7 +141,7 @@ def publish(
             ),
         ),
     )
-    return lambda: ops.publish(definition, messages, channel, content, settings)
+    return lambda: ops.publish(definition, messages, channel, content, settings, requests)
 
 
 @fixcast.command("receive")

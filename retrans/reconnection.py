@@ -1,6 +1,6 @@
 """One server, through connection after connection: its client, and when to connect again.
 
-A `ReconnectingClient` decides; whoever has the sockets does: `tcp.RequestConnection` real ones, a
+A `Reconnection` decides; whoever has the sockets does: `tcp.RequestConnection` real ones, a
 simulation its own. That one connects once `retry_ns` has come, says what became of it (`made`,
 `lost`), hands over what was read (`feed`), lets time pass (`tick`), and writes what the client has
 to say (`take_output`) after each of these, and whenever `on_output` is called.
@@ -13,15 +13,44 @@ Sans-IO: the time is an argument.
 """
 
 from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import Broken, Event
-from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.events import Broken
 
 
-class ReconnectingClient:
+class ConnectionSettings(Protocol):
+    """When a connection is dead, and when another one is tried."""
+
+    @property
+    def dead_us(self) -> int: ...
+    @property
+    def reconnect_us(self) -> int: ...
+    @property
+    def reconnect_max_us(self) -> int: ...
+
+
+class ConnectionClient(Protocol):
+    """The client's end of a protocol, through one connection after the other. Events are its own;
+    `Broken`, the last one, says that the connection is to be closed."""
+
+    @property
+    def up(self) -> bool: ...
+    def connected(self, now_ns: int) -> Any: ...
+    def disconnected(self, now_ns: int) -> Any: ...
+    def feed(self, data: bytes, now_ns: int) -> list[Any]: ...
+    def tick(self, now_ns: int) -> list[Any]: ...
+    def take_output(self) -> bytes: ...
+    @property
+    def deadline_ns(self) -> int: ...
+
+
+ClientType = TypeVar("ClientType", bound=ConnectionClient)
+
+
+class Reconnection(Generic[ClientType]):
     """`client` with its connections.
 
     on_events gets every event of the client but `Broken`, those of one read together
@@ -34,10 +63,10 @@ class ReconnectingClient:
 
     def __init__(
         self,
-        client: RequestClient,
-        settings: RecoverySettings,
+        client: ClientType,
+        settings: ConnectionSettings,
         *,
-        on_events: Callable[[list[Event], int], None],
+        on_events: Callable[[list[Any], int], None],
         on_up: Callable[[int], None],
         on_down: Callable[[str, int], None],
         seed: int,
@@ -100,7 +129,7 @@ class ReconnectingClient:
         """The bytes to write, once."""
         return self.client.take_output()
 
-    def _tell(self, events: list[Event], now_ns: int) -> str:
+    def _tell(self, events: list[Any], now_ns: int) -> str:
         reason = ""
         if events and isinstance(events[-1], Broken):
             reason = events[-1].reason
@@ -109,7 +138,9 @@ class ReconnectingClient:
             self._on_events(events, now_ns)
         return reason
 
-    # -- asking -----------------------------------------------------------------------------
+
+class ReconnectingClient(Reconnection[RequestClient]):
+    """The connections of a client of retransmissions and refreshes."""
 
     def ask(self, request: Ask, now_ns: int) -> bool:
         """`RequestClient.ask`; what is asked while there is no connection is not sent."""

@@ -1,7 +1,8 @@
 """Recovery over real TCP connections: the cores of clients and servers on an event loop.
 
-`RequestConnection` keeps one connection to a server: connects when a `ReconnectingClient` says so,
-feeds it, and closes what it gives up. `serve` listens for clients of a `RequestServer`.
+`RequestConnection` keeps one connection to a server: connects when a `Reconnection` says so,
+feeds it, and closes what it gives up. `serve` listens for clients of a `RequestServer`, or of
+whatever has sessions like its.
 
 Nothing here waits for a peer: what a peer does not read is buffered up to a bound, and beyond it
 the server makes no more of an answer, and a client gives the connection up. Works on asyncio and
@@ -15,12 +16,11 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, Protocol, cast
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.retrans.protocol import NEVER_NS
-from feedhandler.retrans.reconnection import ReconnectingClient
-from feedhandler.retrans.server import RequestServer, ServerSession
+from feedhandler.retrans.reconnection import Reconnection
 
 #: Most bytes of requests that wait for a server that does not read: some thousand requests.
 REQUEST_BYTES_WAITING_MAX = 256 << 10
@@ -36,6 +36,29 @@ TIMER_MOST_NS = 3_600_000_000_000
 GOODBYE_SECONDS = 1.0
 
 Clock = Callable[[], int]
+
+
+class Session(Protocol):
+    """The server's end of a client's connection; `retrans.server.ServerSession` says what each
+    name means."""
+
+    closed: str
+    on_output: Callable[[], None] | None
+
+    @property
+    def deadline_ns(self) -> int: ...
+    def feed(self, data: bytes, now_ns: int) -> bytes: ...
+    def tick(self, now_ns: int) -> bytes: ...
+    def pause(self, now_ns: int) -> None: ...
+    def resume(self, now_ns: int) -> None: ...
+    def end(self) -> None: ...
+
+
+class SessionServer(Protocol):
+    """A server of one protocol, for many clients."""
+
+    def session(self, peer: str, now_ns: int) -> Session:
+        """A new connection from `peer`; one too many is `closed` already."""
 
 
 def steady_clock() -> Clock:
@@ -88,7 +111,7 @@ class RequestConnection:
 
     def __init__(
         self,
-        server: ReconnectingClient,
+        server: Reconnection[Any],
         host: str,
         port: int,
         *,
@@ -214,6 +237,8 @@ class _ClientLink(asyncio.Protocol):
             self._transport.write(output)
             if self._transport.get_write_buffer_size() > REQUEST_BYTES_WAITING_MAX:
                 self._judge("the server does not read its requests")
+                return
+        self._timer.set(self._server.deadline_ns)
 
     def _on_time(self) -> None:
         self._judge(self._server.tick(self._owner.clock()))
@@ -272,7 +297,7 @@ class RequestListener:
 
 
 async def serve(
-    server: RequestServer, host: str, port: int, *, clock: Clock | None = None
+    server: SessionServer, host: str, port: int, *, clock: Clock | None = None
 ) -> RequestListener:
     """Listen on `host`:`port` (0: any free port) for clients of `server`.
 
@@ -298,13 +323,13 @@ class _ServerLink(asyncio.Protocol):
     """One client's socket. Answers are made as fast as the client takes them, a chunk a turn of the
     loop."""
 
-    def __init__(self, server: RequestServer, clock: Clock, links: set["_ServerLink"]) -> None:
+    def __init__(self, server: SessionServer, clock: Clock, links: set["_ServerLink"]) -> None:
         self._server = server
         self._clock = clock
         self._links = links
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._session: ServerSession | None = None
+        self._session: Session | None = None
         self._timer = _Timer(clock, self._on_time)
         self._going = self._shutting = False
         self.lost: asyncio.Future[None] = self._loop.create_future()

@@ -218,6 +218,11 @@ class Publisher:
         """A channel's sender, for its counters and numbers."""
         return self._outlet(channel).sender
 
+    @property
+    def served(self) -> dict[str, ServedChannel]:
+        """What was sent, by channel, for whoever answers requests."""
+        return {id: outlet.served for id, outlet in self._outlets.items()}
+
     def _outlet(self, channel: str) -> _Outlet:
         try:
             return self._outlets[channel]

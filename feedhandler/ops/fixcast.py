@@ -12,12 +12,14 @@ from typing import IO, Any
 
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.fixcast.channels import Channels, read_channels
+from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import Cutter
 from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Event, Lost
+from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 
 STDIN = Path("-")
@@ -37,14 +39,25 @@ def _definition(path: Path) -> Channels:
 
 
 def publish(
-    path: Path, messages: Path, channel: str, content: str, settings: PublisherSettings
+    path: Path,
+    messages: Path,
+    channel: str,
+    content: str,
+    settings: PublisherSettings,
+    requests: str = "",
 ) -> int:
-    """Publish the messages of a file, or of standard input, until it ends."""
+    """Publish the messages of a file, or of standard input, until it ends; meanwhile answer Market
+    Data Requests at the address `requests`, where there is one."""
     channels = _definition(path)
+    address = host_and_port(requests) if requests else None
 
     async def main(stop: asyncio.Event) -> int:
         published: Counter[str] = Counter()
-        async with Publisher(channels, [channel] if channel else (), settings) as publisher:
+        ids = [channel] if channel else ()
+        async with (
+            Publisher(channels, ids, settings) as publisher,
+            requests_answered(publisher, address, settings.channel_tag),
+        ):
             with host_faults():
                 async for message in _messages(messages, stop):
                     to = channel or _channel_of(channels, message, content)
@@ -114,8 +127,8 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
 
     threading.Thread(target=read, daemon=True).start()
     asked = loop.create_task(stop.wait())
-    both: set[asyncio.Future[Any]] = {reading, asked}
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {reading, asked}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     return b"" if stop.is_set() else reading.result()
 

@@ -154,3 +154,9 @@ def test_what_a_channel_cannot_carry_is_refused(given: bytes, reason: str) -> No
 def test_a_header_that_would_break_messages_is_refused(begin_string: bytes, sender: bytes) -> None:
     with pytest.raises(ConfigError):
         Header(begin_string, sender)
+
+
+def test_a_logon_before_fixt_says_no_application_version() -> None:
+    said = Message(Kind.LOGON, 7, numbering=9)
+    text = shown(Header(b"FIX.4.4", tells_numbering=False).administrative(said, 10**9))
+    assert text == "8=FIX.4.4|35=A|34=7|98=0|108=1"

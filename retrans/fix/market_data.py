@@ -1,0 +1,379 @@
+"""Market Data Requests and their answers as bytes, for both ends.
+
+A request (V) asks for the messages of a time range, or, where it has no times, for the present
+state of books. It names the channel as a Resend Request does, in TargetSubID (57) or another tag,
+and securities by Symbol (55), else SecurityID (48); Symbol `[N/A]` stands for all of a channel.
+
+An answer is a row of parts. Each begins with a message of our own (UP) that says whose answer it
+is, which part, and how many messages follow at once: the published messages as they were
+published, or, of a state, one snapshot (W) a security. The last part says how many messages the
+whole answer has, and a sum over them. Parts of several answers may alternate. A reject (Y) stands
+for an answer, or ends one in the middle. FIX has no fields for times, parts and reasons of this
+kind; ours are numbered from 20101, in the range that is left to agreements between two parties.
+
+None of these messages is part of a channel's numbering: their MsgSeqNum is 0.
+"""
+
+import enum
+import hashlib
+import re
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.framing import SEQUENCE_MAX
+from feedhandler.retrans.fix.request import CHANNEL_TAG
+
+REQUEST, PART, REJECT, SNAPSHOT = b"V", b"UP", b"Y", b"W"
+HEARTBEAT, TEST_REQUEST, LOGOUT = b"0", b"1", b"5"
+
+#: BeginTime and EndTime of a range, UTCTimestamp.
+BEGIN_TIME, END_TIME = 20101, 20102
+#: Number of a part, from 1, and how many messages follow it.
+PART_NUMBER, PART_MESSAGES = 20103, 20104
+#: Why a request is rejected, by name; and from when on messages are held, UTCTimestamp.
+REJECT_CODE, HELD_FROM = 20105, 20106
+#: In the last part: what `Digest` makes of the answer's messages, in hexadecimal digits.
+DIGEST = 20107
+
+#: Symbol of a request for all securities.
+ALL_SECURITIES = b"[N/A]"
+#: MDReqID of a reject whose request had none.
+NO_ID = b"NONE"
+ID_BYTES_MAX = 64
+#: Fields of a request: some ids, types and times, and two for each security.
+REQUEST_FIELDS_MAX = 4096
+#: Fields of a published message, as the codec's own bound.
+MESSAGE_FIELDS_MAX = 16_384
+#: Securities that are looked for one by one in a message's bytes.
+FEW_SECURITIES = 16
+#: Tags by which a request would ask by number: BeginSeqNo, EndSeqNo, RefSeqNum, and those of the
+#: application's own numbering.
+_BY_NUMBER = {7, 16, 45, 1181, 1182, 1183, 1350}
+_TIME = re.compile(rb"(\d{8}-\d\d:\d\d:\d\d)(?:\.(\d{1,12}))?\Z")
+_NUMBER = re.compile(rb"\d{1,20}\Z")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND_NS = 1_000_000_000
+
+
+class Refusal(enum.Enum):
+    """Why a request is rejected; the value is MDReqRejReason (281), where FIX has one."""
+
+    UNKNOWN_SECURITY = "unknown security", "0"
+    DUPLICATE_ID = "duplicate id", "1"
+    TOO_MANY = "too many requests", "2"
+    TOO_LARGE = "too large an answer", "2"
+    UNSUPPORTED_TYPE = "not a snapshot", "4"
+    UNSUPPORTED_DEPTH = "depth of a time range", "5"
+    UNSUPPORTED_ENTRY_TYPE = "no entry type", "8"
+    UNKNOWN_CHANNEL = "unknown channel", ""
+    MALFORMED = "not as a request is written", ""
+    BY_NUMBER = "asked for by number", ""
+    TIME_NOT_HELD = "older than what is held", ""
+    NOT_COMPLETE = "the server itself lacks messages", ""
+    STATE_UNKNOWN = "the server does not know the state", ""
+    CUT_SHORT = "messages left the store before they were sent", ""
+
+    @property
+    def reason(self) -> str:
+        """MDReqRejReason; "" where FIX has none that says it."""
+        return self.value[1]
+
+
+class Refused(Exception):
+    """A request is rejected; `held_from_ns` where that would help."""
+
+    def __init__(
+        self, refusal: Refusal, text: str, id: bytes = NO_ID, held_from_ns: int = 0
+    ) -> None:
+        super().__init__(text)
+        self.refusal = refusal
+        self.text = text
+        self.id = id
+        self.held_from_ns = held_from_ns
+
+
+class MarketDataRequest(NamedTuple):
+    """A request.
+
+    channel      "": the one that carries the securities
+    securities   (): all of the channel
+    begin_ns     of a time range, UTC; -1: the books' present state
+    end_ns       of the range, itself not in it; -1: until now
+    entry_types  MDEntryTypes that are wanted; (): all
+    depth        price levels of a state; 0: all
+    """
+
+    id: bytes
+    channel: str
+    securities: tuple[bytes, ...] = ()
+    begin_ns: int = -1
+    end_ns: int = -1
+    entry_types: tuple[bytes, ...] = ()
+    depth: int = 0
+
+    @property
+    def of_state(self) -> bool:
+        """Does it ask for the present state?"""
+        return self.begin_ns < 0
+
+    @property
+    def whole(self) -> bool:
+        """Does it ask for all messages of its range?"""
+        return not self.securities and not self.entry_types
+
+
+class Part(NamedTuple):
+    """The beginning of a part: `messages` follow. The answer is about the numbers `first` to
+    `last` (0: none) of `numbering`; of a state both are its last number. `total` and `digest` are
+    of the whole answer's messages, in its last part; -1 and b"" in the others."""
+
+    id: bytes
+    number: int
+    messages: int
+    first: int
+    last: int
+    numbering: int
+    total: int = -1
+    digest: bytes = b""
+
+
+class Digest:
+    """A sum over an answer's messages in their order: one that is missing, doubled or in another
+    place changes it. It proves nothing against a server that means to deceive."""
+
+    def __init__(self) -> None:
+        self._sum = hashlib.blake2b(digest_size=8)
+
+    def add(self, data: bytes) -> None:
+        """Take the next message."""
+        self._sum.update(data)
+
+    @property
+    def text(self) -> bytes:
+        """The sum so far."""
+        return self._sum.hexdigest().encode()
+
+
+class Reject(NamedTuple):
+    """A reject as it is read; `code` may be one that we do not know."""
+
+    id: bytes
+    code: str
+    text: str
+    held_from_ns: int
+
+
+class MarketDataFormat:
+    """How both ends write: the tag of the channel, and BeginString."""
+
+    def __init__(self, channel_tag: int = CHANNEL_TAG, begin_string: str = "FIXT.1.1") -> None:
+        if not 0 < channel_tag < 10**9 or channel_tag in {8, 9, 10, 34, 35, 262, 263, 264}:
+            raise UsageError(
+                f"tag {channel_tag} cannot say the channel", f"such as {CHANNEL_TAG}, TargetSubID"
+            )
+        self.channel_tag = channel_tag
+        self._begin_string = begin_string.encode()
+
+    def message(self, type: bytes, text: bytes = b"") -> bytes:
+        """A message of `type` with the fields in `text`, and no place in a numbering."""
+        return envelope(self._begin_string, b"35=%b\x0134=0\x01%b" % (type, text))
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def request(self, asked: MarketDataRequest) -> bytes:
+        """A request as a message."""
+        text = b""
+        if asked.channel:
+            text += b"%d=%b\x01" % (self.channel_tag, asked.channel.encode())
+        text += b"262=%b\x01263=0\x01264=%d\x01" % (asked.id, asked.depth)
+        if asked.entry_types:
+            text += b"267=%d\x01" % len(asked.entry_types)
+            text += b"".join(b"269=%b\x01" % each for each in asked.entry_types)
+        named = asked.securities or (ALL_SECURITIES,)
+        text += b"146=%d\x01" % len(named) + b"".join(b"55=%b\x01" % each for each in named)
+        for tag, time_ns in ((BEGIN_TIME, asked.begin_ns), (END_TIME, asked.end_ns)):
+            if time_ns >= 0:
+                text += b"%d=%b\x01" % (tag, utc_text(time_ns))
+        return self.message(REQUEST, text)
+
+    def read_request(self, data: bytes) -> MarketDataRequest:
+        """The request in a message. Raises `Refused`."""
+        try:
+            found = fields(data, REQUEST_FIELDS_MAX)
+        except FixError as error:
+            raise Refused(Refusal.MALFORMED, str(error)) from None
+        said = dict(found)
+        id = said.get(262, NO_ID)
+        if len(id) > ID_BYTES_MAX or 262 not in said:
+            raise Refused(
+                Refusal.MALFORMED, f"MDReqID (262) has 1 to {ID_BYTES_MAX} bytes", id[:ID_BYTES_MAX]
+            )
+        try:
+            return self._request(id, found, said)
+        except _Wrong as error:
+            raise Refused(Refusal.MALFORMED, str(error), id) from None
+
+    def _request(
+        self, id: bytes, found: list[tuple[int, bytes]], said: dict[int, bytes]
+    ) -> MarketDataRequest:
+        for tag in (262, 263, 264, self.channel_tag, BEGIN_TIME, END_TIME):
+            if sum(each == tag for each, _ in found) > 1:
+                raise _Wrong(f"tag {tag} comes twice")
+        if by_number := sorted(_BY_NUMBER & said.keys() - {self.channel_tag}):
+            text = f"tag {by_number[0]}: messages are asked for by number with Resend Requests (2)"
+            raise Refused(Refusal.BY_NUMBER, text, id)
+        if 263 not in said:
+            raise _Wrong("SubscriptionRequestType (263) is missing")
+        if said[263] != b"0":
+            text = "SubscriptionRequestType (263) is 0 here: updates come by multicast"
+            raise Refused(Refusal.UNSUPPORTED_TYPE, text, id)
+        types = tuple(value for tag, value in found if tag == 269)
+        securities = _securities(found)
+        for tag, count in ((267, len(types)), (146, len(securities))):
+            if _number(said, tag, 0) != count:
+                raise _Wrong(f"tag {tag} counts other than the {count} that are there")
+        times = [_time(said, tag) for tag in (BEGIN_TIME, END_TIME)]
+        if times[0] < 0 <= times[1] or times[0] > times[1] >= 0:
+            raise _Wrong("a time range begins with BeginTime (20101), before its end")
+        named = tuple(each for each in dict.fromkeys(securities) if each != ALL_SECURITIES)
+        try:
+            channel = said.get(self.channel_tag, b"").decode()
+        except UnicodeDecodeError:
+            raise _Wrong("the channel's name is not UTF-8") from None
+        depth = _number(said, 264, 0)
+        return MarketDataRequest(id, channel, named, times[0], times[1], types, depth)
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def part(self, part: Part) -> bytes:
+        """The beginning of a part."""
+        text = b"50=%d\x01" % part.numbering if part.numbering else b""
+        text += b"262=%b\x01%d=%d\x01" % (part.id, PART_NUMBER, part.number)
+        text += b"%d=%d\x017=%d\x0116=%d\x01" % (
+            PART_MESSAGES, part.messages, part.first, part.last
+        )  # fmt: skip
+        if part.total < 0:
+            text += b"893=N\x01"
+        else:
+            text += b"911=%d\x01893=Y\x01%d=%b\x01" % (part.total, DIGEST, part.digest)
+        return self.message(PART, text)
+
+    def read_part(self, said: dict[int, bytes]) -> Part:
+        """The beginning of a part, from its fields. Raises `ValueError` where it lacks some."""
+        last = said.get(893)
+        if last not in (b"Y", b"N") or 262 not in said or (last == b"Y" and DIGEST not in said):
+            raise _Wrong("a part without MDReqID (262), LastFragment (893) or digest")
+        numbers = [_number(said, tag) for tag in (PART_NUMBER, PART_MESSAGES, 7, 16)]
+        total, digest = (_number(said, 911), said[DIGEST]) if last == b"Y" else (-1, b"")
+        number, messages, first, end = numbers
+        return Part(said[262], number, messages, first, end, _number(said, 50, 0), total, digest)
+
+    def reject(self, refused: Refused) -> bytes:
+        """A reject as a message."""
+        text = b"262=%b\x01" % refused.id
+        if refused.refusal.reason:
+            text += b"281=%b\x01" % refused.refusal.reason.encode()
+        text += b"58=%b\x01" % refused.text.encode().replace(b"\x01", b"|")
+        text += b"%d=%b\x01" % (REJECT_CODE, refused.refusal.name.encode())
+        if refused.held_from_ns:
+            text += b"%d=%b\x01" % (HELD_FROM, utc_text(refused.held_from_ns))
+        return self.message(REJECT, text)
+
+    def read_reject(self, said: dict[int, bytes]) -> Reject:
+        """A reject, from its fields. Raises `ValueError` where it has no MDReqID."""
+        if 262 not in said:
+            raise _Wrong("a reject without MDReqID (262)")
+        code = said.get(REJECT_CODE, said.get(281, b"")).decode("ascii", "replace")
+        text = said.get(58, b"").decode("utf-8", "replace")
+        return Reject(said[262], code, text, max(_time(said, HELD_FROM), 0))
+
+    def snapshot(
+        self, id: bytes, number: int, numbering: int, instrument: bytes, entries: list[bytes]
+    ) -> bytes:
+        """The state of one security's book as of `number`; an empty one has an entry that says
+        so."""
+        text = b"50=%d\x01" % numbering if numbering else b""
+        text += b"369=%d\x01262=%b\x01%b" % (number, id, instrument)
+        entries = entries or [b"269=J\x01"]
+        return self.message(SNAPSHOT, text + b"268=%d\x01" % len(entries) + b"".join(entries))
+
+
+class _Wrong(ValueError):
+    """A field is not as it should be."""
+
+
+def _securities(found: list[tuple[int, bytes]]) -> list[bytes]:
+    """The securities of a request's group: each begins with Symbol, or with SecurityID where that
+    comes first."""
+    inside = False
+    named: list[bytes] = []
+    delimiter = 0
+    for tag, value in found:
+        inside = inside or tag == 146
+        if not inside or tag not in (55, 48):
+            continue
+        delimiter = delimiter or tag
+        if tag == delimiter:
+            named.append(value)
+        elif value != ALL_SECURITIES and (tag == 55 or named[-1] == ALL_SECURITIES):
+            # Of both the Symbol counts, where it says anything.
+            named[-1] = value
+    return named
+
+
+def _number(said: dict[int, bytes], tag: int, missing: int | None = None) -> int:
+    text = said.get(tag)
+    if text is None and missing is not None:
+        return missing
+    if text is None or not _NUMBER.match(text) or int(text) > SEQUENCE_MAX:
+        raise _Wrong(f"tag {tag} is not a number")
+    return int(text)
+
+
+def _time(said: dict[int, bytes], tag: int) -> int:
+    """A UTCTimestamp in ns; -1 where it is missing."""
+    if tag not in said:
+        return -1
+    time_ns = utc_ns(said[tag])
+    if time_ns < 0:
+        raise _Wrong(f"tag {tag} is not a UTCTimestamp")
+    return time_ns
+
+
+def utc_ns(text: bytes) -> int:
+    """A UTCTimestamp in ns since 1970, decimals beyond nine cut off; -1 where it is none."""
+    matched = _TIME.match(text)
+    if matched is None:
+        return -1
+    try:
+        moment = datetime.strptime(matched[1].decode(), "%Y%m%d-%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return -1
+    seconds = (moment - _EPOCH).days * 86_400 + (moment - _EPOCH).seconds
+    return max(seconds * _SECOND_NS + int((matched[2] or b"0").ljust(9, b"0")[:9]), -1)
+
+
+def utc_text(time_ns: int) -> bytes:
+    """Nanoseconds since 1970 as a UTCTimestamp."""
+    seconds, fraction = divmod(time_ns, _SECOND_NS)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return b"%b.%09d" % (moment.strftime("%Y%m%d-%H:%M:%S").encode(), fraction)
+
+
+def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:
+    """Does a published message concern one of these securities (none: any), and has it an entry of
+    these types (none: any)?"""
+    if not securities and not types:
+        return True
+    # Most messages of a channel are about others: the fields are read where the text is there. Of
+    # many securities, looking for each would take longer than reading.
+    few = 0 < len(securities) <= FEW_SECURITIES
+    if few and not any(b"=%b\x01" % each in data for each in securities):
+        return False
+    found = fields(data, MESSAGE_FIELDS_MAX)
+    named = not securities or any(tag in (55, 48) and value in securities for tag, value in found)
+    return named and (not types or any(tag == 269 and value in types for tag, value in found))

@@ -1,0 +1,453 @@
+"""The server of Market Data Requests: many clients, each with several answers under way.
+
+Plain state machines: a `MarketDataServer` has what all clients share, the histories of its
+channels; a `MarketDataSession` is one connection. Bytes and the time go in, bytes to write come
+out; `retrans.tcp.serve` moves them. A request is rejected with its reason, or answered: the
+messages of a time range as they were published, or the books' present state, a snapshot (W) a
+security, all as of one number, not below the last that had been sent when the request came.
+
+An answer is given out part by part (`market_data`), a part a tick, and the answers of a client take
+turns, as clients do: a long one keeps no other waiting. What a request may cost is bounded: the
+messages of its range, the entries of its state, and the messages that are looked at in a tick.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.retrans.fix.market_data import (
+    HEARTBEAT,
+    LOGOUT,
+    NO_ID,
+    REQUEST,
+    REQUEST_FIELDS_MAX,
+    TEST_REQUEST,
+    Digest,
+    MarketDataFormat,
+    MarketDataRequest,
+    Part,
+    Refusal,
+    Refused,
+    concerns,
+)
+from feedhandler.retrans.fix.market_history import MarketHistory
+from feedhandler.retrans.fix.server import NEVER
+
+#: A request that names a thousand securities fits; a longer message is none.
+REQUEST_BYTES_MAX = 64 << 10
+#: MDReqIDs of a client that are remembered, to recognise one that comes twice.
+IDS_MAX = 1024
+#: Messages that the state takes in one tick of a session that waits for it.
+CATCH_UP_MESSAGES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class MarketDataSettings:
+    """What clients may ask for, and how they are answered.
+
+    clients_max          connections at a time
+    waiting_max          answers of a client under way
+    requests_s           requests of a client a second, and as many at once
+    range_messages_max   messages of a time range, before a security is looked for
+    state_entries_max    entries of a state
+    part_messages, part_bytes   of a part: what a client is given before the next one's turn
+    scan_messages        looked at for a part
+    """
+
+    clients_max: int = 256
+    waiting_max: int = 16
+    requests_s: int = 50
+    range_messages_max: int = 1_000_000
+    state_entries_max: int = 200_000
+    part_messages: int = 64
+    part_bytes: int = 32 << 10
+    scan_messages: int = 512
+    heartbeat_us: int = 1_000_000
+    dead_us: int = 5_000_000
+
+    def __post_init__(self) -> None:
+        if min(getattr(self, name) for name in self.__slots__) < 1:
+            raise UsageError("a server of requests needs room and time", "set nothing below 1")
+        if self.heartbeat_us > self.dead_us:
+            raise UsageError("heartbeats come too late", "set heartbeat_us below dead_us")
+
+
+class MarketDataServer:
+    """Serves the channels in `histories`; `channel_of` says which one carries a security."""
+
+    def __init__(
+        self,
+        form: MarketDataFormat,
+        histories: Mapping[str, MarketHistory],
+        settings: MarketDataSettings | None = None,
+        channel_of: Callable[[bytes], str | None] | None = None,
+    ) -> None:
+        self.form = form
+        self.histories = histories
+        self.settings = settings or MarketDataSettings()
+        self.counts: Counter[str] = Counter()
+        self.sessions: set[MarketDataSession] = set()
+        self._channel_of = channel_of or self._channel_by_books
+
+    def session(self, peer: str, now_ns: int) -> "MarketDataSession":
+        """A new connection from `peer`; one too many is `closed` already."""
+        session = MarketDataSession(self, peer, now_ns)
+        if len(self.sessions) >= self.settings.clients_max:
+            self.counts["clients_refused"] += 1
+            session.closed = f"more than {self.settings.clients_max} clients"
+        else:
+            self.counts["clients"] += 1
+            self.sessions.add(session)
+        return session
+
+    def catch_up(self, messages: int = CATCH_UP_MESSAGES) -> bool:
+        """Let the channels' states take so many messages each; are all as far as their stores? To
+        be called often enough that no message leaves a store before its state has taken it."""
+        behind = 0
+        for each in self.histories.values():
+            behind += not each.catch_up(messages)
+        return not behind
+
+    def accept(self, asked: MarketDataRequest) -> "_Answer":
+        """The answer to a request. Raises `Refused`."""
+        for each in asked.entry_types:
+            if len(each) != 1 or not each.isalnum():
+                text = f"{each.decode('utf-8', 'replace')!r} is no MDEntryType (269)"
+                raise Refused(Refusal.UNSUPPORTED_ENTRY_TYPE, text)
+        name = self._channel(asked)
+        history = self.histories[name]
+        for each in asked.securities:
+            if each not in history.state.securities and self._channel_of(each) != name:
+                text = f"no security {each.decode('utf-8', 'replace')} on this channel"
+                raise Refused(Refusal.UNKNOWN_SECURITY, text)
+        if asked.of_state:
+            return _StateAnswer(self, history, asked)
+        if asked.depth:
+            text = "MarketDepth (264) of a time range is 0: messages come as they were published"
+            raise Refused(Refusal.UNSUPPORTED_DEPTH, text)
+        first, end = history.numbers(asked.begin_ns, asked.end_ns)
+        most = self.settings.range_messages_max
+        if end - first > most:
+            text = f"{end - first:,} messages, and at most {most:,} a request: ask for less time"
+            raise Refused(Refusal.TOO_LARGE, text)
+        return _RangeAnswer(self, history, asked, first, end)
+
+    def _channel(self, asked: MarketDataRequest) -> str:
+        """The channel that a request names, or that its securities are on."""
+        names = {asked.channel}
+        if not asked.channel and asked.securities:
+            names = {self._channel_of(each) or "" for each in asked.securities}
+        if len(names) > 1:
+            raise Refused(Refusal.UNKNOWN_CHANNEL, "securities of several channels: ask for each")
+        (name,) = names
+        if name in self.histories:
+            return name
+        if asked.securities and not name:
+            raise Refused(Refusal.UNKNOWN_SECURITY, "no channel carries this security")
+        text = f"tag {self.form.channel_tag}: no channel {name!r} here"
+        raise Refused(Refusal.UNKNOWN_CHANNEL, text)
+
+    def _channel_by_books(self, security: bytes) -> str | None:
+        """The channel on which a security was seen."""
+        for name, each in self.histories.items():
+            if security in each.state.securities:
+                return name
+        return None
+
+
+class _Answer(ABC):
+    """What the two kinds of answer have in common: their parts."""
+
+    def __init__(
+        self, server: MarketDataServer, history: MarketHistory, asked: MarketDataRequest
+    ) -> None:
+        self.server = server
+        self.history = history
+        self.asked = asked
+        self.first = self.last = self.numbering = self.total = 0
+        self._part = 0
+        self._digest = Digest()
+
+    @abstractmethod
+    def tick(self) -> tuple[bytes, bool]:
+        """The next part, if there is one to send yet; and whether it is the last. Raises
+        `Refused`."""
+
+    def _encode(self, messages: list[bytes], last: bool) -> bytes:
+        self._part += 1
+        self.total += len(messages)
+        for each in messages:
+            self._digest.add(each)
+        self.server.counts["parts"] += 1
+        self.server.counts["messages"] += len(messages)
+        part = Part(
+            self.asked.id,
+            self._part,
+            len(messages),
+            self.first,
+            self.last,
+            self.numbering,
+            self.total if last else -1,
+            self._digest.text if last else b"",
+        )
+        return self.server.form.part(part) + b"".join(messages)
+
+
+class _RangeAnswer(_Answer):
+    """The messages with the numbers `first` to `end` - 1, or those of them that are wanted."""
+
+    def __init__(
+        self,
+        server: MarketDataServer,
+        history: MarketHistory,
+        asked: MarketDataRequest,
+        first: int,
+        end: int,
+    ) -> None:
+        super().__init__(server, history, asked)
+        if first < end:
+            self.first, self.last = first, end - 1
+            self.numbering = history.numbering_of(first)
+        self._at, self._end = first, end
+        self._epoch = history.channel.store.numbering
+        self._securities = frozenset(asked.securities)
+
+    def tick(self) -> tuple[bytes, bool]:
+        if self.history.channel.store.numbering != self._epoch:
+            raise Refused(Refusal.CUT_SHORT, "a new numbering has begun")
+        settings = self.server.settings
+        found: list[bytes] = []
+        size = 0
+        until = min(self._at + settings.scan_messages, self._end)
+        for _, after, data in self.history.slice(self._at, until):
+            if self.asked.whole or concerns(data, self._securities, self.asked.entry_types):
+                found.append(data)
+                size += len(data)
+            self._at = after
+            if len(found) >= settings.part_messages or size >= settings.part_bytes:
+                break
+        last = self._at >= self._end
+        return (self._encode(found, last) if found or last else b"", last)
+
+
+class _StateAnswer(_Answer):
+    """The state of a channel's books, or of some: cut once the state has what had been sent."""
+
+    def __init__(
+        self, server: MarketDataServer, history: MarketHistory, asked: MarketDataRequest
+    ) -> None:
+        super().__init__(server, history, asked)
+        self._wanted = history.end - 1
+        self._epoch = history.channel.store.numbering
+        self._cut: deque[tuple[bytes, list[bytes]]] | None = None
+
+    def tick(self) -> tuple[bytes, bool]:
+        if self._cut is None:
+            self.history.catch_up(CATCH_UP_MESSAGES)
+            same = self.history.channel.store.numbering == self._epoch
+            if same and self.history.state.number < self._wanted:
+                return b"", False
+            self._take()
+        assert self._cut is not None
+        settings, form = self.server.settings, self.server.form
+        found: list[bytes] = []
+        size = 0
+        while self._cut and len(found) < settings.part_messages and size < settings.part_bytes:
+            instrument, entries = self._cut.popleft()
+            found.append(
+                form.snapshot(self.asked.id, self.last, self.numbering, instrument, entries)
+            )
+            size += len(found[-1])
+        return self._encode(found, not self._cut), not self._cut
+
+    def _take(self) -> None:
+        """Cut the state, as it is now. Raises `Refused` where it is not known, or too large."""
+        state = self.history.state
+        names = self.asked.securities or tuple(sorted(state.securities))
+        known = all(state.knows(name) for name in names)
+        if not known or not (self.asked.securities or state.whole):
+            text = "messages are missing here: wait for snapshots of the publisher's"
+            raise Refused(Refusal.STATE_UNKNOWN, text)
+        most = self.server.settings.state_entries_max
+        held = [state.securities[name] for name in names if name in state.securities]
+        if sum(each.count for each in held) > most:
+            text = f"more than {most:,} entries: ask for some of the securities"
+            raise Refused(Refusal.TOO_LARGE, text)
+        types, depth = self.asked.entry_types, self.asked.depth
+        found = {each.name: (each.instrument, each.texts(types, depth)) for each in held}
+        # A security that the channel carries, and of which nothing was sent, has an empty book.
+        for name in names:
+            found.setdefault(name, (b"55=%b\x01" % name, []))
+        self._cut = deque(found.values())
+        self.first = self.last = state.number
+        self.numbering = self.history.numbering
+
+
+class MarketDataSession:
+    """One client's connection, to `peer` (for reports).
+
+    closed      why the connection must be closed; empty while it must not
+    on_output   of `retrans.tcp`; nothing comes up here but by `feed` and `tick`
+    """
+
+    def __init__(self, server: MarketDataServer, peer: str, now_ns: int) -> None:
+        self.peer = peer
+        self.closed = ""
+        self.on_output: Callable[[], None] | None = None
+        self._server = server
+        self._form = server.form
+        self._counts = server.counts
+        self._settings = server.settings
+        self._stream = FixStream(REQUEST_BYTES_MAX)
+        self._now_ns = self._heard_ns = self._sent_ns = now_ns
+        self._paused_ns: int | None = None
+        self._answers: deque[_Answer] = deque()
+        self._ids: dict[bytes, None] = {}
+        self._request_ns = 1_000_000_000 // self._settings.requests_s or 1
+        self._due_ns = 0
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do: at once while there is more to write."""
+        if self.closed:
+            return NEVER
+        dead_ns = self._settings.dead_us * 1000
+        if self._paused_ns is not None:
+            return self._paused_ns + dead_ns
+        if self._answers:
+            return self._now_ns
+        return min(self._sent_ns + self._settings.heartbeat_us * 1000, self._heard_ns + dead_ns)
+
+    def pause(self, now_ns: int) -> None:
+        """The connection takes no more; nothing is returned until `resume`."""
+        self._now_ns = now_ns
+        if self._paused_ns is None:
+            self._paused_ns = now_ns
+
+    def resume(self, now_ns: int) -> None:
+        """The connection takes bytes again."""
+        self._now_ns = self._heard_ns = now_ns
+        self._paused_ns = None
+
+    def end(self) -> None:
+        """The connection is gone."""
+        if not self.closed:
+            self._close("clients_left", "the client left")
+
+    def _close(self, name: str, reason: str) -> None:
+        self._counts[name] += 1
+        self.closed = reason
+        self._answers.clear()
+        self._server.sessions.discard(self)
+
+    # -- time and bytes --------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> bytes:
+        """Let time pass; the bytes to write."""
+        if self.closed:
+            return b""
+        self._now_ns = now_ns
+        dead_ns = self._settings.dead_us * 1000
+        if self._paused_ns is not None:
+            if now_ns >= self._paused_ns + dead_ns:
+                self._close("clients_slow", "the client takes nothing any more")
+            return b""
+        if now_ns >= self._heard_ns + dead_ns and not self._answers:
+            self._close("clients_silent", "the client is silent")
+            return b""
+        data = self._part()
+        if not data and now_ns >= self._sent_ns + self._settings.heartbeat_us * 1000:
+            data = self._form.message(HEARTBEAT)
+        if data:
+            self._sent_ns = now_ns
+        return data
+
+    def feed(self, data: bytes, now_ns: int) -> bytes:
+        """Take in what the client sent; the bytes to write."""
+        if self.closed or not data:
+            return b""
+        self._now_ns = self._heard_ns = now_ns
+        out = b""
+        # After a fault the connection is closed, and the stream is read no more.
+        for message in self._stream.receive(data):
+            if not self.closed:
+                out += self._message(message, now_ns)
+        if self._stream.fault and not self.closed:
+            self._close("clients_wrong", "the client sent something other than FIX messages")
+        if out:
+            self._sent_ns = now_ns
+        return out
+
+    def _part(self) -> bytes:
+        """A part of the answer whose turn it is."""
+        if not self._answers:
+            return b""
+        answer = self._answers.popleft()
+        try:
+            data, last = answer.tick()
+        except Refused as refused:
+            return self._reject(refused, answer.asked.id)
+        if last:
+            self._counts["answers"] += 1
+        else:
+            self._answers.append(answer)
+        return data
+
+    # -- what a client may send ------------------------------------------------------------------
+
+    def _message(self, data: bytes, now_ns: int) -> bytes:
+        try:
+            found = fields(data, REQUEST_FIELDS_MAX)
+        except FixError:
+            found = []
+        type = found[0][1] if found else b""
+        if type == REQUEST or not found:
+            return self._request(data, now_ns)
+        if type == TEST_REQUEST:
+            said = dict(found)
+            return self._form.message(HEARTBEAT, b"112=%b\x01" % said.get(112, NO_ID))
+        if type == LOGOUT:
+            self._close("clients_left", "the client logged out")
+            return self._form.message(LOGOUT)
+        self._counts["heartbeats" if type == HEARTBEAT else "other_messages"] += 1
+        return b""
+
+    def _request(self, data: bytes, now_ns: int) -> bytes:
+        self._counts["requests"] += 1
+        id = NO_ID
+        try:
+            asked = self._form.read_request(data)
+            id = asked.id
+            self._admit(id, now_ns)
+            self._answers.append(self._server.accept(asked))
+        except Refused as refused:
+            return self._reject(refused, id)
+        self._counts["accepted"] += 1
+        return b""
+
+    def _admit(self, id: bytes, now_ns: int) -> None:
+        """Is this client's request one that is new, and not one too many? Raises `Refused`."""
+        if id in self._ids:
+            raise Refused(Refusal.DUPLICATE_ID, "an MDReqID (262) is used once", id)
+        self._ids[id] = None
+        if len(self._ids) > IDS_MAX:
+            del self._ids[next(iter(self._ids))]
+        if len(self._answers) >= self._settings.waiting_max:
+            text = f"{self._settings.waiting_max} answers are under way: wait for one"
+            raise Refused(Refusal.TOO_MANY, text)
+        # Each request is due a while after the one before; a second of them may come at once.
+        due_ns = max(self._due_ns, now_ns) + self._request_ns
+        if due_ns > now_ns + 1_000_000_000:
+            text = f"more than {self._settings.requests_s} requests a second"
+            raise Refused(Refusal.TOO_MANY, text)
+        self._due_ns = due_ns
+
+    def _reject(self, refused: Refused, id: bytes) -> bytes:
+        self._counts[f"rejected_{refused.refusal.name.lower()}"] += 1
+        if refused.id == NO_ID:
+            refused.id = id
+        return self._form.reject(refused)

@@ -1,0 +1,163 @@
+"""What a server of Market Data Requests knows of one channel: what was sent, when, and the books.
+
+A `MarketHistory` stands on the store of a `ServedChannel`, the same that Resend Requests are
+answered from, and reads it by time: messages are stamped as they are kept, so that the stamps
+ascend. Its `state` follows the store (`catch_up`), a bounded number of messages at a time; who
+publishes need not wait for it. Numbers that the store lacks were left out by the publisher
+(`ServedChannel.skipped`), or are missing here: then the state is not known.
+
+Times are integer ns and arguments.
+"""
+
+import re
+
+from feedhandler.retrans.fix.market_data import Refusal, Refused
+from feedhandler.retrans.fix.market_state import MarketState
+from feedhandler.retrans.fix.server import NEVER, ServedChannel
+
+#: SenderSubID, the numbering of a message.
+_NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
+
+
+class MarketHistory:
+    """One channel. `offset_ns` added to a stamp of the store is its time in UTC; what was sent
+    before `since_ns`, UTC, is not known here."""
+
+    def __init__(
+        self,
+        channel: ServedChannel,
+        offset_ns: int = 0,
+        since_ns: int = 0,
+        state: MarketState | None = None,
+    ) -> None:
+        self.channel = channel
+        self.state = state or MarketState()
+        #: SenderSubID of the messages; 0: they have none.
+        self.numbering = 0
+        self._offset_ns = offset_ns
+        self.since_ns = since_ns
+        self._epoch = channel.store.numbering
+
+    @property
+    def end(self) -> int:
+        """The number after the last that was sent."""
+        return max(self.channel.store.end, 1)
+
+    # -- the books -------------------------------------------------------------------------------
+
+    def catch_up(self, messages: int) -> bool:
+        """Let the state take up to so many `messages` more; is it as far as the store then?"""
+        store = self.channel.store
+        if self._epoch != store.numbering:
+            self._epoch = store.numbering
+            self.state.clear()
+        at = self.state.number + 1
+        taken = 0
+        for first, end, data in store.packets(at, min(at + messages, store.end)):
+            self._miss(at, first)
+            self.numbering = _numbering(data)
+            self.state.apply(data, end - 1)
+            at = end
+            taken += 1
+        if not taken and at < store.end:
+            following = store.packet(store.find(0, store.taken, at))
+            self._miss(at, following[0] if following else store.end)
+        return self.state.number + 1 >= store.end
+
+    def _miss(self, first: int, end: int) -> None:
+        """The store has no messages with the numbers `first` to `end` - 1."""
+        if first >= end:
+            return
+        if self._left_out(first, end - 1) < end - first:
+            self.state.lost()
+        self.state.number = end - 1
+
+    def _left_out(self, first: int, last: int) -> int:
+        """How many of these numbers the publisher left out."""
+        return sum(end - begin + 1 for begin, end in self.channel.skipped.within(first, last))
+
+    # -- the messages ----------------------------------------------------------------------------
+
+    def numbers(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
+        """First number and number after the last of the messages that were sent from `begin_ns` to
+        before `end_ns` (-1: until now), UTC. Raises `Refused` where older ones are not held."""
+        store = self.channel.store
+        if begin_ns < (held_from_ns := self._held_from_ns()):
+            known = store.count > 0 or not store.taken
+            raise Refused(
+                Refusal.TIME_NOT_HELD,
+                "messages of the beginning are not held"
+                + ("" if known else ", and none of the new numbering was sent yet"),
+                held_from_ns=held_from_ns if known else 0,
+            )
+        begin = self._find(begin_ns)
+        end = store.taken if end_ns < 0 else self._find(end_ns)
+        if begin >= end:
+            return (self.end, self.end)
+        return (self._number(begin), self._number(end - 1) + 1)
+
+    def _held_from_ns(self) -> int:
+        """Since when all that was sent is held; beyond every time where nothing of it is."""
+        store = self.channel.store
+        if store.taken == store.count:
+            return self.since_ns
+        return self._time_ns(store.taken - store.count) if store.count else NEVER
+
+    def _find(self, time_ns: int) -> int:
+        """Serial of the first message that was sent at this time or later."""
+        store = self.channel.store
+        low, high = store.taken - store.count, store.taken
+        while low < high:
+            middle = (low + high) // 2
+            if self._time_ns(middle) < time_ns:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _time_ns(self, serial: int) -> int:
+        found = self.channel.store.packet(serial)
+        assert found is not None
+        return found[3] + self._offset_ns
+
+    def _number(self, serial: int) -> int:
+        """The number of the message with this serial."""
+        found = self.channel.store.packet(serial)
+        assert found is not None
+        return found[0]
+
+    def numbering_of(self, number: int) -> int:
+        """The numbering that a message says it is of; 0 where it does not, or is not held."""
+        found = self.channel.store.packets(number, number + 1)
+        return _numbering(found[0][2]) if found else 0
+
+    def slice(self, first: int, end: int) -> list[tuple[int, int, bytes]]:
+        """(first number, number after the last, bytes) of the messages with the numbers `first` to
+        `end` - 1, with a GapFill for what the publisher left out. Raises `Refused` where some are
+        not held."""
+        found: list[tuple[int, int, bytes]] = []
+        at = first
+        packets = self.channel.store.packets(first, end)
+        for begin, after, data in [*packets, (end, end, b"")]:
+            if begin > at:
+                found += self._fills(at, begin - 1)
+            if data:
+                found.append((begin, after, data))
+                at = after
+        return found
+
+    def _fills(self, first: int, last: int) -> list[tuple[int, int, bytes]]:
+        """GapFills for numbers that the store lacks."""
+        if first < self.channel.store.first:
+            raise Refused(Refusal.CUT_SHORT, f"message {first} is no longer held: ask anew")
+        if self._left_out(first, last) < last - first + 1:
+            raise Refused(
+                Refusal.NOT_COMPLETE, f"the server lacks messages among {first} to {last}"
+            )
+        return [(first, last + 1, self.channel.gap_fill(first, last + 1))]
+
+
+def _numbering(data: bytes) -> int:
+    """SenderSubID of a message; 0 where it has none."""
+    found = _NUMBERING.search(data)
+    return int(found[1]) if found else 0

@@ -1,0 +1,336 @@
+"""The books of a channel, from its published messages: what a snapshot is made of.
+
+A `MarketState` takes W and X messages in the order of their numbers and keeps, by security, the
+entries that stand: of a W its own, of an X what New, Change, Delete leave. An entry is known by
+MDEntryID (278); else by its price level (1023), where later levels move when one is put in or
+taken out; else by type and price. Of types that are no book, such as trades, the last entry
+stands. A change that makes an order dearer, cheaper or larger puts it behind the others, as price
+and time say, so that a snapshot has the orders of a price in their priority.
+
+Entries are kept as text: a snapshot is their texts one behind the other, and lacks nothing that
+was published. `replay.state.fix_book` makes a `Book` of them.
+
+Promises: nothing in a published message makes it raise; what does not fit is counted in
+`problems`. Where messages are missing (`lost`), or there was no room, a security's state is not
+known until a W brings it: `knows` says so.
+"""
+
+from collections import Counter
+from decimal import Decimal, InvalidOperation
+
+from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.retrans.fix.market_data import ALL_SECURITIES, MESSAGE_FIELDS_MAX
+
+#: Securities of a channel: more than any exchange lists on one.
+SECURITIES_MAX = 100_000
+#: Entries of all securities, some hundred MB at most.
+ENTRIES_MAX = 1 << 20
+
+_BID, _OFFER, _EMPTY_BOOK = b"0", b"1", b"J"
+NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = b"0", b"1", b"2", b"3", b"4", b"5"
+_ACTIONS = frozenset((NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY))
+#: What an entry of X has and one of W has not: MDUpdateAction, DeleteReason, MDSubBookType,
+#: MarketDepth, MDStreamID, states of the instrument; the instrument, its underlyings and legs. Then
+#: what follows the entries: the queue's fields, Signature.
+X_ONLY = frozenset((
+    279, 285, 1173, 264, 1500, 291, 292,
+    55, 65, 48, 22, 454, 455, 456, 460, 461, 1151, 167, 762, 200, 541, 1079, 201, 202, 947, 206,
+    231, 969, 996, 1147, 207, 106, 348, 349, 107, 350, 351, 223, 470, 864, 865, 866, 867, 868,
+    711, 311, 309, 305, 555, 600, 602, 603, 623, 624,
+    813, 814, 815, 812, 93, 89,
+))  # fmt: skip
+#: Where an entry stands among others, which changes without a word: MDPriceLevel,
+#: MDEntryPositionNo. The first is written anew.
+_PLACES = frozenset((1023, 290))
+
+_Pairs = list[tuple[int, bytes]]
+
+
+class Entry:
+    """An entry that stands: its type, price and size (b"": none), and its text."""
+
+    __slots__ = ("id", "price", "size", "text", "type")
+
+    def __init__(self, said: dict[int, bytes], pairs: _Pairs, before: "Entry | None") -> None:
+        self.id: bytes = said.get(278, before.id if before else b"")
+        self.type: bytes = said.get(269, before.type if before else b"")
+        self.price: bytes = said.get(270, before.price if before else b"")
+        self.size: bytes = said.get(271, b"")
+        text = b"269=%b\x01" % self.type
+        # A change may leave out what stays as it is: the type, the price, the id.
+        for tag, value in ((278, self.id), (270, self.price)):
+            text += b"%d=%b\x01" % (tag, value) if value else b""
+        self.text = text + b"".join(
+            b"%d=%b\x01" % (tag, value)
+            for tag, value in pairs
+            if tag not in X_ONLY and tag not in _PLACES and tag not in (269, 278, 270, 280)
+        )
+
+
+class SecurityState:
+    """What stands of one security: `entries` by id, price or type, and `levels` by type."""
+
+    __slots__ = ("entries", "instrument", "levels", "name")
+
+    def __init__(self, name: bytes, instrument: bytes) -> None:
+        self.name = name
+        self.instrument = instrument
+        self.entries: dict[tuple[bytes, ...], Entry] = {}
+        self.levels: dict[bytes, list[Entry]] = {}
+
+    @property
+    def count(self) -> int:
+        """Entries that stand."""
+        return len(self.entries) + sum(len(each) for each in self.levels.values())
+
+    def clear(self) -> None:
+        """Nothing stands."""
+        self.entries.clear()
+        self.levels.clear()
+
+    def standing(self) -> list[tuple[Entry, int]]:
+        """All entries with their level (0: none), those of a price in their priority."""
+        found = [(entry, 0) for entry in self.entries.values()]
+        for type in sorted(self.levels):
+            found += [(entry, at) for at, entry in enumerate(self.levels[type], 1)]
+        return found
+
+    def texts(self, types: tuple[bytes, ...] = (), depth: int = 0) -> list[bytes]:
+        """The entries' texts, of these types (none: all), of the best `depth` prices (0: all)."""
+        standing = [each for each in self.standing() if not types or each[0].type in types]
+        if depth:
+            standing = _best(standing, depth)
+        return [
+            entry.text + b"1023=%d\x01" % level if level else entry.text
+            for entry, level in standing
+        ]
+
+
+def _best(standing: list[tuple[Entry, int]], depth: int) -> list[tuple[Entry, int]]:
+    """The entries at the best `depth` prices of each side, and those of no side."""
+    kept: dict[bytes, set[Decimal]] = {}
+    for side in (_BID, _OFFER):
+        prices = {price_of(entry) for entry, _ in standing if entry.type == side}
+        kept[side] = set(sorted(prices, reverse=side == _BID)[:depth])
+    return [
+        each
+        for each in standing
+        if each[0].type not in kept or price_of(each[0]) in kept[each[0].type]
+    ]
+
+
+def price_of(entry: Entry) -> Decimal:
+    """The entry's price; 0 where it has none that can be read."""
+    return decimal_of(entry.price) or Decimal(0)
+
+
+def decimal_of(text: bytes) -> Decimal | None:
+    """A price or size; None where it is none."""
+    try:
+        value = Decimal(text.decode("ascii", "replace"))
+    except InvalidOperation:
+        return None
+    return value if value.is_finite() else None
+
+
+class MarketState:
+    """The books of one channel.
+
+    number      the last message contained; 0: none
+    securities  state by Symbol, or by SecurityID where there is no Symbol
+    problems    what did not fit, by name
+    levels_max  of books by price level: further ones go without a word (0: they do not)
+    """
+
+    def __init__(self, *, levels_max: int = 0, entries_max: int = ENTRIES_MAX) -> None:
+        self.number = 0
+        self.securities: dict[bytes, SecurityState] = {}
+        self.problems: Counter[str] = Counter()
+        self.entries = 0
+        self._levels_max = levels_max
+        self._entries_max = entries_max
+        self._whole = True
+        self._known: set[bytes] = set()
+        self._unknown: set[bytes] = set()
+
+    def clear(self, whole: bool = True) -> None:
+        """Forget all; `whole`: a new numbering begins, and nothing is missing."""
+        self.number = self.entries = 0
+        self.securities.clear()
+        self._known.clear()
+        self._unknown.clear()
+        self._whole = whole
+
+    def lost(self) -> None:
+        """Messages are missing: no state is known any more."""
+        self._whole = False
+        self._known.clear()
+        self.problems["lost"] += 1
+
+    @property
+    def whole(self) -> bool:
+        """Is the state of every security known?"""
+        return self._whole and not self._unknown
+
+    def knows(self, security: bytes) -> bool:
+        """Is the state of this security known?"""
+        return security in self._known or (self._whole and security not in self._unknown)
+
+    def contents(self) -> dict[bytes, list[bytes]]:
+        """The texts of what stands, by security; books that are equal have equal ones."""
+        return {
+            name: texts for name, each in sorted(self.securities.items()) if (texts := each.texts())
+        }
+
+    def apply(self, data: bytes, number: int) -> None:
+        """Take the message with this number."""
+        self.number = number
+        try:
+            found = fields(data, MESSAGE_FIELDS_MAX)
+        except FixError:
+            self.problems["unreadable"] += 1
+            self.lost()
+            return
+        if found[0][1] in (b"W", b"X"):
+            self._entries(found, found[0][1] == b"W")
+
+    def _entries(self, found: _Pairs, full: bool) -> None:
+        root: dict[int, bytes] = {}
+        entries: list[_Pairs] = []
+        delimiter = 0
+        for tag, value in found:
+            if not delimiter and not entries and 268 not in root:
+                root[tag] = value
+            else:
+                delimiter = delimiter or tag
+                if tag == delimiter:
+                    entries.append([])
+                entries[-1].append((tag, value))
+        state = self._security(root)
+        if full and state is not None:
+            self._begin(state)
+        for pairs in entries:
+            said = dict(pairs)
+            # An entry that names no instrument has that of the one before it.
+            if _name(said):
+                state = self._security(said)
+            if state is None:
+                self.problems["no_security"] += 1
+            else:
+                self._entry(state, said, pairs, NEW if full else said.get(279, b""))
+
+    def _security(self, said: dict[int, bytes]) -> SecurityState | None:
+        name = _name(said)
+        state = self.securities.get(name)
+        if state is None and name:
+            if len(self.securities) >= SECURITIES_MAX:
+                self.problems["no_room"] += 1
+                self._whole = False
+                return None
+            instrument = b"".join(
+                b"%d=%b\x01" % (tag, said[tag]) for tag in (55, 48, 22) if tag in said
+            )
+            if 55 not in said:
+                instrument = b"55=%b\x01" % ALL_SECURITIES + instrument
+            state = self.securities[name] = SecurityState(name, instrument)
+        return state
+
+    def _begin(self, state: SecurityState) -> None:
+        """A W says all that stands of a security."""
+        self.entries -= state.count
+        state.clear()
+        self._known.add(state.name)
+        self._unknown.discard(state.name)
+
+    def _entry(
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+    ) -> None:
+        before = state.count
+        type = said.get(269, b"")
+        if type == _EMPTY_BOOK:
+            state.clear()
+        elif action not in _ACTIONS:
+            self.problems["unknown_action"] += 1
+        elif action in (NEW, OVERLAY) and self.entries >= self._entries_max:
+            self.problems["no_room"] += 1
+            self._forget(state)
+        elif 278 not in said and 280 not in said and 1023 in said:
+            self._level(state, said, pairs, action)
+        else:
+            self._keyed(state, said, pairs, action)
+        self.entries += state.count - before
+
+    def _forget(self, state: SecurityState) -> None:
+        """There is no room for a security's entries: its state is not known."""
+        self._unknown.add(state.name)
+        self._known.discard(state.name)
+
+    def _keyed(
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+    ) -> None:
+        """An entry that is known by its id, its price, or its type."""
+        key = _key(said, action)
+        before = state.entries.get(key)
+        if action == DELETE:
+            if state.entries.pop(key, None) is None:
+                self.problems["unknown_entry"] += 1
+            return
+        if action == CHANGE and before is None:
+            self.problems["unknown_entry"] += 1
+        entry = Entry(said, pairs, before if action == CHANGE else None)
+        if not entry.type:
+            self.problems["no_type"] += 1
+            return
+        target = (entry.id,) if entry.id else key
+        if before is None or target != key or not _keeps_place(before, entry):
+            state.entries.pop(key, None)
+        state.entries[target] = entry
+
+    def _level(
+        self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
+    ) -> None:
+        """An entry that is known by its price level."""
+        levels = state.levels.setdefault(said.get(269, b""), [])
+        text = said[1023]
+        at = int(text) - 1 if text.isdigit() and len(text) < 10 else -1
+        there = 0 <= at < len(levels)
+        if at < 0 or not (there or (action in (NEW, OVERLAY) and at == len(levels))):
+            self.problems["unknown_level"] += 1
+        elif action == NEW:
+            levels.insert(at, Entry(said, pairs, None))
+            if self._levels_max:
+                del levels[self._levels_max :]
+        elif action in (CHANGE, OVERLAY):
+            before = levels[at] if there and action == CHANGE else None
+            levels[at : at + 1] = [Entry(said, pairs, before)]
+        elif action == DELETE:
+            del levels[at]
+        else:
+            del levels[slice(at + 1) if action == DELETE_THRU else slice(at, None)]
+
+
+def _name(said: dict[int, bytes]) -> bytes:
+    """The security that fields name: Symbol, else SecurityID."""
+    symbol = said.get(55, b"")
+    return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
+
+
+def _key(said: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
+    """How an entry is known: by MDEntryID, or the MDEntryRefID of the one that it changes; a book's
+    by type and price; others by their type."""
+    type = said.get(269, b"")
+    id = said.get(278, b"")
+    if action != NEW:
+        id = said.get(280, id)
+    if id:
+        return (id,)
+    return (type, said.get(270, b"")) if type in (_BID, _OFFER) else (type, b"")
+
+
+def _keeps_place(before: Entry, after: Entry) -> bool:
+    """Does an order that changes keep its place in the queue? Not where its price changes, or it
+    grows."""
+    was, now = ((decimal_of(each.price), decimal_of(each.size)) for each in (before, after))
+    if was[0] != now[0]:
+        return False
+    return was[1] is None or now[1] is None or now[1] <= was[1]
