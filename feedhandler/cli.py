@@ -18,6 +18,7 @@ from feedhandler import (
     __version__,
     cli_capture,
     cli_characterise,
+    cli_fixcast,
     cli_generate,
     cli_keyed,
     cli_lab,
@@ -559,6 +560,7 @@ cli_generate.register(app)
 cli_characterise.register(app)
 cli_queue.register(app)
 cli_keyed.register(app)
+cli_fixcast.register(app)
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:

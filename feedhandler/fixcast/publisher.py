@@ -13,7 +13,7 @@ import errno
 import ipaddress
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,21 @@ from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.fixcast.channels import Address, Channel, Channels
+from feedhandler.fixcast.datagrams import Packer
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.numbering import Kept, NumberingFile
-from feedhandler.fixcast.pacing import TokenBucket
-from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_numbering
-from feedhandler.fixcast.values import NUMBER_MAX
+from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
+from feedhandler.fixcast.resend_service import ResendService, host_and_port
+from feedhandler.fixcast.sending import (
+    WAITING_MAX,
+    ChannelSender,
+    SendingSettings,
+    next_numbering,
+)
+from feedhandler.fixcast.session import NEVER
+from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
+from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat
+from feedhandler.retrans.fix.server import Answer, ResendServer, ResendSettings, ServedChannel
 
 #: What a line's socket asks the kernel for: the bucket keeps it nearly empty.
 SEND_BUFFER_BYTES = 4 << 20
@@ -46,6 +56,9 @@ class PublisherSettings:
     state         folder of the numberings that are kept; None: nothing is kept, or locked
     numbering     after an ordered end: "keep" it, or begin a "new" one
     hops          routers that multicast may pass
+    serves        answer Resend Requests at the servers that the definition names
+    channel_tag   tag of Resend Requests that names the channel
+    resend        how they are answered
     """
 
     interface: str = ""
@@ -57,6 +70,9 @@ class PublisherSettings:
     hops: int = HOPS_USUAL
     begin_string: str = "FIXT.1.1"
     tells_numbering: bool = True
+    serves: bool = True
+    channel_tag: int = CHANNEL_TAG
+    resend: ResendSettings = field(default_factory=ResendSettings)
     sending: SendingSettings = field(default_factory=SendingSettings)
 
 
@@ -75,6 +91,12 @@ class _Outlet:
         self.kept = NumberingFile(settings.state, channel.id) if settings.state else None
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.room = asyncio.Event()
+        self.served = ServedChannel(self.sender.store, self._gap_fill, header.repeated)
+        self._poss_dup = settings.resend.poss_dup
+
+    def _gap_fill(self, first: int, end: int) -> bytes:
+        fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.numbering)
+        return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
 
     def open(self, settings: PublisherSettings) -> None:
         """Open the lines' sockets and begin the session."""
@@ -103,6 +125,20 @@ class _Outlet:
             self.kept.close()
 
 
+class _Answers:
+    """What is retransmitted by one group: packed and paced, for a common loss may be long.
+
+    Answers that wait beyond `WAITING_MAX` datagrams are not sent: whoever misses them asks again.
+    """
+
+    def __init__(self, line: Address, settings: PublisherSettings) -> None:
+        interface = settings.interface or line.source.partition(",")[0] or "127.0.0.1"
+        self.sock = open_sender(line, interface, settings.hops)
+        self.address = (line.group, line.port)
+        self.waiting: deque[bytes] = deque()
+        self.bucket = TokenBucket(settings.rate_bytes_s, settings.burst_bytes)
+
+
 class Publisher:
     """Publishes channels of a definition; `ids` none: all of them.
 
@@ -122,6 +158,8 @@ class Publisher:
                 raise UsageError(f"there is no channel {id}", f"there are: {known}")
         self._ids = list(ids or channels.channels)
         self._outlets: dict[str, _Outlet] = {}
+        self._services: dict[str, ResendService] = {}
+        self._answers: dict[str, _Answers] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.Handle | None = None
 
@@ -131,8 +169,9 @@ class Publisher:
                 channel = self.channels.channels[id]
                 outlet = self._outlets[id] = _Outlet(channel, self.settings, self._bucket)
                 outlet.open(self.settings)
+                await self._serve(outlet)
         except BaseException:
-            self._close(ended=False)
+            await self._close(ended=False)
             raise
         self._turn()
         return self
@@ -148,7 +187,7 @@ class Publisher:
                 outlet.sender.stop(time.monotonic_ns())
             await self._drained()
         finally:
-            self._close(ended=kind is None)
+            await self._close(ended=kind is None)
 
     async def publish(self, channel: str, message: bytes) -> int:
         """Publish a message; its number. Waits while the channel is full. Raises `UsageError` for
@@ -158,10 +197,21 @@ class Publisher:
             outlet.room.clear()
             await outlet.room.wait()
         number = outlet.sender.publish(message, time.monotonic_ns())
-        if self._wake is None:
-            # Whatever else is published in this turn of the loop goes out with it.
-            self._wake = asyncio.get_running_loop().call_soon(self._turn)
+        self._soon()
         return number
+
+    def skip(self, channel: str, next_number: int) -> None:
+        """Leave out the numbers up to `next_number`: a GapFill says so."""
+        outlet = self._outlets[channel]
+        first = outlet.sender.session.next
+        outlet.sender.skip(next_number, time.monotonic_ns())
+        outlet.served.skip(first, next_number - 1)
+        self._soon()
+
+    def _soon(self) -> None:
+        """Whatever else is published in this turn of the loop goes out with it."""
+        if self._wake is None:
+            self._wake = asyncio.get_running_loop().call_soon(self._turn)
 
     def sender(self, channel: str) -> ChannelSender:
         """A channel's sender, for its counters and numbers."""
@@ -181,17 +231,77 @@ class Publisher:
             if not outlet.sender.full:
                 outlet.room.set()
             deadline_ns = min(deadline_ns, outlet.sender.deadline_ns)
+        for answers in self._answers.values():
+            deadline_ns = min(deadline_ns, self._send_answers(answers, now_ns))
         loop = asyncio.get_running_loop()
         delay_s = max(deadline_ns - time.monotonic_ns(), 0) / _SECOND
         self._timer = loop.call_later(delay_s, self._turn)
 
     def _send(self, outlet: _Outlet, datagram: bytes) -> None:
         for each, address in outlet.sockets:
-            try:
-                each.sendto(datagram, address)
-            except OSError as error:
-                # Lost on this line, as by the network: the other one, or retransmission, has it.
-                self.counts[errno.errorcode.get(error.errno or 0, "OSError")] += 1
+            self._send_to(each, datagram, address)
+
+    def _send_to(self, sock: socket.socket, datagram: bytes, address: tuple[str, int]) -> None:
+        try:
+            sock.sendto(datagram, address)
+        except OSError as error:
+            # Lost on this line, as by the network: the other one, or retransmission, has it.
+            self.counts[errno.errorcode.get(error.errno or 0, "OSError")] += 1
+
+    # -- Resend Requests ------------------------------------------------------------------------
+
+    async def _serve(self, outlet: _Outlet) -> None:
+        """Answer requests for a channel where the definition says."""
+        group = self.channels.retransmission_of(outlet.channel)
+        if group is None or not group.server or not self.settings.serves:
+            return
+        resend = self.settings.resend
+        if resend.route == "group" and group.line is None:
+            raise ConfigError(
+                f"retransmission {group.id} has no line to send answers to",
+                "give it one, or answer by tcp or on the main group",
+            )
+        if resend.route == "main" and not (resend.poss_dup or self.settings.tells_numbering):
+            raise ConfigError(
+                "answers on the main group could be taken for a new numbering",
+                "mark them as possible duplicates, or say the numbering",
+            )
+        if group.line is not None and group.id not in self._answers:
+            self._answers[group.id] = _Answers(group.line, self.settings)
+        service = self._services.get(group.server)
+        if service is None:
+            form = RequestFormat(self.settings.channel_tag)
+            service = ResendService(ResendServer(resend), form, self._answer)
+            self._services[group.server] = service
+            await service.start(*host_and_port(group.server))
+        service.server.add(outlet.channel.id, outlet.served)
+
+    def _answer(self, answer: Answer) -> None:
+        """Send an answer to all, by the main group or by that of retransmissions."""
+        outlet = self._outlets[answer.channel]
+        packer = Packer(1, self.settings.sending.bytes_max)
+        datagrams = [each for message in answer.messages for each in packer.add(message, 0)]
+        datagrams += packer.flush()
+        if self.settings.resend.route == "main":
+            for datagram in datagrams:
+                outlet.sender.repeat(datagram)
+        else:
+            waiting = self._answers[outlet.channel.retransmission].waiting
+            room = max(WAITING_MAX - len(waiting), 0)
+            self.counts["answers_dropped"] += max(len(datagrams) - room, 0)
+            waiting += datagrams[:room]
+        self._soon()
+
+    def _send_answers(self, answers: _Answers, now_ns: int) -> int:
+        """Send what may leave now; when the next may."""
+        while answers.waiting:
+            size = len(answers.waiting[0]) + OVERHEAD_BYTES
+            ready_ns = answers.bucket.ready_ns(size, now_ns)
+            if ready_ns > now_ns:
+                return ready_ns
+            answers.bucket.take(size, now_ns)
+            self._send_to(answers.sock, answers.waiting.popleft(), answers.address)
+        return NEVER
 
     async def _drained(self) -> None:
         """Wait until nothing waits."""
@@ -202,10 +312,14 @@ class Publisher:
             waiting = next(o for o in self._outlets.values() if o.sender.waiting)
             await waiting.room.wait()
 
-    def _close(self, ended: bool) -> None:
+    async def _close(self, ended: bool) -> None:
+        for service in self._services.values():
+            await service.close()
         for handle in (self._timer, self._wake):
             if handle is not None:
                 handle.cancel()
+        for answers in self._answers.values():
+            answers.sock.close()
         for outlet in self._outlets.values():
             outlet.close(ended)
 

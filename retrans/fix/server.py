@@ -78,8 +78,20 @@ class ServedChannel:
         self.gap_fill = gap_fill
         self.repeated = repeated
         self.skipped = RangeSet()
-        self.numbering = store.numbering
         self.answered: deque[tuple[int, int, int, int]] = deque()
+        self._numbering = store.numbering
+
+    def skip(self, first: int, last: int) -> None:
+        """The publisher leaves these numbers out."""
+        self.follow()
+        self.skipped.add(first, last)
+
+    def follow(self) -> None:
+        """Forget what belongs to a numbering before the present one."""
+        if self._numbering != self.store.numbering:
+            self._numbering = self.store.numbering
+            self.answered.clear()
+            self.skipped.clear()
 
 
 class _Wanted(NamedTuple):
@@ -175,10 +187,7 @@ class ResendServer:
         self, channel: ServedChannel, whose: int, first: int, last: int, now_ns: int
     ) -> list[tuple[int, int]]:
         """The parts of a range that were not answered to the same receivers of late."""
-        if channel.numbering != channel.store.numbering:
-            channel.numbering = channel.store.numbering
-            channel.answered.clear()
-            channel.skipped.clear()
+        channel.follow()
         while channel.answered and channel.answered[0][0] <= now_ns:
             channel.answered.popleft()
         done = RangeSet((begin, end) for _, to, begin, end in channel.answered if to == whose)

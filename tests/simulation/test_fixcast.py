@@ -284,7 +284,7 @@ class World:
         numbering = self.numberings[-1]
         if self.dice.random() < self.plan.skips:
             wide = self.dice.randint(1, 5)
-            self.served.skipped.add(numbering.next, numbering.next + wide - 1)
+            self.served.skip(numbering.next, numbering.next + wide - 1)
             numbering.skipped.update(range(numbering.next, numbering.next + wide))
             numbering.next += wide
             self.sender.skip(numbering.next, self.now_ns)

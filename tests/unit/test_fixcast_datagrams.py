@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.codecs.fix.framing import Frame
+from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, UDP_BYTES_MAX, Packer
+from feedhandler.fixcast.messages import Header, read_datagram
 from feedhandler.fixcast.session import NEVER
 
 MS = 1_000_000
@@ -82,3 +86,22 @@ def test_what_no_datagram_can_carry_is_refused(size: int) -> None:
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="cannot pack"):
         Packer(**settings)
+
+
+def test_each_datagram_decodes_by_itself(seed: int) -> None:
+    dice = random.Random(seed)
+    packer, header = Packer(MS), Header(target=b"T")
+    datagrams: list[bytes] = []
+    for number in range(1, 200):
+        text = b"35=X\x0158=%b\x01" % (b"x" * dice.randint(1, 2000))
+        datagrams += packer.add(header.application(envelope(b"FIX.4.4", text), number, 7), 0)
+    datagrams += packer.flush()
+    assert len(datagrams) > 20
+    numbers = []
+    for datagram in datagrams:
+        messages, fault = read_datagram(datagram, Frame())
+        assert fault is FixReject.FINE
+        # Channel, numbering and number are in each message.
+        assert {(each.topic, each.numbering) for each in messages} == {(b"T", 7)}
+        numbers += [each.number for each in messages]
+    assert numbers == list(range(1, 200))

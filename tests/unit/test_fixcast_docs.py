@@ -25,5 +25,5 @@ def test_every_rule_has_a_test_or_says_that_it_is_not_ours() -> None:
     assert len(rules) > 40
     numbers = [number for number, _ in rules]
     assert len(set(numbers)) == len(numbers)
-    untested = [number for number, test in rules if not test.strip()]
+    untested = [number for number, test in rules if "test" not in test]
     assert untested == ["R11"]

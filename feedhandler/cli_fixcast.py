@@ -1,0 +1,223 @@
+"""`feedhandler fixcast` on the command line."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from feedhandler.cli_options import Json
+
+Work = Callable[[], int]
+
+Definition = Annotated[
+    Path, typer.Argument(metavar="CHANNELS", help="The definition of channels, a TOML file.")
+]
+InterfaceA = Annotated[str, typer.Option(help="Local address of the interface for line A.")]
+InterfaceB = Annotated[str, typer.Option(help="The same of line B, where it is another one.")]
+ChannelTag = Annotated[
+    int, typer.Option(help="Tag of Resend Requests that names the channel.", min=1)
+]
+
+
+class Long(StrEnum):
+    """What becomes of a message that is longer than a datagram may be."""
+
+    alone = "alone"
+    refuse = "refuse"
+
+
+class Numbering(StrEnum):
+    """How a publisher numbers after an ordered end."""
+
+    keep = "keep"
+    new = "new"
+
+
+class Answer(StrEnum):
+    """When Resend Requests are answered."""
+
+    once = "once"
+    timer = "timer"
+    never = "never"
+
+
+class Route(StrEnum):
+    """Which way the answers go."""
+
+    group = "group"
+    main = "main"
+    tcp = "tcp"
+
+
+fixcast = typer.Typer(
+    help="FIX over multicast: publish, receive, plan channels.", no_args_is_help=True
+)
+
+
+@fixcast.command("publish")
+def publish(
+    definition: Definition,
+    messages: Annotated[
+        Path, typer.Argument(metavar="FILE", help="FIX messages; - for standard input.")
+    ],
+    channel: Annotated[
+        str, typer.Option(help="The channel of all messages; else by their Symbol (55).")
+    ] = "",
+    content: Annotated[str, typer.Option(help="The content that the symbols are of.")] = "",
+    interface: InterfaceA = "",
+    interface_b: InterfaceB = "",
+    state: Annotated[
+        Path | None, typer.Option(help="Folder where numberings are kept, and channels locked.")
+    ] = None,
+    numbering: Annotated[
+        Numbering, typer.Option(help="After an ordered end: keep the numbering, or a new one.")
+    ] = Numbering.keep,
+    period_us: Annotated[
+        int, typer.Option(help="A message waits so long for others of its datagram.", min=0)
+    ] = 1000,
+    datagram_bytes: Annotated[
+        int, typer.Option(help="A datagram at most.", min=1, max=65_507)
+    ] = 1400,
+    long: Annotated[
+        Long, typer.Option(help="Longer messages: each alone, or refused.")
+    ] = Long.alone,
+    rate_mbit: Annotated[
+        float, typer.Option(help="Token bucket: Mbit/s of each line.", min=0.001)
+    ] = 1000.0,
+    burst_bytes: Annotated[
+        int, typer.Option(help="Token bucket: so much at once.", min=1)
+    ] = 65_536,
+    heartbeat_ms: Annotated[
+        int, typer.Option(help="A Heartbeat after so long a silence; 0: none.", min=0)
+    ] = 1000,
+    beacon_ms: Annotated[int, typer.Option(help="A Time Beacon so often; 0: none.", min=0)] = 0,
+    answer: Annotated[
+        Answer, typer.Option(help="When Resend Requests are answered.")
+    ] = Answer.once,
+    route: Annotated[
+        Route, typer.Option(help="Which way: retransmission group, main group, TCP session.")
+    ] = Route.group,
+    poss_dup: Annotated[
+        bool, typer.Option("--poss-dup", help="Mark answers with PossDupFlag.")
+    ] = False,
+    channel_tag: ChannelTag = 57,
+) -> Work:
+    """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend
+    Requests are answered meanwhile, where the definition names a server.
+
+    \b
+    Examples:
+      feedhandler fixcast publish channels.toml updates.fix --channel equities-1
+      feed | feedhandler fixcast publish channels.toml - --content equities --state numberings
+    """
+    from feedhandler.fixcast.publisher import PublisherSettings
+    from feedhandler.fixcast.sending import SendingSettings
+    from feedhandler.fixcast.session import SessionSettings
+    from feedhandler.ops import fixcast as ops
+    from feedhandler.retrans.fix.server import ResendSettings
+
+    settings = PublisherSettings(
+        interface=interface,
+        interface_b=interface_b,
+        rate_bytes_s=max(int(rate_mbit * 125_000), 1),
+        burst_bytes=burst_bytes,
+        state=state,
+        numbering=numbering.value,
+        channel_tag=channel_tag,
+        resend=ResendSettings(answer=answer.value, route=route.value, poss_dup=poss_dup),
+        sending=SendingSettings(
+            period_ns=period_us * 1000,
+            bytes_max=datagram_bytes,
+            long=long.value,
+            session=SessionSettings(
+                heartbeat_ns=heartbeat_ms * 1_000_000, beacon_ns=beacon_ms * 1_000_000
+            ),
+        ),
+    )
+    return lambda: ops.publish(definition, messages, channel, content, settings)
+
+
+@fixcast.command("receive")
+def receive(
+    definition: Definition,
+    channel: Annotated[
+        list[str] | None, typer.Option(help="A channel (repeatable); else all of them.")
+    ] = None,
+    interface: InterfaceA = "127.0.0.1",
+    interface_b: InterfaceB = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Record the messages in this file, in order.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Stop after so many messages; 0: never.", min=0)] = 0,
+    unordered: Annotated[
+        bool, typer.Option("--unordered", help="Later messages do not wait for missing ones.")
+    ] = False,
+    gap_wait_us: Annotated[
+        int, typer.Option(help="A gap waits so long for the other line.", min=0)
+    ] = 20_000,
+    recovery_wait_ms: Annotated[
+        int, typer.Option(help="What is missing is lost after so long.", min=0)
+    ] = 2000,
+    receivers: Annotated[
+        int, typer.Option(help="About so many receivers may have the same loss.", min=1)
+    ] = 100,
+    channel_tag: ChannelTag = 57,
+    as_json: Json = False,
+) -> Work:
+    """Receive channels, until Ctrl-C: joins their lines, asks for what both lack, and prints the
+    ordered stream with its gaps. Exit code 1 where something was lost.
+
+    \b
+    Examples:
+      feedhandler fixcast receive channels.toml --channel equities-1
+      feedhandler fixcast receive channels.toml --out day.fix --json
+    """
+    from feedhandler.fixcast.receiver import ReceiverSettings
+    from feedhandler.fixcast.reception import ReceptionSettings
+    from feedhandler.ops import fixcast as ops
+    from feedhandler.retrans.fix.client import RequesterSettings
+
+    settings = ReceiverSettings(
+        interface=interface,
+        interface_b=interface_b,
+        reception=ReceptionSettings(
+            ordered=not unordered,
+            gap_wait_ns=gap_wait_us * 1000,
+            recovery_wait_ns=recovery_wait_ms * 1_000_000,
+        ),
+        requests=RequesterSettings(receivers=receivers),
+        channel_tag=channel_tag,
+    )
+    return lambda: ops.receive(definition, channel or (), out, count, as_json, settings)
+
+
+@fixcast.command("plan")
+def plan(
+    volumes: Annotated[
+        Path, typer.Argument(metavar="CSV", help="Columns symbol, volume and, if any, content.")
+    ],
+    channels: Annotated[int, typer.Option(help="So many channels.", min=1)] = 10,
+    prefix: Annotated[
+        str, typer.Option(help="Two bytes of the groups: line A gets .1.n, line B .2.n.")
+    ] = "239.10",
+    port: Annotated[int, typer.Option(help="The port of all groups.", min=1, max=65_535)] = 31_001,
+    source_a: Annotated[str, typer.Option(help="Who sends on line A.")] = "",
+    source_b: Annotated[str, typer.Option(help="Who sends on line B.")] = "",
+) -> Work:
+    """Spread instruments over few channels by content, letters and volume, and print the
+    definition. Exit code 1 where a channel is above 1.2 times the mean.
+
+    \b
+    Example:
+      feedhandler fixcast plan volumes.csv --source-a 10.1.0.5 --source-b 10.2.0.5 > channels.toml
+    """
+    from feedhandler.ops import fixcast as ops
+
+    return lambda: ops.make_plan(volumes, channels, prefix, port, (source_a, source_b))
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(fixcast, name="fixcast")

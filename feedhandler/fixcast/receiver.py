@@ -1,0 +1,255 @@
+"""The receiver: joins the lines of channels, asks for what is missing, gives out the stream.
+
+    async with Receiver(channels, ["equities-1"], settings, take) as receiver:
+        await stop.wait()
+
+`take(channel, events)` gets what happened on a channel, in order. The work is
+`fixcast.receiving`'s; here are sockets, the event loop's clock and connections to servers of
+Resend Requests, which are kept up.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.receiving import ChannelReceiver
+from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
+from feedhandler.fixcast.resend_service import host_and_port
+from feedhandler.ingest.lines import Line, open_line, source_addresses
+from feedhandler.retrans.backoff import Backoff
+from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat, ResendRequest
+
+#: Datagrams that are read from one socket before others get their turn.
+TURN_DATAGRAMS = 64
+DATAGRAM_BYTES_MAX = 65_535
+#: Waits before a server is connected to again.
+RECONNECT_FIRST_US, RECONNECT_MOST_US = 100_000, 5_000_000
+#: Bytes of requests that wait for a server that does not read.
+UNSENT_BYTES_MAX = 256 << 10
+_READ_BYTES = 64 << 10
+_SECOND = 1_000_000_000
+
+Take = Callable[[str, list[Event]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """How channels are received.
+
+    interface    local address, or name, of the interface that A comes by; and of B, where another
+    reception    of each channel; its number of lines follows from the definition
+    requests     when is asked
+    channel_tag  tag of Resend Requests that names the channel
+    seed         of random waits; None: another each time
+    """
+
+    interface: str = "127.0.0.1"
+    interface_b: str = ""
+    reception: ReceptionSettings = field(default_factory=ReceptionSettings)
+    requests: RequesterSettings = field(default_factory=RequesterSettings)
+    channel_tag: int = CHANNEL_TAG
+    seed: int | None = None
+
+
+class Receiver:
+    """Receives channels of a definition; `ids` none: all of them.
+
+    counts  datagrams from foreign sources, requests that could not be sent
+    """
+
+    def __init__(
+        self, channels: Channels, ids: Sequence[str], settings: ReceiverSettings, take: Take
+    ) -> None:
+        for id in ids:
+            if id not in channels.channels:
+                known = ", ".join(channels.channels)
+                raise UsageError(f"there is no channel {id}", f"there are: {known}")
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self.receivers: dict[str, ChannelReceiver] = {}
+        self._channels = channels
+        self._ids = list(ids or channels.channels)
+        self._take = take
+        self._sockets: list[socket.socket] = []
+        self._links: dict[str, _Link] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._form = RequestFormat(settings.channel_tag)
+
+    async def __aenter__(self) -> "Receiver":
+        groups: dict[str, list[ChannelReceiver]] = {}
+        try:
+            for id in self._ids:
+                channel = self._channels.channels[id]
+                receiver = self.receivers[id] = self._receiver(channel)
+                for line, address in enumerate(channel.lines):
+                    self._join(f"{id} {'AB'[line]}", address, line, [receiver])
+                if channel.retransmission:
+                    groups.setdefault(channel.retransmission, []).append(receiver)
+            for id, receivers in groups.items():
+                self._open(self._channels.retransmissions[id], receivers)
+        except BaseException:
+            await self._close()
+            raise
+        self._turn()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close()
+        for id, receiver in self.receivers.items():
+            self._give(id, receiver.finish())
+
+    def _receiver(self, channel: Channel) -> ChannelReceiver:
+        settings = self.settings
+        group = self._channels.retransmission_of(channel)
+        asks = group is not None and bool(group.server)
+        reception = replace(settings.reception, lines=len(channel.lines))
+        if group is None:
+            reception = replace(reception, recovery_wait_ns=0)
+        seed = random.getrandbits(32) if settings.seed is None else settings.seed
+        return ChannelReceiver(
+            channel.id,
+            channel.topic.encode(),
+            reception,
+            settings.requests if asks else None,
+            seed,
+            time.monotonic_ns(),
+        )
+
+    def _open(self, group: Retransmission, receivers: list[ChannelReceiver]) -> None:
+        """Join a retransmission group, and connect to its server."""
+        if group.line is not None:
+            self._join(f"retransmission {group.id}", group.line, RETRANSMISSION, receivers)
+        if group.server:
+            link = _Link(group.server, lambda data: self._hand(data, RETRANSMISSION, receivers))
+            for receiver in receivers:
+                self._links[receiver.name] = link
+
+    def _join(
+        self, name: str, address: Address, line: int, receivers: list[ChannelReceiver]
+    ) -> None:
+        interface = self.settings.interface
+        if line == 1 and self.settings.interface_b:
+            interface = self.settings.interface_b
+        joined = Line(name, address.group, address.port, interface, address.source or None)
+        sources = frozenset(source_addresses(joined))
+        sock = open_line(joined)
+        self._sockets.append(sock)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sock, self._read, sock, sources, line, receivers)
+
+    def _read(
+        self,
+        sock: socket.socket,
+        sources: frozenset[int],
+        line: int,
+        receivers: list[ChannelReceiver],
+    ) -> None:
+        for _ in range(TURN_DATAGRAMS):
+            try:
+                data, (host, _) = sock.recvfrom(DATAGRAM_BYTES_MAX)
+            except BlockingIOError:
+                break
+            if sources and int.from_bytes(socket.inet_aton(host), "big") not in sources:
+                self.counts["foreign_sources"] += 1
+                continue
+            self._hand(data, line, receivers)
+        self._turn()
+
+    def _hand(self, data: bytes, line: int, receivers: list[ChannelReceiver]) -> None:
+        now_ns = time.monotonic_ns()
+        for receiver in receivers:
+            self._give(receiver.name, receiver.datagram(data, line, now_ns))
+
+    def _give(self, channel: str, events: list[Event]) -> None:
+        if events:
+            self._take(channel, events)
+
+    def _turn(self) -> None:
+        """Do what is due on every channel, and come back when something is due next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now_ns = time.monotonic_ns()
+        deadline_ns = now_ns + _SECOND
+        for id, receiver in self.receivers.items():
+            if receiver.deadline_ns <= now_ns:
+                self._give(id, receiver.tick(now_ns))
+                for request in receiver.requests(now_ns):
+                    self._ask(id, request)
+            deadline_ns = min(deadline_ns, receiver.deadline_ns)
+        delay_s = max(deadline_ns - time.monotonic_ns(), 0) / _SECOND
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+    def _ask(self, channel: str, request: ResendRequest) -> None:
+        if not self._links[channel].send(self._form.encode(request)):
+            self.counts["requests_unsent"] += 1
+
+    async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.remove_reader(sock)
+            sock.close()
+        for link in set(self._links.values()):
+            await link.close()
+
+
+class _Link:
+    """A connection to a server of Resend Requests, kept up; `take` gets the messages it sends."""
+
+    _seeds = itertools.count(1)
+
+    def __init__(self, server: str, take: Callable[[bytes], None]) -> None:
+        self._host, self._port = host_and_port(server)
+        self._take = take
+        self._writer: asyncio.StreamWriter | None = None
+        self._backoff = Backoff(RECONNECT_FIRST_US, RECONNECT_MOST_US, next(self._seeds))
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, message: bytes) -> bool:
+        """Send a request; False where there is no connection, or the server does not read."""
+        writer = self._writer
+        if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            return False
+        writer.write(message)
+        return True
+
+    async def _run(self) -> None:
+        for tries in itertools.count(1):
+            with contextlib.suppress(OSError, PeerError):
+                reader, self._writer = await asyncio.open_connection(self._host, self._port)
+                await self._read(reader)
+            if self._writer is not None:
+                self._writer.transport.abort()
+                self._writer = None
+            await asyncio.sleep(self._backoff.delay_ns(tries) / _SECOND)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Take what comes until the connection ends. Raises `PeerError` where it is not FIX."""
+        stream = FixStream()
+        while data := await reader.read(_READ_BYTES):
+            for message in stream.receive(data):
+                self._take(message)
+
+    async def close(self) -> None:
+        """End the connection, and do not connect again."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.transport.abort()

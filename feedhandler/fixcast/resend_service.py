@@ -1,0 +1,154 @@
+"""Resend Requests by TCP: connections to a `ResendServer`, and the way back of its answers.
+
+A client that sends something other than FIX messages is cut off; what it asks wrongly is ignored
+and counted, as the server does. Answers for one client go into its connection, and one that does
+not read them is cut off; answers for all are `send`'s.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import cast
+
+from feedhandler.codecs.errors import ConfigError, PeerError, reason_of
+from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.retrans.fix.request import RequestFormat
+from feedhandler.retrans.fix.server import ALL, NEVER, Answer, ResendServer
+
+#: Connections at a time.
+CLIENTS_MAX = 1024
+#: A request is a hundred bytes; a longer message is none.
+REQUEST_BYTES_MAX = 4096
+#: Bytes that wait for a client that does not read.
+UNREAD_BYTES_MAX = 8 << 20
+_SECOND = 1_000_000_000
+
+
+class ResendService:
+    """Listens at `host`:`port` for requests to `server`; counts connections and faults."""
+
+    def __init__(
+        self, server: ResendServer, form: RequestFormat, send: Callable[[Answer], None]
+    ) -> None:
+        self.server = server
+        self.counts: Counter[str] = Counter()
+        self._form = form
+        self._send = send
+        self._clients: dict[int, _Client] = {}
+        self._ids = itertools.count()
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises `ConfigError` where that is not possible."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(lambda: _Client(self), host, port)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen for Resend Requests at {host}:{port}: {reason_of(error)}",
+                "check the server in the definition of channels, or stop what listens there",
+            ) from error
+
+    async def close(self) -> None:
+        """Stop listening, and end the connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for client in list(self._clients.values()):
+            client.close()
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def enter(self, client: "_Client") -> int | None:
+        """The id of a new client; None where there is no room."""
+        if len(self._clients) >= CLIENTS_MAX:
+            self.counts["refused"] += 1
+            return None
+        self.counts["connections"] += 1
+        id = next(self._ids)
+        self._clients[id] = client
+        return id
+
+    def leave(self, id: int) -> None:
+        """A client has gone."""
+        self._clients.pop(id, None)
+        self.server.forget(id)
+
+    def take(self, message: bytes, id: int) -> None:
+        """A client's message."""
+        self.server.request(self._form.decode(message), id, time.monotonic_ns())
+        self._turn()
+
+    def _turn(self) -> None:
+        """Give out what is due, and come back for what will be."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ns = time.monotonic_ns()
+        for answer in self.server.tick(now_ns):
+            if answer.client == ALL:
+                self._send(answer)
+            elif client := self._clients.get(answer.client):
+                client.write(answer.messages)
+        if self.server.deadline_ns != NEVER:
+            delay_s = (self.server.deadline_ns - now_ns) / _SECOND
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+
+class _Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, service: ResendService) -> None:
+        self._service = service
+        self._stream = FixStream(REQUEST_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._id: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._id = self._service.enter(self)
+        if self._id is None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._id is not None:
+            self._service.leave(self._id)
+
+    def data_received(self, data: bytes) -> None:
+        if self._id is None:
+            return
+        try:
+            messages = self._stream.receive(data)
+        except PeerError:
+            messages = []
+        for message in messages:
+            self._service.take(message, self._id)
+        if self._stream.fault:
+            self._service.counts["not_fix"] += 1
+            self.close()
+
+    def write(self, messages: list[bytes]) -> None:
+        """Send answers, unless too many are unread."""
+        assert self._transport is not None
+        if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self._service.counts["unread"] += 1
+            self._transport.abort()
+            return
+        self._transport.write(b"".join(messages))
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def host_and_port(server: str) -> tuple[str, int]:
+    """`host:port` in two. Raises `ConfigError`."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
+    return host, int(port)

@@ -1,0 +1,207 @@
+"""`feedhandler fixcast`: publish FIX messages by multicast, receive them, plan channels."""
+
+import asyncio
+import contextlib
+import re
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from feedhandler.codecs.errors import PeerError, UsageError, unwritable
+from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.fixcast.channels import Channels, read_channels
+from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
+from feedhandler.fixcast.publisher import Publisher, PublisherSettings
+from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
+from feedhandler.fixcast.receiving import described
+from feedhandler.fixcast.reception import Deliver, Event, Lost
+from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+
+STDIN = Path("-")
+_READ_BYTES = 64 << 10
+_SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
+
+
+def _definition(path: Path) -> Channels:
+    """The definition, its warnings told."""
+    channels = read_channels(path)
+    for warning in channels.warnings:
+        complain(f"warning: {warning}")
+    return channels
+
+
+# -- publish -----------------------------------------------------------------------------
+
+
+def publish(
+    path: Path, messages: Path, channel: str, content: str, settings: PublisherSettings
+) -> int:
+    """Publish the messages of a file, or of standard input, until it ends."""
+    channels = _definition(path)
+
+    async def main(stop: asyncio.Event) -> int:
+        published: Counter[str] = Counter()
+        async with Publisher(channels, [channel] if channel else (), settings) as publisher:
+            with host_faults():
+                async for message in _messages(messages, stop):
+                    to = channel or _channel_of(channels, message, content)
+                    await publisher.publish(to, message)
+                    published[to] += 1
+        for id, count in sorted(published.items()):
+            print(f"channel {id}: {count:,} messages")
+        for name, count in publisher.counts.items():
+            complain(f"{count:,} datagrams were not sent: {name}")
+        return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+
+    return run_async(main)
+
+
+def _channel_of(channels: Channels, message: bytes, content: str) -> str:
+    """The one channel of all instruments that a message names. Raises `UsageError`."""
+    symbols = {symbol.decode("latin-1") for symbol in _SYMBOL.findall(message)}
+    found = {channels.of(symbol, content) for symbol in symbols}
+    if not symbols:
+        raise UsageError("a message names no instrument (55)", "give its --channel")
+    if len(found) > 1 or None in found:
+        raise UsageError(f"no one channel carries {', '.join(sorted(symbols))}", "give a --channel")
+    return next(each.id for each in found if each is not None)
+
+
+async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
+    """The messages of a file, one behind the other, as they come; line ends between them go."""
+    stream = FixStream()
+    loop = asyncio.get_running_loop()
+    with _opened(path) as file:
+        while not stop.is_set():
+            reading = loop.run_in_executor(None, file.read1, _READ_BYTES)  # type: ignore[attr-defined]
+            asked = loop.create_task(stop.wait())
+            await asyncio.wait({reading, asked}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            if not reading.done():
+                return
+            data = reading.result()
+            if not data:
+                break
+            for message in _whole(stream, _without_line_ends(data, stream), path):
+                yield message
+    if stream.held and not stop.is_set():
+        raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
+
+
+def _without_line_ends(data: bytes, stream: FixStream) -> bytes:
+    """Line ends between messages are no part of them."""
+    data = data.replace(b"\x01\r\n8=FIX", b"\x018=FIX").replace(b"\x01\n8=FIX", b"\x018=FIX")
+    if not stream.held:
+        data = data.lstrip(b"\r\n")
+    return data[: len(data.rstrip(b"\r\n"))] if data.endswith((b"\x01\n", b"\x01\r\n")) else data
+
+
+def _whole(stream: FixStream, data: bytes, path: Path) -> Iterator[bytes]:
+    try:
+        yield from stream.receive(data)
+        if stream.fault:
+            stream.receive(b"")
+    except PeerError as error:
+        raise UsageError(f"{path}: {error.message}", "give whole FIX messages") from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as file:
+        yield file
+
+
+# -- receive -----------------------------------------------------------------------------
+
+
+def receive(
+    path: Path,
+    ids: Sequence[str],
+    out: Path | None,
+    count: int,
+    as_json: bool,
+    settings: ReceiverSettings,
+) -> int:
+    """Receive until Ctrl-C, or until `count` messages have come."""
+    channels = _definition(path)
+
+    async def main(stop: asyncio.Event) -> int:
+        seen: Counter[str] = Counter()
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(_written(out)) if out else None
+
+            def take(channel: str, events: list[Event]) -> None:
+                for event in events:
+                    if isinstance(event, Deliver):
+                        if count and seen["messages"] >= count:
+                            continue
+                        seen["messages"] += 1
+                        if file is not None:
+                            file.write(event.body)
+                        if count and seen["messages"] == count:
+                            stop.set()
+                    elif isinstance(event, Lost):
+                        seen["lost"] += event.last - event.first + 1
+                    _show(channel, event, as_json, file is not None)
+
+            async with Receiver(channels, ids, settings, take):
+                await stop.wait()
+        print(f"{seen['messages']:,} messages, {seen['lost']:,} lost", file=sys.stderr)
+        return ExitCode.FOUND if seen["lost"] else ExitCode.OK
+
+    return run_async(main)
+
+
+def _show(channel: str, event: Event, as_json: bool, recorded: bool) -> None:
+    """Print an event. Messages that are recorded are not printed too."""
+    if isinstance(event, Deliver) and recorded:
+        return
+    if as_json:
+        print_json({"channel": channel, **described(event)})
+    elif isinstance(event, Deliver):
+        text = event.body.replace(b"\x01", b"|").decode("utf-8", "backslashreplace")
+        sys.stdout.write(f"{channel} {event.number} {text}\n")
+    else:
+        told = described(event)
+        values = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
+        sys.stdout.write(f"{channel} {told['event']} {values}\n")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        file = path.open("wb")
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with file:
+        yield file
+
+
+# -- plan -----------------------------------------------------------------------------
+
+
+def make_plan(
+    volumes: Path, channels: int, prefix: str, port: int, sources: tuple[str, str]
+) -> int:
+    """Print a definition of channels for measured volumes; its spread goes to stderr."""
+    planned = plan(read_volumes(volumes), channels)
+    sys.stdout.write(definition(planned, prefix, port, sources))
+    for number, share in enumerate(planned.shares, 1):
+        listed = sum(len(symbols) for symbols in share.symbols.values())
+        text = f"channel {number}: {share.volume:,} of {', '.join(share.contents) or 'nothing'}"
+        print(text + (f", {listed} listed" if listed else ""), file=sys.stderr)
+    heaviest = f"{float(planned.heaviest):.2f}"
+    print(f"heaviest channel: {heaviest} of the mean", file=sys.stderr)
+    if not planned.is_even:
+        complain(
+            f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}",
+            "plan fewer channels: a single instrument weighs more than one may carry",
+        )
+        return ExitCode.FOUND
+    return ExitCode.OK

@@ -1,0 +1,75 @@
+"""Channels on loopback for tests of FIX over multicast, and messages to publish."""
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable
+
+from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.fixcast.channels import Channels, parse_channels
+from feedhandler.fixcast.reception import Deliver, Event
+from tests.support.places import group, port
+
+#: A test that waits longer has failed.
+SECONDS = 60
+_TEXT = re.compile(rb"\x0158=([^\x01]*)\x01")
+
+
+def definition(*, target: str = "", count: int = 1) -> str:
+    """Channels `c1`, `c2` and so on, which share a retransmission group and a server."""
+    text = ""
+    for number in range(1, count + 1):
+        text += f'[[channel]]\nid = "c{number}"\nsender = "PUB"\nretransmission = "r"\n'
+        text += f'carries = [{{ symbols = ["S{number}", "T{number}"] }}]\n'
+        if target:
+            text += f'target = "{target}"\n'
+        for line in "ab":
+            text += f'{line} = {{ group = "{group()}", port = {port()}, source = "127.0.0.1" }}\n'
+    text += f'[[retransmission]]\nid = "r"\nserver = "127.0.0.1:{port()}"\n'
+    text += f'line = {{ group = "{group()}", port = {port()}, source = "127.0.0.1" }}\n'
+    return text
+
+
+def channels(**given: object) -> Channels:
+    """As `definition`, read."""
+    return parse_channels(definition(**given), "definition")  # type: ignore[arg-type]
+
+
+def update(text: str, symbol: str = "S1") -> bytes:
+    """An application message that carries a text."""
+    fields = f"35=X\x01268=1\x01279=0\x0155={symbol}\x0158={text}\x01"
+    return envelope(b"FIXT.1.1", fields.encode())
+
+
+def text_of(body: bytes) -> str:
+    """The text of an `update`."""
+    found = _TEXT.search(body)
+    assert found
+    return found[1].decode()
+
+
+class Sink:
+    """Takes a receiver's events."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, list[Event]] = defaultdict(list)
+        self._changed = asyncio.Event()
+
+    def take(self, channel: str, events: list[Event]) -> None:
+        self.events[channel] += events
+        self._changed.set()
+
+    def texts(self, channel: str = "c1") -> list[str]:
+        """What was delivered, in order."""
+        return [text_of(each.body) for each in self.events[channel] if isinstance(each, Deliver)]
+
+    def others(self, channel: str = "c1") -> list[Event]:
+        """What happened beside deliveries."""
+        return [each for each in self.events[channel] if not isinstance(each, Deliver)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()

@@ -1,0 +1,217 @@
+"""A publisher and receivers of FIX over multicast, on loopback."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.fixcast.channels import parse_channels
+from feedhandler.fixcast.publisher import Publisher, PublisherSettings
+from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
+from feedhandler.fixcast.reception import (
+    Ended,
+    Joined,
+    Lost,
+    Missing,
+    NewNumbering,
+    ReceptionSettings,
+    Skipped,
+)
+from feedhandler.fixcast.sending import SendingSettings
+from feedhandler.fixcast.session import SessionSettings
+from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.server import ResendSettings
+from tests.support.fixcast import Sink, channels, definition, update
+
+#: Heartbeats come often, so that nobody waits for one.
+SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
+MANY = 500
+
+
+def receiving(**reception: Any) -> ReceiverSettings:
+    return ReceiverSettings(
+        reception=ReceptionSettings(recovery_wait_ns=30_000_000_000, **reception),
+        requests=RequesterSettings(spread_us=1000, receivers=2),
+        seed=1,
+    )
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, lost: set[int]) -> None:
+    """The datagrams of channels with these numbers, in order, are sent on neither line."""
+    send, count = Publisher._send, 0
+
+    def lossy(self: Publisher, outlet: Any, datagram: bytes) -> None:
+        nonlocal count
+        count += 1
+        if count not in lost:
+            send(self, outlet, datagram)
+
+    monkeypatch.setattr(Publisher, "_send", lossy)
+
+
+def test_what_is_published_is_received_in_order() -> None:
+    async def scenario() -> None:
+        known, sink = channels(count=2), Sink()
+        async with Receiver(known, [], receiving(), sink.take):
+            async with Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher:
+                for number in range(MANY):
+                    taken = await publisher.publish("c1", update(f"one {number}"))
+                    assert taken == number + 1
+                    await publisher.publish("c2", update(f"two {number}"))
+                    if number % 50 == 0:
+                        await asyncio.sleep(0)
+                await sink.until(lambda: len(sink.texts("c2")) == MANY)
+                await sink.until(lambda: len(sink.texts("c1")) == MANY)
+            await sink.until(lambda: Ended(MANY + 1) in sink.events["c1"])
+        assert sink.texts("c1") == [f"one {number}" for number in range(MANY)]
+        assert sink.texts("c2") == [f"two {number}" for number in range(MANY)]
+        assert [each for each in sink.others("c1") if isinstance(each, Joined | Lost)] == [
+            Joined(1)
+        ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "resend",
+    [
+        ResendSettings(),
+        ResendSettings(route="tcp"),
+        ResendSettings(route="main", poss_dup=True),
+        ResendSettings(answer="timer", poss_dup=True),
+    ],
+    ids=["group", "tcp", "main", "timer"],
+)
+def test_what_both_lines_lost_is_retransmitted(
+    resend: ResendSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losing(monkeypatch, {4, 5, 9, 30})
+
+    async def scenario() -> None:
+        known, sinks = channels(), [Sink(), Sink()]
+        settings = PublisherSettings(sending=SENDING, resend=resend)
+        async with (
+            Receiver(known, [], receiving(), sinks[0].take),
+            Receiver(known, [], receiving(ordered=False), sinks[1].take),
+            Publisher(known, [], settings) as publisher,
+        ):
+            for number in range(MANY):
+                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+            for sink in sinks:
+                await sink.until(lambda sink=sink: len(sink.texts()) == MANY)  # type: ignore[misc]
+        assert sinks[0].texts() == [f"{number} {'x' * 200}" for number in range(MANY)]
+        assert sorted(sinks[0].texts()) == sorted(sinks[1].texts())
+        for sink in sinks:
+            assert [each for each in sink.others() if isinstance(each, Missing)]
+            assert not [each for each in sink.others() if isinstance(each, Lost)]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_skipped_is_told_though_its_gap_fill_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losing(monkeypatch, {3})
+
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        settings = PublisherSettings(sending=SENDING)
+        async with (
+            Receiver(known, [], receiving(), sink.take),
+            Publisher(known, [], settings) as publisher,
+        ):
+            await publisher.publish("c1", update("before"))
+            await sink.until(lambda: sink.texts() == ["before"])
+            publisher.skip("c1", 10)
+            assert await publisher.publish("c1", update("after")) == 10
+            await sink.until(lambda: len(sink.texts()) == 2)
+        assert [each for each in sink.others() if isinstance(each, Skipped)] == [Skipped(2, 9)]
+
+    asyncio.run(scenario())
+
+
+class Killed(Exception):
+    """The publisher does not end in order."""
+
+
+def test_a_numbering_goes_on_after_an_ordered_end_and_not_after_another(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        settings = PublisherSettings(sending=SENDING, state=tmp_path)
+        numbers = []
+        async with Receiver(known, [], receiving(), sink.take):
+            for turn in range(4):
+                try:
+                    async with Publisher(known, [], settings) as publisher:
+                        numbers.append(await publisher.publish("c1", update(str(turn))))
+                        await sink.until(lambda: len(sink.texts()) == turn + 1)  # noqa: B023
+                        if turn == 1:
+                            raise Killed
+                except Killed:
+                    pass
+        assert numbers == [1, 2, 1, 2]
+        assert sink.texts() == ["0", "1", "2", "3"]
+        assert sum(isinstance(each, NewNumbering) for each in sink.others()) == 1
+        assert not [each for each in sink.others() if isinstance(each, Lost)]
+
+    asyncio.run(scenario())
+
+
+def test_a_publisher_waits_while_its_channel_is_full() -> None:
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        sending = SendingSettings(waiting_max=2, session=SENDING.session)
+        settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
+        async with Receiver(known, [], receiving(), sink.take):
+            async with Publisher(known, [], settings) as publisher:
+                for number in range(200):
+                    await publisher.publish("c1", update(f"{number} {'x' * 500}"))
+                    assert publisher.sender("c1").waiting <= 3
+            await sink.until(lambda: len(sink.texts()) == 200)
+
+    asyncio.run(scenario())
+
+
+def test_a_second_publisher_of_a_channel_leaves_the_first_one_be(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        known, settings = channels(), PublisherSettings(state=tmp_path)
+        async with Publisher(known, [], settings) as publisher:
+            with pytest.raises(ConfigError, match="another process"):
+                async with Publisher(known, [], settings):
+                    pass
+            assert await publisher.publish("c1", update("still")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_is_set_wrong_is_refused() -> None:
+    async def enter(publisher: Publisher) -> None:
+        async with publisher:
+            pass
+
+    text = definition()
+    unanswered = parse_channels(text.replace("\nline = {", "\n#"), "definition")
+    known = channels()
+    for publisher, reason in (
+        (Publisher(unanswered), "no line to send answers to"),
+        (Publisher(known, [], PublisherSettings(interface="10.255.255.1")), "cannot send to"),
+        (Publisher(known, [], PublisherSettings(interface="lo")), "not an IPv4 address"),
+        (
+            Publisher(
+                known, [], PublisherSettings(
+                    tells_numbering=False, resend=ResendSettings(route="main")
+                ),
+            ),
+            "could be taken for a new numbering",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=reason):
+            asyncio.run(enter(publisher))
+    for made in (
+        lambda: Publisher(known, ["c9"]),
+        lambda: Receiver(known, ["c9"], ReceiverSettings(), lambda channel, events: None),
+    ):
+        with pytest.raises(UsageError, match="there are: c1"):
+            made()
