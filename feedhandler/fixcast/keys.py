@@ -70,8 +70,9 @@ class KeyRing:
         return self._keys.get(id)
 
     def add(self, key: ChannelKey) -> bool:
-        """Take a key; False where it is there already. Raises `UsageError` for another channel's
-        key, for another key of the same id, and where there is no room."""
+        """Take a key; False where it is there already. A key that is known may come again with an
+        earlier end, which counts from now on. Raises `UsageError` for another channel's key, for
+        another key of the same id, and where there is no room."""
         if key.channel != self.channel:
             raise UsageError(
                 f"a key of channel {key.channel} is none of {self.channel}", "give its own keys"
@@ -79,6 +80,10 @@ class KeyRing:
         known = self._keys.get(key.id)
         if known == key:
             return False
+        if known is not None and _ends_earlier(key, known):
+            self._keys[key.id] = key
+            self.changes += 1
+            return True
         if known is not None:
             raise UsageError(
                 f"channel {self.channel} has another key {key.id}", "ids are used once"
@@ -108,3 +113,9 @@ class KeyRing:
             )
         later = (key.from_ns for key in self._keys.values() if key.from_ns > now_ns)
         return valid[-1], min(valid[-1].until_ns, *later, FOREVER)
+
+
+def _ends_earlier(key: ChannelKey, known: ChannelKey) -> bool:
+    """Whether a key is the known one but for an earlier end."""
+    same = (key.secret, key.from_ns) == (known.secret, known.from_ns)
+    return same and key.until_ns < known.until_ns

@@ -282,9 +282,8 @@ class Opener:
             return Reason.NOT_SEALED
         if datagram[3] > Kind.SIGNATURES:
             return Reason.KIND_UNKNOWN
-        key = session.key
-        usable = key.from_ns - LEEWAY_NS <= now_ns < key.until_ns
-        if not usable or self._ring.get(key.id) is None:
+        key = self._ring.get(session.key.id)
+        if key is None or not key.from_ns - LEEWAY_NS <= now_ns < key.until_ns:
             return Reason.KEY_NOT_VALID
         if self._age_ns_max and now_ns - sent_ns > self._age_ns_max:
             return Reason.STALE

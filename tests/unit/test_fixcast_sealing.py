@@ -367,6 +367,18 @@ def test_a_ring_is_bounded_and_a_known_key_is_no_new_one() -> None:
         keys.add(key(KEYS_MAX + 1))
 
 
+def test_a_keys_end_may_be_brought_forward_and_not_put_off() -> None:
+    keys = ring(key(1, START))
+    sealed = Sealer(ring(key(1, START))).seal(PAYLOAD, START)
+    opener = Opener(keys)
+    assert taken(opener, sealed) == PAYLOAD
+    assert keys.add(key(1, START, START + 10))
+    assert keys.changes == 2
+    assert why(opener, sealed, 1, START + 10) == "key_not_valid"
+    with pytest.raises(UsageError, match="another key 1"):
+        keys.add(key(1, START, START + 20))
+
+
 def test_a_secret_is_not_shown() -> None:
     assert "secret" not in repr(key())
     assert Kind.DATA == 0

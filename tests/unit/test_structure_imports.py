@@ -175,6 +175,8 @@ CORES = (
     "feedhandler/config.py",
     "feedhandler/counters.py",
     "feedhandler/fixcast/crypto.py",
+    "feedhandler/fixcast/entitlement.py",
+    "feedhandler/fixcast/entitlement_messages.py",
     "feedhandler/fixcast/keys.py",
     "feedhandler/fixcast/sealing.py",
     "feedhandler/fixcast/signing.py",
