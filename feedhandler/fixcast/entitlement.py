@@ -248,12 +248,21 @@ class EntitlementServer:
     def entitle(self, user: str, channels: Iterable[str], now_ns: int) -> list[Action]:
         """From now on a user has these channels. Raises `UsageError` for one that is not there."""
         self._users[user] = self._known(channels)
+        return [a for each in self._of(user) for a in self._update(each, now_ns)]
+
+    def dismiss(self, user: str, now_ns: int) -> list[Action]:
+        """A user is no user any more: sessions end with a Logout."""
+        self._users.pop(user, None)
         return [
             action
-            for each in list(self._connections.values())
-            if each.user == user and each.state is State.LIVE
-            for action in self._update(each, now_ns)
+            for each in self._of(user)
+            for action in self._end(each, "the user was dismissed", "dismissed", now_ns)
         ]
+
+    @property
+    def users(self) -> set[str]:
+        """Names of all users."""
+        return set(self._users)
 
     def tick(self, now_ns: int) -> list[Action]:
         """Give keys whose time has come, send Heartbeats, end who is silent."""
@@ -282,6 +291,11 @@ class EntitlementServer:
         return min(deadlines)
 
     # -- how it is done
+
+    def _of(self, user: str) -> list[_Connection]:
+        """The sessions of a user."""
+        live = (each for each in self._connections.values() if each.state is State.LIVE)
+        return [each for each in live if each.user == user]
 
     def _known(self, channels: Iterable[str]) -> set[str]:
         given = set(channels)

@@ -216,14 +216,14 @@ class Alarm(NamedTuple):
     what     "unsigned": no signature came in time; "mismatch": signatures have another digest;
              "signature": signatures that no publisher has made
     run, counter, line  the first of them
-    count    how many there were since the last alarm of this kind
+    number   how many there were since the last alarm of this kind
     """
 
     what: Literal["unsigned", "mismatch", "signature"]
     run: bytes
     counter: int
     line: int
-    count: int
+    number: int
 
 
 Event = Plain | Alarm

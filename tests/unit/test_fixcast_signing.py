@@ -60,8 +60,8 @@ def fed(
 
 
 def alarms(events: list[Event]) -> list[tuple[str, int, int]]:
-    """Alarms: what, counter, count."""
-    return [(each.what, each.counter, each.count) for each in events if isinstance(each, Alarm)]
+    """Alarms: what, counter, how many."""
+    return [(each.what, each.counter, each.number) for each in events if isinstance(each, Alarm)]
 
 
 # -- the publisher's side
