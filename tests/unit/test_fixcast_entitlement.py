@@ -363,3 +363,13 @@ def test_channels_that_are_not_there_cannot_be_granted() -> None:
 def test_secrets_are_not_shown() -> None:
     assert PASSWORD not in repr(Verify(1, "ann", PASSWORD))
     assert messages.KEY == b"UK"
+
+
+def test_a_user_who_is_dismissed_is_logged_out_and_cannot_come_back() -> None:
+    wired = Wired()
+    id, other = wired.connect("ann"), wired.connect("bob")
+    wired.do(wired.server.dismiss("ann", wired.now_ns))
+    assert wired.events[id][-1] == LoggedOut("the user was dismissed")
+    assert wired.server.users == {"bob"}
+    assert wired.clients[other].state is State.LIVE
+    assert wired.events[wired.connect("ann")] == [LoggedOut("user or password is wrong")]

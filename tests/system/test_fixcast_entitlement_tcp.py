@@ -2,15 +2,19 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from feedhandler.amqp.security import ServerTls
 from feedhandler.amqp.serving.users import User, Users
 from feedhandler.codecs.errors import ConfigError, PeerError
+from feedhandler.fixcast.channels import read_channels
 from feedhandler.fixcast.entitlement import (
     EntitlementClient,
     EntitlementServer,
@@ -20,6 +24,7 @@ from feedhandler.fixcast.entitlement import (
 )
 from feedhandler.fixcast.entitlement_messages import Grant
 from feedhandler.fixcast.entitlement_service import EntitlementService, check_secrecy, entitled
+from feedhandler.fixcast.key_files import KeyFolder
 from feedhandler.fixcast.keys import ChannelKey, KeyRing
 from tests.support.fix_keys import CHANNEL, key
 from tests.support.security import Certificates, cheap_hash
@@ -143,3 +148,70 @@ def test_passwords_and_keys_go_in_clear_nowhere(
         return
     with pytest.raises(ConfigError, match=f"to {host} in clear"):
         check_secrecy(host, context, plain)
+
+
+CONFIG = """
+listen = "127.0.0.1:0"
+keys = "keys"
+channels = "channels.toml"
+certificate = "{certificate}"
+certificate_key = "{key}"
+
+[[user]]
+name = "ann"
+password = "{password}"
+channels = ["equities-1"]
+"""
+DEFINITION = """
+[[channel]]
+id = "equities-1"
+a = { group = "239.10.1.1", port = 31001, source = "127.0.0.1" }
+"""
+
+
+def command(*words: str, **options: Any) -> "subprocess.Popen[str]":
+    """`feedhandler fixcast keys ...` as a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "feedhandler", "fixcast", "keys", *words],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def test_the_commands_make_serve_fetch_and_refuse(tmp_path: Path) -> None:
+    issued = Certificates(tmp_path)
+    certificate, key = issued.issue("127.0.0.1")
+    (tmp_path / "channels.toml").write_text(DEFINITION)
+    config = tmp_path / "entitlement.toml"
+    config.write_text(CONFIG.format(certificate=certificate, key=key, password=cheap_hash("pw")))
+    (tmp_path / "right").write_text("pw\n")
+    (tmp_path / "wrong").write_text("x\n")
+    made = command("new", str(tmp_path / "keys"), CHANNEL)
+    made.communicate(timeout=PATIENCE_SECONDS)
+    assert made.returncode == 0
+    server = command("serve", str(config))
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        found = {}
+        for name in ("right", "wrong"):
+            fetching = command(
+                "fetch", address, "--user", "ann", "--password-file", str(tmp_path / name),
+                "--to", str(tmp_path / "ann"), "--ca", issued.ca,
+            )  # fmt: skip
+            found[name] = *fetching.communicate(timeout=PATIENCE_SECONDS), fetching.returncode
+    finally:
+        server.terminate()
+        said = server.communicate(timeout=PATIENCE_SECONDS)
+    assert server.returncode == 0, said
+    assert found["right"][2] == 0, found
+    assert found["wrong"][2] == 3, found
+    assert "user or password is wrong" in found["wrong"][1]
+    ours, theirs = KeyFolder(tmp_path / "keys"), KeyFolder(tmp_path / "ann")
+    assert theirs.ring(CHANNEL).listed() == ours.ring(CHANNEL).listed()
+    assert theirs.publishers(CHANNEL) == ours.publishers(CHANNEL)
+    assert read_channels(tmp_path / "ann" / f"{CHANNEL}.toml").channels.keys() == {CHANNEL}
+    secret = ours.ring(CHANNEL).listed()[0].secret.hex()
+    assert secret not in str(said) + str(found)
