@@ -133,6 +133,7 @@ crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRAS
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
 		tests/unit/test_characterise_following.py tests/unit/test_characterise_lake.py tests/system/test_characterise_spark.py
+	FRESH=1 KILLS=$(CRASHES) $(PY) -m pytest --timeout=0 -s -k killed tests/system/test_fixcast_commands.py
 
 crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py

@@ -40,6 +40,7 @@ from bench import against
 #: found as a list of texts in `problems`.
 BENCHMARKS = [
     "codecs",
+    "fix_codec",
     "captures",
     "generate",
     "top_speed",
@@ -81,6 +82,7 @@ SOAK = ["soak"]
 #: Benchmarks without sockets: with tiny loads they run beside the others.
 OFFLINE = [
     "codecs",
+    "fix_codec",
     "captures",
     "generate",
     "journal",

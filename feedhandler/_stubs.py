@@ -181,6 +181,12 @@ class _Stub:
                 self._constant(node)
 
     def _import(self, node: ast.ImportFrom | ast.Import) -> None:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("cython.cimports."):
+            # Functions of another module that only C may see are in none of its stubs.
+            names = [alias for alias in node.names if alias.name != alias.name.lower()]
+            if not names:
+                return
+            node = ast.ImportFrom(node.module, names, node.level)
         text = ast.unparse(node).replace("cython.cimports.", "")
         if text != "import cython":
             self.lines.append(text)

@@ -18,6 +18,7 @@ from feedhandler import (
     __version__,
     cli_capture,
     cli_characterise,
+    cli_fix,
     cli_fixcast,
     cli_generate,
     cli_keyed,
@@ -561,6 +562,7 @@ cli_characterise.register(app)
 cli_queue.register(app)
 cli_keyed.register(app)
 cli_fixcast.register(app)
+cli_fix.register(app)
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:

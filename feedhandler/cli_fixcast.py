@@ -57,6 +57,30 @@ fixcast = typer.Typer(
 )
 
 
+State = Annotated[
+    Path | None, typer.Option(help="Folder where numberings are kept, and channels locked.")
+]
+KeptNumbering = Annotated[
+    Numbering, typer.Option(help="After an ordered end: keep the numbering, or a new one.")
+]
+PeriodUs = Annotated[
+    int, typer.Option(help="A message waits so long for others of its datagram.", min=0)
+]
+DatagramBytes = Annotated[int, typer.Option(help="A datagram at most.", min=1, max=65_507)]
+LongMessages = Annotated[Long, typer.Option(help="Longer messages: each alone, or refused.")]
+RateMbit = Annotated[float, typer.Option(help="Token bucket: Mbit/s of each line.", min=0.001)]
+BurstBytes = Annotated[int, typer.Option(help="Token bucket: so much at once.", min=1)]
+HeartbeatMs = Annotated[
+    int, typer.Option(help="A Heartbeat after so long a silence; 0: none.", min=0)
+]
+BeaconMs = Annotated[int, typer.Option(help="A Time Beacon so often; 0: none.", min=0)]
+Answers = Annotated[Answer, typer.Option(help="When Resend Requests are answered.")]
+AnswerRoute = Annotated[
+    Route, typer.Option(help="Which way: retransmission group, main group, TCP session.")
+]
+PossDup = Annotated[bool, typer.Option("--poss-dup", help="Mark answers with PossDupFlag.")]
+
+
 @fixcast.command("publish")
 def publish(
     definition: Definition,
@@ -69,40 +93,18 @@ def publish(
     content: Annotated[str, typer.Option(help="The content that the symbols are of.")] = "",
     interface: InterfaceA = "",
     interface_b: InterfaceB = "",
-    state: Annotated[
-        Path | None, typer.Option(help="Folder where numberings are kept, and channels locked.")
-    ] = None,
-    numbering: Annotated[
-        Numbering, typer.Option(help="After an ordered end: keep the numbering, or a new one.")
-    ] = Numbering.keep,
-    period_us: Annotated[
-        int, typer.Option(help="A message waits so long for others of its datagram.", min=0)
-    ] = 1000,
-    datagram_bytes: Annotated[
-        int, typer.Option(help="A datagram at most.", min=1, max=65_507)
-    ] = 1400,
-    long: Annotated[
-        Long, typer.Option(help="Longer messages: each alone, or refused.")
-    ] = Long.alone,
-    rate_mbit: Annotated[
-        float, typer.Option(help="Token bucket: Mbit/s of each line.", min=0.001)
-    ] = 1000.0,
-    burst_bytes: Annotated[
-        int, typer.Option(help="Token bucket: so much at once.", min=1)
-    ] = 65_536,
-    heartbeat_ms: Annotated[
-        int, typer.Option(help="A Heartbeat after so long a silence; 0: none.", min=0)
-    ] = 1000,
-    beacon_ms: Annotated[int, typer.Option(help="A Time Beacon so often; 0: none.", min=0)] = 0,
-    answer: Annotated[
-        Answer, typer.Option(help="When Resend Requests are answered.")
-    ] = Answer.once,
-    route: Annotated[
-        Route, typer.Option(help="Which way: retransmission group, main group, TCP session.")
-    ] = Route.group,
-    poss_dup: Annotated[
-        bool, typer.Option("--poss-dup", help="Mark answers with PossDupFlag.")
-    ] = False,
+    state: State = None,
+    numbering: KeptNumbering = Numbering.keep,
+    period_us: PeriodUs = 1000,
+    datagram_bytes: DatagramBytes = 1400,
+    long: LongMessages = Long.alone,
+    rate_mbit: RateMbit = 1000.0,
+    burst_bytes: BurstBytes = 65_536,
+    heartbeat_ms: HeartbeatMs = 1000,
+    beacon_ms: BeaconMs = 0,
+    answer: Answers = Answer.once,
+    route: AnswerRoute = Route.group,
+    poss_dup: PossDup = False,
     channel_tag: ChannelTag = 57,
 ) -> Work:
     """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend

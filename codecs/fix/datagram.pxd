@@ -4,16 +4,16 @@ from feedhandler.codecs.fix.framing cimport Frame
 
 
 cdef class Datagram:
-    cdef public int messages, applications
-    cdef public unsigned long long sequence, next_sequence
-    cdef public bint consecutive
-    cdef public int poss_dups
-    cdef public unsigned int admin
-    cdef public unsigned long long admin_sequence
-    cdef public unsigned long long new_sequence
-    cdef public bint gap_fill, reset_numbers
-    cdef public long long send_time_ns
-    cdef public Py_ssize_t fault_at
+    cdef readonly int messages, applications
+    cdef readonly unsigned long long sequence, next_sequence
+    cdef readonly bint consecutive
+    cdef readonly int poss_dups
+    cdef readonly unsigned int admin
+    cdef readonly unsigned long long admin_sequence
+    cdef readonly unsigned long long new_sequence
+    cdef readonly bint gap_fill, reset_numbers
+    cdef readonly long long send_time_ns
+    cdef readonly Py_ssize_t fault_at
 
 
 # As in framing.pxd: the datagram is the `size` bytes from `first` on.

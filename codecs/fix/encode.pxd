@@ -1,8 +1,8 @@
 # What other compiled modules may use of it. The meaning of each name stands in encode.py.
 
 cdef class MessageWriter:
-    cdef public unsigned char[::1] data
-    cdef public Py_ssize_t start, end
+    cdef readonly unsigned char[::1] data
+    cdef readonly Py_ssize_t start, end
     cdef Py_ssize_t at
     cdef bint overflowed
     cdef bytes begin_string

@@ -55,6 +55,11 @@ COLUMNS = {
 }
 
 
+def _column(capacity: int, name: str) -> memoryview:
+    """An empty column: a memoryview, whose items are Python integers interpreted too."""
+    return memoryview(numpy.zeros(capacity, COLUMNS[name]))
+
+
 class EntryColumns:
     """One row for each entry of NoMDEntries (268) of the W and X messages that were decoded.
 
@@ -79,8 +84,25 @@ class EntryColumns:
         self.index = FieldIndex(table, min(capacity, 16_384))
         self.capacity = capacity
         self.rows = self.messages = 0
-        for name, kind in COLUMNS.items():
-            setattr(self, name, memoryview(numpy.zeros(capacity, kind)))
+        self.message = _column(capacity, "message")
+        self.sequence = _column(capacity, "sequence")
+        self.action = _column(capacity, "action")
+        self.kind = _column(capacity, "kind")
+        self.symbol_at = _column(capacity, "symbol_at")
+        self.symbol_size = _column(capacity, "symbol_size")
+        self.price_raw = _column(capacity, "price_raw")
+        self.price_places = _column(capacity, "price_places")
+        self.price_at = _column(capacity, "price_at")
+        self.price_size = _column(capacity, "price_size")
+        self.size_raw = _column(capacity, "size_raw")
+        self.size_places = _column(capacity, "size_places")
+        self.time_ns = _column(capacity, "time_ns")
+        self.date = _column(capacity, "date")
+        self.position = _column(capacity, "position")
+        self.level = _column(capacity, "level")
+        self.orders = _column(capacity, "orders")
+        self.id_at = _column(capacity, "id_at")
+        self.id_size = _column(capacity, "id_size")
 
     def clear(self):
         """Forget all rows."""

@@ -37,7 +37,7 @@ def fields(data: bytes, fields_max: int = INDEX_CAPACITY) -> list[tuple[int, byt
         raise FixError(FixReject.NO_MESSAGES, 0, data)
     reason = FixReject(frame_envelope(data, 0, len(data), _frame))
     if reason == FixReject.FINE and _frame.end != len(data):
-        reason, _frame.fault_at = FixReject.BODY_LENGTH_TOO_SHORT, _frame.end
+        raise FixError(FixReject.BODY_LENGTH_TOO_SHORT, _frame.end, data)
     if reason != FixReject.FINE:
         raise FixError(reason, _frame.fault_at, data)
     reason = FixReject(list_fields(data, _frame, _index))

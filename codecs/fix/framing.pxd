@@ -2,19 +2,19 @@
 
 cdef class Frame:
     cdef public Py_ssize_t bytes_max
-    cdef public Py_ssize_t begin, end, length_at, body, body_end, header_end
-    cdef public unsigned long long sequence
-    cdef public unsigned int message_type
-    cdef public unsigned int flags
-    cdef public Py_ssize_t type_at, type_size
-    cdef public Py_ssize_t sender_at, sender_size
-    cdef public Py_ssize_t target_at, target_size
-    cdef public Py_ssize_t time_at, time_size
-    cdef public Py_ssize_t fault_at
-    cdef public unsigned int tag
-    cdef public Py_ssize_t value_at, value_end
-    cdef public unsigned int data_tag
-    cdef public unsigned long long data_size
+    cdef readonly Py_ssize_t begin, end, length_at, body, body_end, header_end
+    cdef readonly unsigned long long sequence, last_processed
+    cdef readonly unsigned int message_type
+    cdef readonly unsigned int flags
+    cdef readonly Py_ssize_t type_at, type_size
+    cdef readonly Py_ssize_t sender_at, sender_size
+    cdef readonly Py_ssize_t target_at, target_size
+    cdef readonly Py_ssize_t time_at, time_size
+    cdef readonly Py_ssize_t fault_at
+    cdef readonly unsigned int tag
+    cdef readonly Py_ssize_t value_at, value_end
+    cdef readonly unsigned int data_tag
+    cdef readonly unsigned long long data_size
 
 
 # `first` points to the bytes that offsets count from; a message begins at `at`, and `size` bytes

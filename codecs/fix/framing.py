@@ -78,6 +78,7 @@ LONG_TYPE = 0xFFFF
 #: Bits of `Frame.flags`.
 HAS_SEQUENCE = 1
 POSS_DUP = 2
+HAS_LAST_PROCESSED = 4
 
 _SOH = cython.declare(cython.int, 1)
 _EQUALS = cython.declare(cython.int, 61)
@@ -96,7 +97,9 @@ class Frame:
     header_end    offset of the first field that is not of the header
     sequence      MsgSeqNum; 0 where `flags` has no HAS_SEQUENCE
     message_type  MsgType: its byte, or its two bytes big-endian, else `LONG_TYPE`
-    flags         HAS_SEQUENCE, POSS_DUP
+    last_processed  LastMsgSeqNumProcessed (369): the number that a snapshot goes up to; 0 where
+                  `flags` has no HAS_LAST_PROCESSED
+    flags         HAS_SEQUENCE, POSS_DUP, HAS_LAST_PROCESSED
     type_at, sender_at, target_at, time_at   where the values of MsgType (35), SenderCompID (49),
                   TargetCompID (56) and SendingTime (52) begin; their `_size` is 0 where they are
                   missing
@@ -110,7 +113,7 @@ class Frame:
     def __init__(self, bytes_max: cython.Py_ssize_t = 1 << 20) -> None:
         self.bytes_max = bytes_max
         self.begin = self.end = self.length_at = self.body = self.body_end = self.header_end = 0
-        self.sequence = self.message_type = self.flags = 0
+        self.sequence = self.last_processed = self.message_type = self.flags = 0
         self.type_at = self.type_size = self.sender_at = self.sender_size = 0
         self.target_at = self.target_size = self.time_at = self.time_size = 0
         self.fault_at = self.tag = self.value_at = self.value_end = 0
@@ -279,6 +282,7 @@ def next_field(first, at, frame):
     digit: cython.uint
     place: cython.Py_ssize_t = at
     frame.fault_at = at
+    frame.tag = 0
     digit = cython.cast(cython.uint, first[place]) - 48
     if digit == 0:
         return TAG_ZERO_LED
@@ -445,6 +449,12 @@ def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
         if verdict < 0:
             return FLAG_WRONG
         frame.flags |= 2 * cython.cast(cython.uint, verdict)
+    elif frame.tag == 369:
+        verdict = read_number(first, frame)
+        if verdict != FINE:
+            return verdict
+        frame.last_processed = frame.data_size
+        frame.flags |= 4
     return FINE
 
 
@@ -510,7 +520,7 @@ def frame_at(first, size, at, out):
     at `at`, and offsets count from `first`."""
     verdict: cython.int
     out.begin = out.end = out.body = out.body_end = out.header_end = at
-    out.sequence = out.message_type = out.flags = out.data_tag = 0
+    out.sequence = out.last_processed = out.message_type = out.flags = out.data_tag = out.tag = 0
     out.type_size = out.sender_size = out.target_size = out.time_size = 0
     verdict = _read_envelope(first, size, at, out)
     if verdict == FINE:

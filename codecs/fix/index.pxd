@@ -4,7 +4,7 @@ from feedhandler.codecs.fix.framing cimport Frame
 
 
 cdef class FixTable:
-    cdef public int slots, scopes, required_count
+    cdef readonly int slots, scopes, required_count
     cdef public unsigned int user_tags_from
     cdef public bint pass_unknown_tags
     cdef unsigned short[::1] slot_of
@@ -23,18 +23,18 @@ cdef class FixTable:
 
 
 cdef class FieldIndex:
-    cdef public unsigned int[::1] tags
-    cdef public unsigned int[::1] offsets
-    cdef public unsigned int[::1] sizes
-    cdef public unsigned int[::1] entries
-    cdef public unsigned int[::1] group_tags
-    cdef public unsigned int[::1] parents
-    cdef public unsigned int[::1] numbers
-    cdef public unsigned int[::1] firsts
-    cdef public unsigned int[::1] ends
-    cdef public Py_ssize_t capacity, count, entry_count
-    cdef public Py_ssize_t fault_at
-    cdef public unsigned int fault_tag, declared, found
+    cdef readonly unsigned int[::1] tags
+    cdef readonly unsigned int[::1] offsets
+    cdef readonly unsigned int[::1] sizes
+    cdef readonly unsigned int[::1] entries
+    cdef readonly unsigned int[::1] group_tags
+    cdef readonly unsigned int[::1] parents
+    cdef readonly unsigned int[::1] numbers
+    cdef readonly unsigned int[::1] firsts
+    cdef readonly unsigned int[::1] ends
+    cdef readonly Py_ssize_t capacity, count, entry_count
+    cdef readonly Py_ssize_t fault_at
+    cdef readonly unsigned int fault_tag, declared, found
     cdef unsigned int[:, ::1] seen
     cdef unsigned int stamp
     cdef int depth, part

@@ -14,6 +14,8 @@ outside the message; nothing allocated; each field looked at once, but for the g
 compiled module and this very file, interpreted, agree on every input.
 """
 
+from typing import Any
+
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs.fix.framing import (
@@ -157,10 +159,15 @@ class FieldIndex:
         self.count = self.entry_count = 0
         self.fault_at = self.fault_tag = self.declared = self.found = 0
         self.stamp = self.depth = self.part = 0
-        for name in ("tags", "offsets", "sizes", "entries"):
-            setattr(self, name, memoryview(numpy.zeros(capacity, numpy.uint32)))
-        for name in ("group_tags", "parents", "numbers", "firsts", "ends"):
-            setattr(self, name, memoryview(numpy.zeros(capacity, numpy.uint32)))
+        self.tags = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.offsets = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.sizes = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.entries = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.group_tags = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.parents = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.numbers = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.firsts = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.ends = memoryview(numpy.zeros(capacity, numpy.uint32))
         self.seen = memoryview(numpy.zeros((9, table.slots), numpy.uint32))
         if not cython.compiled:
             self.scope_at = [0] * 9
@@ -185,6 +192,21 @@ class FieldIndex:
         """(tag, value) of each field of the message that was read from `data`."""
         spans = zip(self.tags[: self.count], self.offsets, self.sizes, strict=False)
         return [(tag, bytes(data[at : at + size])) for tag, at, size in spans]
+
+    def tree(self, data: bytes) -> list[tuple[int, Any]]:
+        """The message as `feedhandler.codecs.fix.encode.encode` takes it: a field that counts
+        entries has the list of these, each a list of fields, in its value's place."""
+        lists: list[list[tuple[int, Any]]] = [[]]
+        for place, (tag, value) in enumerate(self.fields(data)):
+            entry = len(lists)
+            if entry < self.entry_count and self.firsts[entry] == place:
+                around = lists[self.parents[entry]]
+                if self.numbers[entry] == 0:
+                    around[-1] = (self.group_tags[entry], [])
+                lists.append([])
+                around[-1][1].append(lists[entry])
+            lists[self.entries[place]].append((tag, value))
+        return lists[0]
 
 
 @cython.cfunc
@@ -437,12 +459,27 @@ def _finish(table: FixTable, frame: Frame, out: FieldIndex) -> cython.int:
     return verdict
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_framed(first: cython.p_const_uchar, size: cython.Py_ssize_t, frame: Frame) -> cython.bint:
+    """Whether these bytes can be those that the frame was read from: the SOH that every field's
+    reading ends at is where the frame says, and CheckSum's bytes are behind it."""
+    return (
+        0 <= frame.begin < frame.body < frame.body_end
+        and frame.body_end + 7 == frame.end <= size
+        and first[frame.body_end - 1] == 1
+    )
+
+
 def index_message_at(table, first, frame, out):
     """`index_message` for compiled callers: the offsets of `frame` count from `first`."""
     at: cython.Py_ssize_t = frame.body
     scope: cython.int = table.type_scope[frame.message_type]
     verdict: cython.int
     out.count = out.entry_count = 0
+    out.declared = out.found = 0
     out.fault_at = frame.type_at
     out.fault_tag = 35
     if scope < 0:
@@ -463,10 +500,13 @@ def index_message_at(table, first, frame, out):
 @cython.boundscheck(False)  # the first line holds the message against the bounds
 def index_message(table, data, frame, out):
     """Index the message in `data` that `frame` was read from, and check it against the dictionary;
-    returns a `FixReject`. Offsets count from the beginning of `data`."""
-    if frame.end > len(data) or frame.begin < 0 or frame.end <= frame.begin:
+    returns a `FixReject`: `NO_MESSAGES` where the frame is not of these bytes. Offsets count from
+    the beginning of `data`."""
+    if len(data) < 1:
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    if not _is_framed(first, len(data), frame):
+        return NO_MESSAGES
     return index_message_at(table, first, frame, out)
 
 
@@ -480,6 +520,7 @@ def read_message(table, data, start, size, frame, out):
     verdict = frame_at(first, start + size, start, frame)
     if verdict != FINE:
         out.count = out.entry_count = 0
+        out.declared = out.found = 0
         out.fault_at = frame.fault_at
         out.fault_tag = frame.tag
         return verdict
@@ -492,9 +533,11 @@ def list_fields(data, frame, out):
     are those of the specification's header and trailer and of its encoded texts."""
     at: cython.Py_ssize_t = frame.body
     verdict: cython.int
-    if frame.end > len(data) or frame.begin < 0 or frame.end <= frame.begin:
+    if len(data) < 1:
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    if not _is_framed(first, len(data), frame):
+        return NO_MESSAGES
     verdict = _begin(frame, 0, out)
     frame.data_tag = 0
     while verdict == FINE and at < frame.body_end:

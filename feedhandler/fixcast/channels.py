@@ -31,7 +31,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml, path_text
 
 #: Channels of a definition at most: a file of thousands is a mistake, and each costs sockets.
 CHANNELS_MAX = 1024
@@ -61,13 +61,20 @@ class Address(Struct, frozen=True, kw_only=True):
 class Retransmission(Struct, frozen=True, kw_only=True):
     """Where retransmissions are asked for and come from, for all channels that name it.
 
-    line    the group that answers are sent to
-    server  `host:port` of the server that takes Resend Requests by TCP
+    line      the group that answers are sent to
+    server    `host:port` of the server that takes Resend Requests by TCP
+    requests  the request topic: the group that requests are sent to, where not by TCP
     """
 
     id: Id
     line: Address | None = None
     server: str = ""
+    requests: Address | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether requests can be made."""
+        return bool(self.server) or self.requests is not None
 
 
 class Carried(Struct, frozen=True, kw_only=True):
@@ -161,6 +168,7 @@ class Channels:
         self, channels: tuple[Channel, ...], retransmissions: tuple[Retransmission, ...] = ()
     ) -> None:
         _check_ids(channels, retransmissions)
+        _check_retransmissions(retransmissions)
         _check_topics(channels)
         for at, channel in enumerate(channels):
             _check_letters(channel, at)
@@ -242,6 +250,19 @@ def _check_ids(channels: tuple[Channel, ...], retransmissions: tuple[Retransmiss
             )
 
 
+def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
+    for at, each in enumerate(retransmissions):
+        if each.server and each.requests is not None:
+            raise WrongKey(
+                ("retransmission", at, "requests"),
+                f"{each.id} takes requests by TCP already",
+                "give it a server or a request topic",
+            )
+        for name, line in (("line", each.line), ("requests", each.requests)):
+            if line is not None:
+                _check_group(line, ("retransmission", at, name, "group"))
+
+
 def _check_topics(channels: tuple[Channel, ...]) -> None:
     """What comes by a retransmission group is told apart by its topic alone."""
     known: dict[tuple[str, str], str] = {}
@@ -276,16 +297,20 @@ def _check_letters(channel: Channel, at: int) -> None:
 
 def _check_addresses(channel: Channel, at: int) -> None:
     for name, line in zip(("a", "b"), channel.lines, strict=False):
-        try:
-            group = ipaddress.IPv4Address(line.group)
-        except ValueError:
-            group = ipaddress.IPv4Address(0)
-        if not group.is_multicast:
-            raise WrongKey(
-                ("channel", at, name, "group"),
-                f"{line.group!r} is no multicast group",
-                "groups lie in 224.0.0.0 to 239.255.255.255",
-            )
+        _check_group(line, ("channel", at, name, "group"))
+
+
+def _check_group(line: Address, path: KeyPath) -> None:
+    try:
+        group = ipaddress.IPv4Address(line.group)
+    except ValueError:
+        group = ipaddress.IPv4Address(0)
+    if not group.is_multicast:
+        raise WrongKey(
+            path,
+            f"{line.group!r} is no multicast group",
+            "groups lie in 224.0.0.0 to 239.255.255.255",
+        )
 
 
 def _check_apart(channels: tuple[Channel, ...], at: int) -> None:

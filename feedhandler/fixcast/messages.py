@@ -40,6 +40,10 @@ _TYPES = {
 _OWN = (b"35=", b"34=", b"43=", b"49=", b"50=", b"56=")
 #: Header fields with data, which may contain SOH: 90 and 91, 212 and 213.
 _DATA = re.compile(rb"\x01(?:90|212)=")
+#: What may be said of a message that is to be published: it is numbered here.
+_READABLE = (FixReject.FINE, FixReject.SEQUENCE_MISSING)
+#: What more bytes can put right.
+_UNFINISHED = (FixReject.TRUNCATED, FixReject.BODY_LENGTH_BEYOND)
 _SENDER_SUB_ID = re.compile(rb"\x0150=(\d{1,20})\x01")
 _NEW_SEQUENCE = re.compile(rb"\x0136=(\d{1,20})\x01")
 _VALUE = re.compile(rb"[^\x01=]*\Z")
@@ -132,31 +136,48 @@ class Header:
         return text + b"56=%b\x01" % self.target if self.target else text
 
 
-def framed(data: bytes, at: int = 0) -> Frame:
-    """The frame of the message at `at`. It may lack a number. Raises `UsageError` where it is
-    wrong."""
+def framed(data: bytes) -> Frame:
+    """The frame of a message, which may lack a number. Raises `UsageError` where it is wrong."""
     frame = Frame()
-    verdict = frame_message(data, at, len(data) - at, frame)
-    if verdict not in (FixReject.FINE, FixReject.SEQUENCE_MISSING):
-        raise UsageError(
-            f"byte {max(frame.fault_at, at)}: {REJECT_TEXT[FixReject(verdict)]}",
-            "give whole FIX messages, one behind the other",
-        )
+    verdict = FixReject(frame_message(data, 0, len(data), frame))
+    if verdict not in _READABLE or frame.end != len(data):
+        raise UsageError(f"byte {frame.fault_at}: {REJECT_TEXT[verdict]}", "give whole messages")
     return frame
 
 
-def split(data: bytes) -> Iterator[bytes]:
-    """The messages in `data`, one behind the other; line ends between them are passed over. Raises
-    `UsageError` with the byte where one is wrong."""
-    at = 0
-    while True:
-        while data[at : at + 1] in (b"\n", b"\r"):
-            at += 1
-        if at >= len(data):
-            return
-        frame = framed(data, at)
-        yield data[at : frame.end]
-        at = frame.end
+class Cutter:
+    """Cuts what is to be published into messages, as it comes. Messages may lack a number, and
+    stand on lines of their own."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._gone = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not whole yet."""
+        return len(self._held)
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """The messages that are whole by these bytes. Raises `UsageError` with the byte where one
+        is wrong."""
+        held, at = self._held + data, 0
+        frame = Frame()
+        while True:
+            while held[at : at + 1] in (b"\n", b"\r"):
+                at += 1
+            verdict = FixReject(frame_message(held, at, len(held) - at, frame))
+            if at == len(held) or verdict in _UNFINISHED:
+                break
+            if verdict not in _READABLE:
+                raise UsageError(
+                    f"byte {self._gone + max(frame.fault_at, at)}: {REJECT_TEXT[verdict]}",
+                    "give whole FIX messages, one behind the other",
+                )
+            yield held[at : frame.end]
+            at = frame.end
+        self._held = held[at:]
+        self._gone += at
 
 
 def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:

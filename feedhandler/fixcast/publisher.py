@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
-from feedhandler.fixcast.channels import Address, Channel, Channels
+from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
 from feedhandler.fixcast.datagrams import Packer
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.numbering import Kept, NumberingFile
@@ -35,6 +35,7 @@ from feedhandler.fixcast.sending import (
 )
 from feedhandler.fixcast.session import NEVER
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
+from feedhandler.ingest.lines import Line
 from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat
 from feedhandler.retrans.fix.server import Answer, ResendServer, ResendSettings, ServedChannel
 
@@ -192,7 +193,7 @@ class Publisher:
     async def publish(self, channel: str, message: bytes) -> int:
         """Publish a message; its number. Waits while the channel is full. Raises `UsageError` for
         what is no application message, or too long."""
-        outlet = self._outlets[channel]
+        outlet = self._outlet(channel)
         while outlet.sender.full:
             outlet.room.clear()
             await outlet.room.wait()
@@ -202,7 +203,7 @@ class Publisher:
 
     def skip(self, channel: str, next_number: int) -> None:
         """Leave out the numbers up to `next_number`: a GapFill says so."""
-        outlet = self._outlets[channel]
+        outlet = self._outlet(channel)
         first = outlet.sender.session.next
         outlet.sender.skip(next_number, time.monotonic_ns())
         outlet.served.skip(first, next_number - 1)
@@ -215,7 +216,16 @@ class Publisher:
 
     def sender(self, channel: str) -> ChannelSender:
         """A channel's sender, for its counters and numbers."""
-        return self._outlets[channel].sender
+        return self._outlet(channel).sender
+
+    def _outlet(self, channel: str) -> _Outlet:
+        try:
+            return self._outlets[channel]
+        except KeyError:
+            known = ", ".join(self._outlets) or "none, for it is not entered"
+            raise UsageError(
+                f"channel {channel} is not published here", f"there are: {known}"
+            ) from None
 
     def _turn(self) -> None:
         """Do what is due on every channel, and come back when something is due next."""
@@ -253,9 +263,14 @@ class Publisher:
     async def _serve(self, outlet: _Outlet) -> None:
         """Answer requests for a channel where the definition says."""
         group = self.channels.retransmission_of(outlet.channel)
-        if group is None or not group.server or not self.settings.serves:
+        if group is None or not group.asked or not self.settings.serves:
             return
         resend = self.settings.resend
+        if resend.route == "tcp" and not group.server:
+            raise ConfigError(
+                f"retransmission {group.id} has no TCP sessions to answer in",
+                "give it a server, or answer by a group",
+            )
         if resend.route == "group" and group.line is None:
             raise ConfigError(
                 f"retransmission {group.id} has no line to send answers to",
@@ -268,13 +283,22 @@ class Publisher:
             )
         if group.line is not None and group.id not in self._answers:
             self._answers[group.id] = _Answers(group.line, self.settings)
-        service = self._services.get(group.server)
-        if service is None:
-            form = RequestFormat(self.settings.channel_tag)
-            service = ResendService(ResendServer(resend), form, self._answer)
-            self._services[group.server] = service
+        where = group.server or group.id
+        if where not in self._services:
+            self._services[where] = await self._service(group)
+        self._services[where].server.add(outlet.channel.id, outlet.served)
+
+    async def _service(self, group: Retransmission) -> ResendService:
+        """What takes the requests of a retransmission group."""
+        form = RequestFormat(self.settings.channel_tag)
+        service = ResendService(ResendServer(self.settings.resend), form, self._answer)
+        if group.requests is not None:
+            topic = group.requests
+            interface = self.settings.interface or "127.0.0.1"
+            service.join(Line(f"requests {group.id}", topic.group, topic.port, interface))
+        else:
             await service.start(*host_and_port(group.server))
-        service.server.add(outlet.channel.id, outlet.served)
+        return service
 
     def _answer(self, answer: Answer) -> None:
         """Send an answer to all, by the main group or by that of retransmissions."""

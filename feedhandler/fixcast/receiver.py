@@ -22,6 +22,7 @@ from types import TracebackType
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.publisher import HOPS_USUAL, open_sender
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
 from feedhandler.fixcast.resend_service import host_and_port
@@ -82,7 +83,7 @@ class Receiver:
         self._ids = list(ids or channels.channels)
         self._take = take
         self._sockets: list[socket.socket] = []
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _Link | _Topic] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._form = RequestFormat(settings.channel_tag)
 
@@ -117,7 +118,7 @@ class Receiver:
     def _receiver(self, channel: Channel) -> ChannelReceiver:
         settings = self.settings
         group = self._channels.retransmission_of(channel)
-        asks = group is not None and bool(group.server)
+        asks = group is not None and group.asked
         reception = replace(settings.reception, lines=len(channel.lines))
         if group is None:
             reception = replace(reception, recovery_wait_ns=0)
@@ -137,8 +138,10 @@ class Receiver:
             self._join(f"retransmission {group.id}", group.line, RETRANSMISSION, receivers)
         if group.server:
             link = _Link(group.server, lambda data: self._hand(data, RETRANSMISSION, receivers))
-            for receiver in receivers:
-                self._links[receiver.name] = link
+            self._links.update({receiver.name: link for receiver in receivers})
+        elif group.requests is not None:
+            topic = _Topic(group.requests, self.settings.interface)
+            self._links.update({receiver.name: topic for receiver in receivers})
 
     def _join(
         self, name: str, address: Address, line: int, receivers: list[ChannelReceiver]
@@ -253,3 +256,23 @@ class _Link:
         await asyncio.gather(self._task, return_exceptions=True)
         if self._writer is not None:
             self._writer.transport.abort()
+
+
+class _Topic:
+    """A request topic: requests are sent to a group, and may be lost like anything there."""
+
+    def __init__(self, topic: Address, interface: str) -> None:
+        self._sock = open_sender(topic, interface, HOPS_USUAL)
+        self._address = (topic.group, topic.port)
+
+    def send(self, message: bytes) -> bool:
+        """Send a request; False where the operating system did not take it."""
+        try:
+            self._sock.sendto(message, self._address)
+        except OSError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()

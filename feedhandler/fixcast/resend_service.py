@@ -1,4 +1,4 @@
-"""Resend Requests by TCP: connections to a `ResendServer`, and the way back of its answers.
+"""Resend Requests by TCP, or on a request topic, to a `ResendServer`; the way back of its answers.
 
 A client that sends something other than FIX messages is cut off; what it asks wrongly is ignored
 and counted, as the server does. Answers for one client go into its connection, and one that does
@@ -7,6 +7,7 @@ not read them is cut off; answers for all are `send`'s.
 
 import asyncio
 import itertools
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import cast
 
 from feedhandler.codecs.errors import ConfigError, PeerError, reason_of
 from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.ingest.lines import Line, open_line
 from feedhandler.retrans.fix.request import RequestFormat
 from feedhandler.retrans.fix.server import ALL, NEVER, Answer, ResendServer
 
@@ -21,13 +23,15 @@ from feedhandler.retrans.fix.server import ALL, NEVER, Answer, ResendServer
 CLIENTS_MAX = 1024
 #: A request is a hundred bytes; a longer message is none.
 REQUEST_BYTES_MAX = 4096
+#: Requests of a topic that are read before anything else gets its turn.
+TURN_DATAGRAMS = 64
 #: Bytes that wait for a client that does not read.
 UNREAD_BYTES_MAX = 8 << 20
 _SECOND = 1_000_000_000
 
 
 class ResendService:
-    """Listens at `host`:`port` for requests to `server`; counts connections and faults."""
+    """Takes requests to `server`; counts connections, and what is wrong with them."""
 
     def __init__(
         self, server: ResendServer, form: RequestFormat, send: Callable[[Answer], None]
@@ -40,6 +44,7 @@ class ResendService:
         self._ids = itertools.count()
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._topic: socket.socket | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises `ConfigError` where that is not possible."""
@@ -52,8 +57,24 @@ class ResendService:
                 "check the server in the definition of channels, or stop what listens there",
             ) from error
 
+    def join(self, topic: Line) -> None:
+        """Take requests from a multicast group. Raises `ConfigError` where it cannot be joined."""
+        self._topic = open_line(topic)
+        asyncio.get_running_loop().add_reader(self._topic, self._read, self._topic)
+
+    def _read(self, topic: socket.socket) -> None:
+        for _ in range(TURN_DATAGRAMS):
+            try:
+                data = topic.recv(REQUEST_BYTES_MAX)
+            except BlockingIOError:
+                return
+            self.take(data, ALL)
+
     async def close(self) -> None:
         """Stop listening, and end the connections."""
+        if self._topic is not None:
+            asyncio.get_running_loop().remove_reader(self._topic)
+            self._topic.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:

@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 import re
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from feedhandler.codecs.errors import PeerError, UsageError, unwritable
-from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.fixcast.channels import Channels, read_channels
+from feedhandler.fixcast.messages import Cutter
 from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
@@ -53,7 +54,9 @@ def publish(
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
             complain(f"{count:,} datagrams were not sent: {name}")
-        return ExitCode.INTERRUPTED if stop.is_set() else ExitCode.OK
+        # A file was to be published to its end; standard input goes on until it is stopped.
+        cut_short = stop.is_set() and messages != STDIN
+        return ExitCode.INTERRUPTED if cut_short else ExitCode.OK
 
     return run_async(main)
 
@@ -70,41 +73,51 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
 
 
 async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """The messages of a file, one behind the other, as they come; line ends between them go."""
-    stream = FixStream()
-    loop = asyncio.get_running_loop()
+    """The messages of a file, as they come, until it ends or `stop` is set."""
+    cutter = Cutter()
     with _opened(path) as file:
-        while not stop.is_set():
-            reading = loop.run_in_executor(None, file.read1, _READ_BYTES)  # type: ignore[attr-defined]
-            asked = loop.create_task(stop.wait())
-            await asyncio.wait({reading, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            if not reading.done():
-                return
-            data = reading.result()
-            if not data:
-                break
-            for message in _whole(stream, _without_line_ends(data, stream), path):
-                yield message
-    if stream.held and not stop.is_set():
+        while data := await _read_or_stop(file, stop):
+            try:
+                for message in cutter.cut(data):
+                    yield message
+            except UsageError as error:
+                raise UsageError(f"{path}: {error.message}", error.hint) from None
+    if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
 
 
-def _without_line_ends(data: bytes, stream: FixStream) -> bytes:
-    """Line ends between messages are no part of them."""
-    data = data.replace(b"\x01\r\n8=FIX", b"\x018=FIX").replace(b"\x01\n8=FIX", b"\x018=FIX")
-    if not stream.held:
-        data = data.lstrip(b"\r\n")
-    return data[: len(data.rstrip(b"\r\n"))] if data.endswith((b"\x01\n", b"\x01\r\n")) else data
+async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
+    """What comes next; nothing where the file ends or `stop` is set.
 
+    A thread of its own reads, which a process that ends does not wait for: standard input may
+    bring nothing for ever.
+    """
+    loop = asyncio.get_running_loop()
+    reading: asyncio.Future[bytes] = loop.create_future()
 
-def _whole(stream: FixStream, data: bytes, path: Path) -> Iterator[bytes]:
-    try:
-        yield from stream.receive(data)
-        if stream.fault:
-            stream.receive(b"")
-    except PeerError as error:
-        raise UsageError(f"{path}: {error.message}", "give whole FIX messages") from error
+    def settle(data: bytes, error: Exception | None) -> None:
+        if reading.done():
+            return
+        if error is None:
+            reading.set_result(data)
+        else:
+            reading.set_exception(error)
+
+    def read() -> None:
+        data, failure = b"", None
+        try:
+            data = file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, data, failure)
+
+    threading.Thread(target=read, daemon=True).start()
+    asked = loop.create_task(stop.wait())
+    waiting: set[asyncio.Future[Any]] = {reading, asked}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    return b"" if stop.is_set() else reading.result()
 
 
 @contextlib.contextmanager

@@ -1,13 +1,14 @@
-"""Fuzz runs under AddressSanitizer: the scanner's, and that of frames in any order.
+"""Fuzz runs under AddressSanitizer: the scanner's, the FIX codec's, that of frames in any order.
 
     python -m tests.fuzz.asan --count 200000 --frames 200000 --seed 1
 
 copies the checkout's sources to a temporary folder, builds there with `FEEDHANDLER_SANITIZE=1` the
 units that a fuzzer runs, and beside them the AMQP engine's C core the same way, with its
-assertions. `tests.fuzz.scanner_fuzz` runs with the first, `tests.fuzz.sequence_fuzz`, at a node,
-with both; a count of 0 leaves one out. libasan is loaded first and Python's own small-object
-allocator is off, so that every buffer is an allocation that the sanitizer watches. Exit code: that
-of the run that failed (the sanitizer aborts it at the first bad access).
+assertions. `tests.fuzz.scanner_fuzz` and `tests.fuzz.fix_fuzz` run with the first,
+`tests.fuzz.sequence_fuzz`, at a node, with both; a count of 0 leaves one out. libasan is loaded
+first and Python's own small-object allocator is off, so that every buffer is an allocation that the
+sanitizer watches. Exit code: that of the run that failed (the sanitizer aborts it at the first bad
+access).
 """
 
 import argparse
@@ -114,6 +115,7 @@ def main() -> int:
         if options.count:
             count = ("--count", str(options.count))
             failed = run("scanner_fuzz", work, environment, *count, *seed)
+            failed = failed or run("fix_fuzz", work, environment, *count, *seed)
         if options.frames and not failed:
             count = ("--count", str(options.frames))
             failed = run("sequence_fuzz", work, environment, *count, *seed)

@@ -305,6 +305,9 @@ class World:
         if self.dice.random() < 0.5:
             self.stop_publisher()
         self._timers.pop("publisher", None)
+        if not self.plan.told:
+            # What is still on its way of the old numbering could not be told from the new one.
+            self.run(self.now_ns + 50 * MS)
         self.begin_publisher()
 
     # -- the network ---------------------------------------------------------------------------

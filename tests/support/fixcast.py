@@ -11,21 +11,23 @@ from feedhandler.fixcast.reception import Deliver, Event
 from tests.support.places import group, port
 
 #: A test that waits longer has failed.
-SECONDS = 60
+SECONDS = 120
 _TEXT = re.compile(rb"\x0158=([^\x01]*)\x01")
 
 
-def definition(*, target: str = "", count: int = 1) -> str:
+def definition(*, count: int = 1, by_topic: bool = False) -> str:
     """Channels `c1`, `c2` and so on, which share a retransmission group and a server."""
     text = ""
     for number in range(1, count + 1):
         text += f'[[channel]]\nid = "c{number}"\nsender = "PUB"\nretransmission = "r"\n'
         text += f'carries = [{{ symbols = ["S{number}", "T{number}"] }}]\n'
-        if target:
-            text += f'target = "{target}"\n'
         for line in "ab":
             text += f'{line} = {{ group = "{group()}", port = {port()}, source = "127.0.0.1" }}\n'
-    text += f'[[retransmission]]\nid = "r"\nserver = "127.0.0.1:{port()}"\n'
+    text += '[[retransmission]]\nid = "r"\n'
+    if by_topic:
+        text += f'requests = {{ group = "{group()}", port = {port()} }}\n'
+    else:
+        text += f'server = "127.0.0.1:{port()}"\n'
     text += f'line = {{ group = "{group()}", port = {port()}, source = "127.0.0.1" }}\n'
     return text
 

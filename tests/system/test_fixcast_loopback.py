@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
@@ -19,11 +20,12 @@ from feedhandler.fixcast.reception import (
     ReceptionSettings,
     Skipped,
 )
+from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.server import ResendSettings
-from tests.support.fixcast import Sink, channels, definition, update
+from tests.support.fixcast import SECONDS, Sink, channels, definition, update
 
 #: Heartbeats come often, so that nobody waits for one.
 SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
@@ -75,22 +77,23 @@ def test_what_is_published_is_received_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "resend",
+    ("resend", "by_topic"),
     [
-        ResendSettings(),
-        ResendSettings(route="tcp"),
-        ResendSettings(route="main", poss_dup=True),
-        ResendSettings(answer="timer", poss_dup=True),
+        (ResendSettings(), False),
+        (ResendSettings(route="tcp"), False),
+        (ResendSettings(route="main", poss_dup=True), False),
+        (ResendSettings(answer="timer", poss_dup=True), False),
+        (ResendSettings(), True),
     ],
-    ids=["group", "tcp", "main", "timer"],
+    ids=["group", "tcp", "main", "timer", "topic"],
 )
 def test_what_both_lines_lost_is_retransmitted(
-    resend: ResendSettings, monkeypatch: pytest.MonkeyPatch
+    resend: ResendSettings, by_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losing(monkeypatch, {4, 5, 9, 30})
 
     async def scenario() -> None:
-        known, sinks = channels(), [Sink(), Sink()]
+        known, sinks = channels(by_topic=by_topic), [Sink(), Sink()]
         settings = PublisherSettings(sending=SENDING, resend=resend)
         async with (
             Receiver(known, [], receiving(), sinks[0].take),
@@ -182,6 +185,8 @@ def test_a_second_publisher_of_a_channel_leaves_the_first_one_be(tmp_path: Path)
                 async with Publisher(known, [], settings):
                     pass
             assert await publisher.publish("c1", update("still")) == 1
+            with pytest.raises(UsageError, match="there are: c1"):
+                await publisher.publish("c2", update("elsewhere"))
 
     asyncio.run(scenario())
 
@@ -196,6 +201,12 @@ def test_what_is_set_wrong_is_refused() -> None:
     known = channels()
     for publisher, reason in (
         (Publisher(unanswered), "no line to send answers to"),
+        (
+            Publisher(
+                channels(by_topic=True), [], PublisherSettings(resend=ResendSettings(route="tcp"))
+            ),
+            "no TCP sessions to answer in",
+        ),
         (Publisher(known, [], PublisherSettings(interface="10.255.255.1")), "cannot send to"),
         (Publisher(known, [], PublisherSettings(interface="lo")), "not an IPv4 address"),
         (
@@ -215,3 +226,60 @@ def test_what_is_set_wrong_is_refused() -> None:
     ):
         with pytest.raises(UsageError, match="there are: c1"):
             made()
+
+
+async def raw(address: tuple[str, int], data: bytes) -> bytes:
+    """What a server answers before it ends the connection."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(data)
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def test_a_client_that_sends_something_else_is_cut_off_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losing(monkeypatch, {3})
+
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        server = host_and_port(known.retransmissions["r"].server)
+        async with (
+            Receiver(known, [], receiving(), sink.take),
+            Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
+        ):
+            async with asyncio.timeout(SECONDS):
+                for data in (b"GET / HTTP/1.1\r\n\r\n", b"8=FIX.4.4\x019=9999999\x01"):
+                    assert await raw(server, data) == b""
+            for number in range(50):
+                await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+            await sink.until(lambda: len(sink.texts()) == 50)
+        assert [each for each in sink.others() if isinstance(each, Missing)]
+
+    asyncio.run(scenario())
+
+
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resend_service, "CLIENTS_MAX", 2)
+
+    async def scenario() -> None:
+        known = channels()
+        server = host_and_port(known.retransmissions["r"].server)
+        async with Publisher(known, [], PublisherSettings(sending=SENDING)):
+            taken = [await asyncio.open_connection(*server) for _ in range(2)]
+            async with asyncio.timeout(SECONDS):
+                assert await raw(server, b"8=FIX") == b""
+            for _, writer in taken:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("server", ["nowhere", ":1", "host:", "host:0", "host:99999"])
+def test_a_server_has_a_host_and_a_port(server: str) -> None:
+    with pytest.raises(ConfigError, match="is no server"):
+        host_and_port(server)

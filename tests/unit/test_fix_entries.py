@@ -96,6 +96,17 @@ def test_a_message_whose_entries_have_no_room_is_left_for_the_next_call(
 
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_a_time_or_a_price_that_no_column_can_hold_is_missing(fix: dict[str, Any]) -> None:
+    columns = columns_of(fix)
+    data = sealed(b"35=X|34=1|268=2|279=0|269=0|55=A|270=0.0000000000000000001|279=0|269=0|271=0|")
+    assert decode(columns, data)[1] == {"FINE": 1}
+    found = columns.arrays()
+    assert found["price_places"].tolist() == [-1, -1]
+    assert found["size_places"].tolist() == [-1, 0]
+    assert columns.texts(data, "price") == [b"0.0000000000000000001", b""]
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
 def test_a_wrong_message_gives_no_row_and_a_wrong_frame_ends_the_reading(
     fix: dict[str, Any],
 ) -> None:

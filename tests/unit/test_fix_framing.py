@@ -10,7 +10,7 @@ from feedhandler.codecs.fix import datagram as datagrams
 from feedhandler.codecs.fix import framing, values
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed, summed
-from tests.support.fix_twins import BOTH, IDS
+from tests.support.fix_twins import BOTH, IDS, INTERPRETED
 
 HEADER = b"35=X|34=7|49=PUB|56=TOPIC|52=20260102-03:04:05.678|"
 UPDATE = sealed(HEADER + b"268=1|279=0|269=0|55=ABC|270=1.5|")
@@ -79,6 +79,12 @@ WRONG = {
     "no data field": (sealed(b"35=0|34=1|90=2|49=ab|"), "DATA_LENGTH_WRONG", 31),
     "a length of data of letters": (sealed(b"35=0|34=1|90=z|91=a|"), "DATA_LENGTH_WRONG", 26),
     "a length of data as the last field": (sealed(b"35=0|34=1|90=1|"), "DATA_LENGTH_WRONG", 26),
+    "a length of data of ten digits": (
+        sealed(b"35=0|34=1|90=0000000001|91=a|"),
+        "DATA_LENGTH_WRONG",
+        26,
+    ),
+    "a PossDupFlag of two": (sealed(b"35=0|34=1|43=YY|"), "FLAG_WRONG", 26),
     "no MsgSeqNum": (sealed(b"35=0|49=PUB|"), "SEQUENCE_MISSING", 28),
     "MsgSeqNum behind the header": (sealed(b"35=0|112=x|34=1|"), "SEQUENCE_MISSING", 21),
     "MsgSeqNum of letters": (sealed(b"35=0|34=1x|"), "SEQUENCE_NOT_NUMBER", 21),
@@ -94,6 +100,7 @@ WRONG = {
         "SEQUENCE_NOT_NUMBER",
         21,
     ),
+    "a snapshot's number of letters": (sealed(b"35=W|34=1|369=x|"), "SEQUENCE_NOT_NUMBER", 26),
     "another PossDupFlag": (sealed(b"35=0|34=1|43=y|"), "FLAG_WRONG", 26),
 }
 
@@ -137,6 +144,10 @@ def test_the_header_is_read_and_where_it_ends(fix: Any) -> None:
         "a duplicate": (b"35=0|34=1|43=Y|", {"flags": 3}),
         "no duplicate": (b"35=0|43=N|34=1|", {"flags": 1}),
         "a beacon without a number": (b"35=UB|52=20260102-03:04:05|", {"flags": 0, "sequence": 0}),
+        "a snapshot's number": (
+            b"35=W|34=3|369=18446744073709551614|",
+            {"flags": 5, "last_processed": 2**64 - 2},
+        ),
         "SOH in data of the header": (b"35=0|90=5|91=a|34=|34=3|", {"sequence": 3}),
         "hops that repeat": (
             b"35=0|34=3|627=2|628=a|629=20260102-00:00:00|628=b|",
@@ -148,6 +159,28 @@ def test_headers_of_many_kinds_are_read(fix: Any, body: bytes, expected: dict[st
     answer, frame = read(fix, sealed(body))
     assert answer == FixReject.FINE
     assert {name: getattr(frame, name) for name in expected} == expected
+
+
+#: Fields of the header that come once; 90 and 212 with the data that they count.
+HEADER_TAGS = (
+    *(43, 49, 50, 52, 56, 57, 97, 115, 116, 122, 128, 129, 142, 143, 144, 145, 347, 369, 370, 627),
+    *(1128, 1129, 1156),
+)
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+@pytest.mark.parametrize("tag", [*HEADER_TAGS, 90, 212, 0])
+def test_each_field_of_the_header_is_one_and_comes_once(fix: dict[str, Any], tag: int) -> None:
+    field = b"%d=%s|" % (tag, b"Y" if tag in (43, 97) else b"7")
+    if tag in (90, 212):
+        field = b"%d=1|%d=x|" % (tag, tag + 1)
+    if tag == 0:
+        field = b"628=a|628=b|629=c|629=d|630=1|630=2|"
+    answer, frame = read(fix, sealed(b"35=0|" + field + b"34=5|112=x|"))
+    assert answer == FixReject.FINE
+    assert frame.sequence == 5
+    answer, _ = read(fix, sealed(b"35=0|" + field * 2 + b"34=5|"))
+    assert answer == (FixReject.DUPLICATE_HEADER_FIELD if tag else FixReject.FINE)
 
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
@@ -268,6 +301,7 @@ def test_nothing_outside_the_given_bytes_is_asked_for(fix: Any) -> None:
     size = len(UPDATE)
     for start, length in ((-1, size), (1, size), (0, size + 1), (0, 0), (0, -1)):
         assert fix["framing"].frame_message(UPDATE, start, length, frame) == FixReject.NO_MESSAGES
+        assert fix["framing"].frame_envelope(UPDATE, start, length, frame) == FixReject.NO_MESSAGES
         assert (
             fix["datagram"].walk_datagram(UPDATE, start, length, frame, datagram)
             == FixReject.NO_MESSAGES
@@ -318,6 +352,7 @@ def test_many_messages_are_framed_in_one_call_up_to_the_first_wrong_one(fix: Any
         (b"20260102-03:04:05.x", -1),
         (b"20260102 03:04:05", -1),
         (b"2026010a-03:04:05", -1),
+        (b"22630101-00:00:00", -1),
         (b"20260102-03:04", -1),
     ],
 )
@@ -361,3 +396,9 @@ def test_both_twins_say_the_same_of_changed_messages(seed: int) -> None:
             said = [getattr(datagram, name) for name in SAID]
             answers.append((verdict, datagram.fault_at, said))
         assert answers[0] == answers[1], bytes(data)
+
+
+def test_a_datagram_of_nothing_has_no_messages() -> None:
+    walk = INTERPRETED["datagram"].walk_datagram_at
+    frame, datagram = INTERPRETED["framing"].Frame(), INTERPRETED["datagram"].Datagram()
+    assert walk(b"", 0, frame, datagram) == FixReject.NO_MESSAGES

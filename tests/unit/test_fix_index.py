@@ -6,7 +6,8 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler.codecs.fix.dictionary import Dictionary, load_dictionary
+from feedhandler.codecs.fix.dictionary import Dictionary, load_dictionary, read_toml
+from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed
 from tests.support.fix_twins import BOTH, IDS, INTERPRETED, of_twin
@@ -74,6 +75,12 @@ WRONG = {
     "a book type that is none": (W + b"1021=12|55=A|268=0|", "VALUE_NOT_LISTED", 1021),
     "one character of several": (X + b"268=1|279=0|269=0|286=1 7|", "VALUE_NOT_LISTED", 286),
     "a data field of another length": (LOGON + b"95=3|96=ab|", "DATA_LENGTH_WRONG", 96),
+    "a day too short": (X + b"268=1|279=0|269=0|272=2026|", "VALUE_TYPE_WRONG", 272),
+    "a time without colons": (X + b"268=1|279=0|269=0|273=09.30.00|", "VALUE_TYPE_WRONG", 273),
+    "a time of a minute": (X + b"268=1|279=0|269=0|273=09:30|", "VALUE_TYPE_WRONG", 273),
+    "a month of five": (W + b"55=A|200=20261|268=0|", "VALUE_TYPE_WRONG", 200),
+    "a week that is none": (W + b"55=A|200=202612w6|268=0|", "VALUE_TYPE_WRONG", 200),
+    "a month's day that is none": (W + b"55=A|200=20260231|268=0|", "VALUE_TYPE_WRONG", 200),
     "a tag led by zero": (W + b"055=A|268=0|", "TAG_ZERO_LED", None),
     "an empty value": (W + b"55=|268=0|", "EMPTY_VALUE", 55),
 }
@@ -146,6 +153,9 @@ def test_entries_are_told_with_their_groups_and_the_entries_around_them(
     message = sealed(body)
     written = b"".join(b"%d=%s\x01" % field for field in index.fields(message))
     assert written == message
+    assert encode(index.tree(message)) == message
+    lists = [value for _, value in index.tree(message) if isinstance(value, list)]
+    assert sum(map(len, lists)) == sum(parent == 0 for _, parent, _, _ in expected)
 
 
 @pytest.mark.parametrize("fix", BOTH, ids=IDS)
@@ -267,3 +277,127 @@ def test_a_table_is_made_for_either_twin() -> None:
     dictionary: Dictionary = load_dictionary("fix44")
     assert type(dictionary.table).__module__ == "feedhandler.codecs.fix.index"
     assert of_twin(INTERPRETED, dictionary).slots == dictionary.table.slots
+
+
+class Counted:
+    """Bytes that count how many of them are read."""
+
+    def __init__(self, data: bytes, reads: list[int]) -> None:
+        self.data = data
+        self.reads = reads
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return Counted(self.data[at], self.reads)
+        self.reads[0] += at < len(self.data)
+        return self.data[at]
+
+
+def long_messages(size: int) -> dict[str, bytes]:
+    """Messages of about `size` bytes, of the kinds that would make a careless reader look twice."""
+    right = sealed(X + b"268=%d|" % (size // 24) + b"279=0|269=0|58=abcdefgh|" * (size // 24))
+    one = sealed(W + b"55=A|58=" + b"x" * size + b"|268=0|")
+    # Where CheckSum is not at its place it is looked for: once, over what looks nearly like it.
+    near = b"\x0110=00" * (size // 6)
+    return {
+        "many entries": right,
+        "one long value": one,
+        "a length that lies": b"8=FIX.4.4\x019=%d\x01" % (size // 2) + near,
+        "a number of many digits": sealed(b"35=0|34=" + b"0" * size + b"1|"),
+        "a number that is too large": sealed(b"35=0|34=" + b"9" * size + b"|"),
+        "a tag that does not end": sealed(b"35=0|34=1|" + b"1" * size + b"|"),
+    }
+
+
+@pytest.mark.parametrize("what", long_messages(100))
+def test_twice_as_long_a_message_takes_twice_the_reads(what: str) -> None:
+    fix = INTERPRETED
+    table = of_twin(fix, DICTIONARY)
+    frame, index = fix["framing"].Frame(1 << 20), fix["index"].FieldIndex(table)
+    reads = []
+    for size in (2_400, 4_800, 9_600):
+        message, count = long_messages(size)[what], [0]
+        data = Counted(message, count)
+        verdict = fix["framing"].frame_at(data, len(message), 0, frame)
+        if verdict == FixReject.FINE:
+            fix["index"].index_message_at(table, data, frame, index)
+        reads.append(count[0])
+    assert reads[0] > 100
+    assert reads[2] - reads[1] < 2.2 * (reads[1] - reads[0]) + 200
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_data_fields_of_the_dictionarys_own_follow_their_lengths(fix: dict[str, Any]) -> None:
+    text = """name = "A"
+header = "8 9 35 34"
+trailer = "10"
+[fields]
+8 = "BeginString STRING"
+9 = "BodyLength LENGTH"
+10 = "CheckSum STRING"
+34 = "MsgSeqNum SEQNUM"
+35 = "MsgType STRING"
+5500 = "PictureLen LENGTH >5501"
+5501 = "Picture DATA"
+[messages]
+P = "Picture: 5500 5501"
+PIX = "LongType: 5500"
+"""
+    table = of_twin(fix, read_toml(text, "here"))
+    frame, index = fix["framing"].Frame(), fix["index"].FieldIndex(table)
+    for body, reason in (
+        (b"5500=3|5501=a\x01b|", FixReject.FINE),
+        (b"5500=2|5501=a\x01b|", FixReject.DATA_LENGTH_WRONG),
+        (b"5500=x|5501=a|", FixReject.VALUE_TYPE_WRONG),
+        (b"5500=0000000001|5501=a|", FixReject.DATA_LENGTH_WRONG),
+    ):
+        message = sealed(b"35=P|34=1|" + body)
+        assert fix["index"].read_message(table, message, 0, len(message), frame, index) == reason
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_nothing_outside_the_given_bytes_is_asked_for(fix: dict[str, Any]) -> None:
+    table, message = of_twin(fix, DICTIONARY), sealed(W + b"55=A|268=0|")
+    frame, index = fix["framing"].Frame(), fix["index"].FieldIndex(table)
+    module, rejects = fix["index"], memoryview(numpy.zeros(len(FixReject), numpy.uint64))
+    size = len(message)
+    for start, length in ((-1, size), (1, size), (0, 0)):
+        said = module.read_message(table, message, start, length, frame, index)
+        assert said == FixReject.NO_MESSAGES
+        assert module.count_messages(table, message, start, length, frame, index, rejects) == 0
+    assert module.count_messages(table, message, 0, size, frame, index, rejects) == size
+    # The frame of one message, and the bytes of another: shorter, or without the SOH at its end.
+    for other in (b"", message[:-1], b"x" * size):
+        assert module.index_message(table, other, frame, index) == FixReject.NO_MESSAGES
+        assert module.list_fields(other, frame, index) == FixReject.NO_MESSAGES
+    unread = fix["framing"].Frame()
+    assert module.index_message(table, message, unread, index) == FixReject.NO_MESSAGES
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_a_table_has_its_bounds(fix: dict[str, Any]) -> None:
+    table = fix["index"].FixTable(2, 1)
+    table.set_field(35, 1, 0, 0)
+    with pytest.raises(ValueError, match="scopes"):
+        table.add_member(0, 35, 65_001)
+    for _ in range(16_384):
+        table.add_required(0, 35)
+    with pytest.raises(ValueError, match="required"):
+        table.add_required(0, 35)
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_entries_that_find_no_room_refuse_the_message(fix: dict[str, Any]) -> None:
+    table = of_twin(fix, DICTIONARY)
+    message = sealed(b"35=X|34=1|268=4|" + b"279=0|" * 4)
+    frame = fix["framing"].Frame()
+    reasons = set()
+    for capacity in range(1, 12):
+        index = fix["index"].FieldIndex(table, capacity)
+        verdict = fix["index"].read_message(table, message, 0, len(message), frame, index)
+        reasons.add(FixReject(verdict))
+        assert (verdict == FixReject.FINE) == (capacity >= 10)
+    assert reasons == {FixReject.FINE, FixReject.INDEX_FULL}

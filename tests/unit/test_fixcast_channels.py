@@ -88,6 +88,12 @@ def test_an_instrument_has_one_channel(
         ('letters = ["E-R", ["SN", ""]]', 'symbols = ["TSLA"]', r"TSLA is carried by equities-1"),
         ("239.10.1.3", "10.0.0.1", r":19: .*is no multicast group"),
         ("239.10.1.3", "hello", r"is no multicast group"),
+        ("239.10.3.1", "10.0.0.1", r"retransmission\[0\].line.group: .*is no multicast group"),
+        (
+            'server = "10.1.0.5:31900"',
+            'server = "10.1.0.5:31900"\nrequests = { group = "239.10.4.1", port = 1 }',
+            "takes requests by TCP already",
+        ),
         ("31001", "0", "port"),
         (
             'carries = [{ content = "equities", letters = ["E-R"',

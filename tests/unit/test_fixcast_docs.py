@@ -1,9 +1,14 @@
 """The table of rules of FIX over multicast names tests that exist (`docs/fixcast.md`)."""
 
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from feedhandler.fixcast.channels import parse_channels
+from tests.support.fixcast import definition, update
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "fixcast.md").read_text()
@@ -27,3 +32,24 @@ def test_every_rule_has_a_test_or_says_that_it_is_not_ours() -> None:
     assert len(set(numbers)) == len(numbers)
     untested = [number for number, test in rules if "test" not in test]
     assert untested == ["R11"]
+
+
+def test_the_definition_of_the_page_can_be_read() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    channels = parse_channels(text, "page")
+    found = channels.of("SMITH", "equities")
+    assert found is not None
+    assert found.id == "equities-1"
+    assert channels.warnings == []
+
+
+def test_the_python_of_the_page_publishes(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    imports, block = text.split("\n\n")
+    path = tmp_path / "channels.toml"
+    path.write_text(definition().replace('id = "c1"', 'id = "equities-1"'))
+    body = "".join(f"    {line}\n" for line in block.splitlines())
+    names: dict[str, Any] = {}
+    code = f"{imports}\nasync def main(path, message):\n{body}    return number\n"
+    exec(code, names)
+    assert asyncio.run(names["main"](path, update("one"))) == 1

@@ -6,7 +6,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.fixcast.messages import Header, read_datagram, split
+from feedhandler.fixcast.messages import Cutter, Header, read_datagram
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 
 FULL = Header(b"FIXT.1.1", b"PUB", b"EQ1")
@@ -104,30 +104,42 @@ def test_a_datagram_is_read_up_to_what_is_wrong() -> None:
     assert read_datagram(message("35=4|34=5|123=Y|"), Frame())[1] is FixReject.NEW_SEQUENCE_MISSING
 
 
-def test_messages_are_split_with_and_without_line_ends() -> None:
+def cut(data: bytes, size: int) -> tuple[list[bytes], int]:
+    """The messages of what comes in pieces of a size, and what is left."""
+    cutter, found = Cutter(), []
+    for at in range(0, len(data), size):
+        found += cutter.cut(data[at : at + size])
+    return found, cutter.held
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_messages_are_cut_however_they_come(size: int) -> None:
     one, two = GIVEN, message("35=W|55=IBM|")
-    assert list(split(one + two)) == [one, two]
-    assert list(split(one + b"\n" + two + b"\r\n")) == [one, two]
-    assert list(split(b"")) == []
+    assert cut(one + two, size) == ([one, two], 0)
+    assert cut(b"\n" + one + b"\n" + two + b"\r\n", size) == ([one, two], 0)
+    assert cut(one + two[:-3], size) == ([one], len(two) - 3)
+    assert cut(b"", size) == ([], 0)
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"rubbish", "does not begin with BeginString"),
+        (b"rubbish", "byte 0: the message does not begin with BeginString"),
         (GIVEN + b"\x01", f"byte {len(GIVEN)}"),
-        (GIVEN[:-1], "BodyLength"),
+        (GIVEN + GIVEN.replace(b"270=", b"271="), "CheckSum"),
     ],
 )
-def test_what_is_no_whole_message_is_refused_with_its_place(data: bytes, reason: str) -> None:
+def test_what_is_no_message_is_refused_with_its_place(data: bytes, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        list(split(data))
+        cut(data, 1000)
 
 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
         (message("35=0|34=1|"), "administrative"),
+        (GIVEN + GIVEN, "give whole messages"),
+        (GIVEN[:-1], "BodyLength"),
         (message("35=X|34=1|90=3|91=a\x01b|268=0|"), "data fields"),
     ],
 )
@@ -142,3 +154,9 @@ def test_what_a_channel_cannot_carry_is_refused(given: bytes, reason: str) -> No
 def test_a_header_that_would_break_messages_is_refused(begin_string: bytes, sender: bytes) -> None:
     with pytest.raises(ConfigError):
         Header(begin_string, sender)
+
+
+def test_a_logon_before_fixt_says_no_application_version() -> None:
+    said = Message(Kind.LOGON, 7, numbering=9)
+    text = shown(Header(b"FIX.4.4", tells_numbering=False).administrative(said, 10**9))
+    assert text == "8=FIX.4.4|35=A|34=7|98=0|108=1"

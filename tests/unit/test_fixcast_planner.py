@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast import planner
 from feedhandler.fixcast.channels import holds, parse_channels
 from feedhandler.fixcast.planner import (
     SHARE_MAX,
@@ -183,3 +184,14 @@ def test_a_table_that_is_wrong_is_refused_with_its_line(
     path.write_text(text)
     with pytest.raises(UsageError, match=reason):
         read_volumes(path)
+
+
+def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    volumes = [Volume("", symbol, 1) for symbol in LETTERS]
+    planned = plan(volumes, 3)
+    monkeypatch.setattr(planner, "GROUPS_MAX", 2)
+    with pytest.raises(UsageError, match="more than 2 channels"):
+        definition(planned, "239.10", 1, ("", ""))
+    monkeypatch.setattr(planner, "INSTRUMENTS_MAX", 20)
+    with pytest.raises(UsageError, match="more than 20 instruments"):
+        plan(volumes, 3)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from feedhandler.fixcast import reception
 from feedhandler.fixcast.reception import (
     ACTIONS,
     ACTIVITY,
@@ -405,3 +406,21 @@ def test_a_receiver_that_stops_gives_up_what_is_missing() -> None:
     assert channel.reception.finish() == [Lost(4, 5), Deliver(6, b"m6")]
     assert channel.reception.missing == []
     assert channel.reception.deadline_ns < NEVER
+
+
+def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reception, "RECENT_MAX", 2)
+    # The oldest of three is no longer known as a copy; it is ignored all the same.
+    channel = joined()
+    assert channel.hear(app(1), app(3), line=B) == []
+    assert channel.reception.counts["unfitting"] == 2
+    assert channel.reception.counts["duplicates"] == 3
+
+
+def test_where_the_numbering_is_told_late_messages_are_no_new_one() -> None:
+    channel = Channel(gap_wait_ns=0, recovery_wait_ns=0, silence_ns=100 * SECOND)
+    channel.hear(app(1, numbering=5), app(9, numbering=5))
+    channel.wait(10 * SECOND)
+    assert channel.hear(*(app(number, numbering=5) for number in (2, 3, 4, 5))) == []
+    assert channel.wait(10 * SECOND) == []
+    assert channel.reception.counts["numberings"] == 0

@@ -137,3 +137,13 @@ def test_what_is_skipped_is_told() -> None:
 )
 def test_a_numbering_is_above_the_one_before(before: int, wall_ns: int, expected: int) -> None:
     assert next_numbering(before, wall_ns) == expected
+
+
+def test_an_answer_on_the_main_group_leaves_among_the_others() -> None:
+    channel = sender()
+    channel.publish(update(), 0)
+    channel.tick(MS)
+    (kept,) = channel.store.packets(1, 2)
+    channel.repeat(kept[2])
+    found = messages(channel.take(MS))
+    assert [(each.kind, each.number) for each in found[1:]] == [(Kind.APPLICATION, 1)] * 2

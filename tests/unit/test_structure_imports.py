@@ -29,6 +29,7 @@ CORES = (
     "codecs/fix/fields.py",
     "codecs/fix/encode.py",
     "codecs/fix/entries.py",
+    "codecs/fix/explain.py",
     "codecs/fix/framing.py",
     "codecs/fix/index.py",
     "codecs/fix/kinds.py",

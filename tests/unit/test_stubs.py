@@ -32,7 +32,8 @@ PY = '''
 """A module."""
 from collections import deque
 import cython
-from cython.cimports.feedhandler.other import Part
+from cython.cimports.feedhandler.other import Part, c_only_too
+from cython.cimports.feedhandler.other import c_alone
 LIMIT = 1 << 20
 NAMES = ("a", "b")
 _LIMIT = cython.declare(cython.int, LIMIT)

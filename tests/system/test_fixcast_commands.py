@@ -1,0 +1,235 @@
+"""`feedhandler fixcast` on the command line, publisher and receiver in processes of their own."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedhandler.fixcast.channels import parse_channels
+from tests.support.commands import run_here
+from tests.support.fixcast import SECONDS, definition, text_of, update
+
+#: Publishers that are killed; `KILLS=100` is the campaign.
+KILLS = int(os.environ.get("KILLS", "2"))
+
+
+@pytest.fixture
+def channels(tmp_path: Path) -> Path:
+    path = tmp_path / "channels.toml"
+    path.write_text(definition(count=2))
+    return path
+
+
+#: Processes of the test that runs.
+_started: list[asyncio.subprocess.Process] = []
+
+
+async def start(*words: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "feedhandler", "fixcast", *words,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _started.append(process)
+    return process
+
+
+def play(scenario: Coroutine[Any, Any, None]) -> None:
+    """Run a scenario; no process of it is left behind."""
+
+    async def main() -> None:
+        try:
+            await scenario
+        finally:
+            for process in _started:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            _started.clear()
+
+    asyncio.run(main())
+
+
+async def lines_until(process: asyncio.subprocess.Process, event: str) -> list[dict]:
+    """What a receiver prints as JSON, up to an event."""
+    assert process.stdout is not None
+    found: list[dict] = []
+    async with asyncio.timeout(SECONDS):
+        while not found or found[-1]["event"] != event:
+            line = await process.stdout.readline()
+            assert line, f"the receiver has ended: {found}"
+            found.append(json.loads(line))
+    return found
+
+
+def test_messages_of_a_file_are_received_and_recorded_in_order(
+    channels: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "received.fix"
+    messages = [update(f"{n}", symbol="S1" if n % 3 else "T2") for n in range(300)]
+    given = tmp_path / "given.fix"
+    given.write_bytes(b"\n".join(messages) + b"\n")
+
+    async def scenario() -> None:
+        receiver = await start("receive", str(channels), "--json", "--out", str(out))
+        first = await start("publish", str(channels), "-", "--heartbeat-ms", "50")
+        # It has joined when it is told of both channels.
+        seen = await lines_until(receiver, "joined")
+        seen += await lines_until(receiver, "joined")
+        assert {each["channel"] for each in seen} == {"c1", "c2"}
+        assert await first.communicate(b"") == (b"", b"")
+        assert first.returncode == 0
+        second = await start("publish", str(channels), str(given))
+        told, wrong = await asyncio.wait_for(second.communicate(b""), SECONDS)
+        assert (told.decode(), wrong) == (
+            "channel c1: 200 messages\nchannel c2: 100 messages\n",
+            b"",
+        )
+        for _ in range(4):
+            await lines_until(receiver, "ended")
+        receiver.send_signal(signal.SIGINT)
+        _, wrong = await asyncio.wait_for(receiver.communicate(b""), SECONDS)
+        assert wrong == b"300 messages, 0 lost\n"
+        assert receiver.returncode == 0
+
+    play(scenario())
+    received = re.findall(rb"8=FIX.*?\x0110=\d{3}\x01", out.read_bytes())
+    for topic in ("c1", "c2"):
+        texts = [text_of(each) for each in received if f"\x0156={topic}\x01".encode() in each]
+        assert texts == [str(n) for n in range(300) if (n % 3 == 0) == (topic == "c2")]
+
+
+def test_a_receiver_stops_after_so_many_messages_and_prints_them(channels: Path) -> None:
+    async def scenario() -> None:
+        receiver = await start("receive", str(channels), "--channel", "c1", "--count", "2")
+        publisher = await start("publish", str(channels), "-", "--channel", "c1")
+        assert publisher.stdin is not None
+        assert receiver.stdout is not None
+        number = 0
+        # Published until the receiver has joined and heard two of them.
+        while receiver.returncode is None:
+            number += 1
+            publisher.stdin.write(update(f"text {number}"))
+            try:
+                async with asyncio.timeout(0.02):
+                    await receiver.wait()
+            except TimeoutError:
+                assert number < SECONDS * 50
+        told = (await receiver.stdout.read()).decode().splitlines()
+        await publisher.communicate(b"")
+        found = [line for line in told if "58=text" in line]
+        assert len(found) == 2
+        assert re.match(r"c1 (\d+) 8=FIXT.1.1\|9=\d+\|35=X\|34=\1\|50=", found[0])
+
+    play(scenario())
+
+
+def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
+    channels: Path, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    state = str(tmp_path / "numberings")
+
+    async def scenario() -> None:
+        receiver = await start("receive", str(channels), "--channel", "c1", "--json")
+        events: list[dict] = []
+        for turn in range(KILLS + 1):
+            publisher = await start(
+                "publish", str(channels), "-", "--channel", "c1", "--state", state,
+                "--heartbeat-ms", "20",
+            )  # fmt: skip
+            assert publisher.stdin is not None
+            # A Logon, or a Heartbeat, tells that the publisher is there.
+            events += await lines_until(receiver, "joined" if turn == 0 else "new-numbering")
+            for number in range(dice.randint(1, 300)):
+                publisher.stdin.write(update(f"{turn} {number}"))
+            await publisher.stdin.drain()
+            if turn < KILLS:
+                events += await lines_until(receiver, "message")
+                publisher.kill()
+                await publisher.wait()
+            else:
+                await publisher.communicate(b"")
+                events += await lines_until(receiver, "ended")
+        receiver.send_signal(signal.SIGINT)
+        await receiver.communicate(b"")
+        check(events)
+
+    def check(events: list[dict]) -> None:
+        numberings, expected = [0], 1
+        for event in events:
+            if event["event"] == "new-numbering":
+                assert event["numbering"] > numberings[-1]
+                assert not event["ended"]
+                numberings.append(event["numbering"])
+                expected = 1
+            elif event["event"] == "message":
+                assert event["number"] == expected
+                expected += 1
+            elif event["event"] in ("lost", "skipped"):
+                raise AssertionError(event)
+        assert len(numberings) == KILLS + 1
+        assert events[-1]["next"] == expected
+
+    play(scenario())
+
+
+def test_a_plan_is_printed_and_read_again(tmp_path: Path) -> None:
+    volumes = tmp_path / "volumes.csv"
+    rows = [f"{a}{b},equities,{ord(a) * ord(b)}" for a in "ABCDEFG" for b in "ABCDEFG"]
+    volumes.write_text("symbol,content,volume\n" + "\n".join(rows) + "\n")
+    done = run_here("fixcast", "plan", str(volumes), "--channels", "4", "--source-a", "10.1.0.5")
+    assert done.returncode == 0
+    planned = parse_channels(done.stdout, "plan")
+    assert list(planned.channels) == [f"equities-{number}" for number in (1, 2, 3, 4)]
+    assert "heaviest channel: 1." in done.stderr
+    assert all("line B: no source" in warning for warning in planned.warnings)
+
+
+def test_a_plan_that_is_not_even_is_exit_code_1(tmp_path: Path) -> None:
+    volumes = tmp_path / "volumes.csv"
+    volumes.write_text("symbol,volume\nA,1000\nB,1\n")
+    done = run_here("fixcast", "plan", str(volumes), "--channels", "2")
+    assert done.returncode == 1
+    assert "has 2.00 of the mean, more than 1.2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "words", "reason"),
+    [
+        (b"rubbish", (), "does not begin with BeginString"),
+        (update("a")[:-1], (), "the last message is not whole"),
+        (update("a", symbol="XYZ"), (), "no one channel carries XYZ"),
+        (update("a").replace(b"55=", b"56="), (), "CheckSum"),
+        (update("a"), ("--channel", "c9"), "there is no channel c9 (there are: c1, c2)"),
+        (update("x" * 2000), ("--long", "refuse"), "at most 1400"),
+        (update("a"), ("--interface", "10.255.255.1"), "cannot send to"),
+    ],
+)
+def test_what_cannot_be_published_is_one_line_and_exit_code_2(
+    channels: Path, tmp_path: Path, data: bytes, words: tuple[str, ...], reason: str
+) -> None:
+    given = tmp_path / "given.fix"
+    given.write_bytes(data)
+    done = run_here("fixcast", "publish", str(channels), str(given), *words)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["publish", "receive"])
+def test_a_definition_that_is_wrong_is_told_with_its_line(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "channels.toml"
+    path.write_text('[[channel]]\nid = "a b"\na = { group = "239.1.1.1", port = 1 }\n')
+    words = [str(path), str(path)] if command == "publish" else [str(path)]
+    done = run_here("fixcast", command, *words)
+    assert done.returncode == 2
+    assert "channels.toml:2: channel[0].id" in done.stderr

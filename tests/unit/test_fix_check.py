@@ -1,0 +1,138 @@
+"""`feedhandler fix check`: every field by name, and exactly what is wrong."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.dictionary import load_dictionary
+from feedhandler.codecs.fix.explain import messages
+from feedhandler.ops import fix
+from feedhandler.ops.console import ExitCode
+from tests.support.fix_messages import sealed, summed
+
+DICTIONARY = load_dictionary("fix50sp2")
+BOOK = sealed(b"35=W|34=1|55=A|268=1|269=0|453=1|448=x|447=D|270=1.5|")
+HEAD = b"35=W|34=1|55=A|"
+
+#: A wrong message, and how it is told.
+TOLD = {
+    "a wrong CheckSum": (
+        BOOK[:-4] + b"999\x01",
+        "byte 69, field 10 (CheckSum): CheckSum (10) is not the sum of the message's bytes;"
+        " expected 021, found '10=999'",
+    ),
+    "a length too short": (
+        summed(b"8=FIX.4.4|9=8|35=0|34=1|"),
+        "byte 24, field 9 (BodyLength): BodyLength (9) ends before the message does;"
+        " expected 10, found",
+    ),
+    "a length beyond": (
+        b"8=FIX.4.4\x019=90\x0135=0\x0134=1\x0110=000\x01",
+        "expected at most 10, found '90'",
+    ),
+    "no beginning": (b"hello", "byte 0, field 8 (BeginString): the message does not begin"),
+    "a count that lies": (
+        sealed(HEAD + b"268=2|269=0|"),
+        "field 268 (NoMDEntries): a repeating group has not the number of entries it names;"
+        " expected 2 entries, found 1",
+    ),
+    "more entries than named": (
+        sealed(HEAD + b"268=1|269=0|269=1|"),
+        "expected 1 entries, found 2 or more",
+    ),
+    "a value of another type": (
+        sealed(HEAD + b"268=1|269=0|270=1x|"),
+        "field 270 (MDEntryPx): a value is not of its field's type; expected a decimal number,"
+        " found '270=1x'",
+    ),
+    "a value that is not listed": (
+        sealed(HEAD + b"1021=7|268=0|"),
+        "expected one of 1 2 3, found '1021=7'",
+    ),
+    "a missing field": (
+        sealed(HEAD),
+        "field 268 (NoMDEntries): a field that the message must have is missing;"
+        " expected NoMDEntries",
+    ),
+    "a missing number": (sealed(b"35=0|112=x|"), "field 34 (MsgSeqNum): MsgSeqNum (34) is not in"),
+    "a flag": (sealed(b"35=0|34=1|43=1|"), "field 43 (PossDupFlag): a flag (43, 123, 141)"),
+    "an unknown tag": (sealed(HEAD + b"4999=1|"), "field 4999 (4999): the dictionary does not"),
+}
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_what_is_wrong_is_told_with_its_place_what_is_expected_and_what_is_found(what: str) -> None:
+    data, told = TOLD[what]
+    (found,) = messages(data, DICTIONARY)
+    assert found.fault is not None
+    assert told in str(found.fault)
+
+
+def test_fields_have_names_and_the_depth_of_their_groups() -> None:
+    (found,) = messages(BOOK, DICTIONARY)
+    assert (found.code, found.name, found.fault) == ("W", "MarketDataSnapshotFullRefresh", None)
+    depths = {field.name: field.depth for field in found.fields}
+    assert (depths["NoMDEntries"], depths["MDEntryType"], depths["PartyID"]) == (0, 1, 2)
+    assert depths["MDEntryPx"] == 1
+
+
+def test_reading_goes_on_behind_a_wrong_message_and_over_line_ends() -> None:
+    data = b"\r\n" + BOOK + b"\n" + BOOK[:-4] + b"999\x01" + BOOK + b" "
+    found = list(messages(data, DICTIONARY))
+    assert [each.fault is None for each in found] == [True, False, True]
+    assert [data[each.at : each.at + 5] for each in found] == [b"8=FIX"] * 3
+
+
+def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "log"
+    wrong = sealed(HEAD + b"268=2|269=0|")
+    file.write_bytes(BOOK.replace(b"\x01", b"|") + b"\n" + wrong.replace(b"\x01", b"|"))
+    assert fix.check(str(file), "fix50sp2", None, "|", False, False) == ExitCode.FOUND
+    told = capsys.readouterr().out
+    assert "message 1, byte 0," in told
+    assert "\n       448 PartyID = x\n" in told
+    assert "wrong at byte" in told
+    assert told.endswith("2 messages of FIX.5.0SP2, 1 wrong\n")
+    assert fix.check(str(file), "fix50sp2", None, "|", True, False) == ExitCode.FOUND
+    assert "message 1," not in capsys.readouterr().out
+
+
+def test_programs_get_one_object_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = BOOK + sealed(HEAD)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    assert fix.check("-", "fix50sp2", None, "", False, True) == ExitCode.FOUND
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "fault" not in first
+    assert second["fault"]["reason"] == "required_missing"
+    assert second["fault"]["tag"] == 268
+
+
+def test_right_messages_are_no_finding_and_no_messages_are_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(BOOK)
+    assert fix.check(str(file), "fix50sp2", None, "", False, False) == ExitCode.OK
+    file.write_bytes(b"\n")
+    assert fix.check(str(file), "fix50sp2", None, "", False, False) == ExitCode.FOUND
+    assert "no FIX message" in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        fix.check(str(tmp_path / "none"), "fix50sp2", None, "", False, False)
+    monkeypatch.setattr(fix, "FILE_BYTES_MAX", 10)
+    (tmp_path / "long").write_bytes(BOOK)
+    with pytest.raises(UsageError, match="more than 10 bytes"):
+        fix.check(str(tmp_path / "long"), "fix50sp2", None, "", False, False)
