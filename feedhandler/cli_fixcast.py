@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from feedhandler import cli_fixcast_keys
 from feedhandler.cli_options import Json
 
 Work = Callable[[], int]
@@ -225,4 +226,5 @@ def plan(
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
+    cli_fixcast_keys.register(fixcast)
     app.add_typer(fixcast, name="fixcast")

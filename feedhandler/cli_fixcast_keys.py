@@ -1,0 +1,165 @@
+"""`feedhandler fixcast keys` on the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from feedhandler.cli_options import Ca, Json, PasswordFile, PlainOverNetwork
+
+Work = Callable[[], int]
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of keys.")]
+Channels = Annotated[list[str], typer.Argument(metavar="CHANNEL...", help="Channels by id.")]
+Hours = Annotated[
+    float, typer.Option(help="The key is valid so long; 0: until it is rotated.", min=0)
+]
+
+keys = typer.Typer(
+    help="Keys of encrypted channels: make, list, rotate, give by hand or by a server.",
+    no_args_is_help=True,
+)
+
+
+@keys.command("new")
+def new(
+    folder: Folder,
+    channels: Channels,
+    hours: Hours = 0,
+    sign: Annotated[bool, typer.Option(help="Make keys for signing, too.")] = True,
+) -> Work:
+    """Make a channel's first key, and its keys for signing. Files are for their owner alone.
+
+    \b
+    Example:
+      feedhandler fixcast keys new keys equities-1 options-1
+    """
+
+    def work() -> int:
+        from feedhandler.ops import fixcast_keys as ops
+
+        return ops.new(folder, channels, hours, sign)
+
+    return work
+
+
+@keys.command("list")
+def list_keys(folder: Folder, as_json: Json = False) -> Work:
+    """What keys there are and when they are valid. Exit code 1 where a channel has none now.
+
+    \b
+    Example:
+      feedhandler fixcast keys list keys
+    """
+
+    def work() -> int:
+        from feedhandler.ops import fixcast_keys as ops
+
+        return ops.list_keys(folder, as_json)
+
+    return work
+
+
+@keys.command("rotate")
+def rotate(
+    folder: Folder,
+    channels: Annotated[
+        list[str] | None, typer.Argument(metavar="[CHANNEL]...", help="Channels; else all.")
+    ] = None,
+    in_s: Annotated[float, typer.Option(help="The next key begins so much later.", min=0)] = 60,
+    overlap_s: Annotated[
+        float, typer.Option(help="Keys before it end so long after that.", min=0)
+    ] = 30,
+    hours: Hours = 0,
+) -> Work:
+    """Make the next key of channels; those before end soon after it begins, those that are over
+    are removed.
+
+    \b
+    Example:
+      feedhandler fixcast keys rotate keys
+    """
+
+    def work() -> int:
+        from feedhandler.ops import fixcast_keys as ops
+
+        return ops.rotate(folder, channels or (), in_s, overlap_s, hours)
+
+    return work
+
+
+@keys.command("give")
+def give(
+    folder: Folder,
+    channels: Channels,
+    to: Annotated[Path, typer.Option(help="The receiver's folder.")],
+) -> Work:
+    """Copy what a receiver needs: keys that are not over, and public keys.
+
+    \b
+    Example:
+      feedhandler fixcast keys give keys equities-1 --to ann
+    """
+
+    def work() -> int:
+        from feedhandler.ops import fixcast_keys as ops
+
+        return ops.give(folder, channels, to)
+
+    return work
+
+
+@keys.command("serve")
+def serve(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Users and their channels.")],
+    plain: PlainOverNetwork = False,
+) -> Work:
+    """Give users channels and keys by a Logon over TLS, until Ctrl-C; new keys are pushed.
+
+    \b
+    Example:
+      feedhandler fixcast keys serve entitlement.toml
+    """
+
+    def work() -> int:
+        from feedhandler.ops import fixcast_keys as ops
+
+        return ops.serve(config, plain)
+
+    return work
+
+
+@keys.command("fetch")
+def fetch(
+    server: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The server.")],
+    user: Annotated[str, typer.Option(help="Who we are.")],
+    password_file: PasswordFile,
+    to: Annotated[Path, typer.Option(help="The folder that keys go to.")],
+    ca: Ca = "",
+    tls: Annotated[bool, typer.Option(help="TLS; without it this machine's server only.")] = True,
+    plain: PlainOverNetwork = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Stay, for keys to come.")] = False,
+    wait_s: Annotated[float, typer.Option(help="Wait so long for keys.", min=0.1)] = 10,
+) -> Work:
+    """Log in at a server and write definitions and keys into a folder. Exit code 3 where the
+    server refuses, 1 where no key came.
+
+    \b
+    Example:
+      feedhandler fixcast keys fetch 10.1.0.5:31950 --user ann --password-file pw --to keys --follow
+    """
+
+    def work() -> int:
+        from feedhandler.amqp.security import TlsSettings
+        from feedhandler.ops import fixcast_keys as ops
+
+        settings = TlsSettings(ca=ca) if tls and not plain else None
+        return ops.fetch(server, user, password_file, to, settings, plain, follow, wait_s)
+
+    return work
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to `feedhandler fixcast`."""
+    app.add_typer(keys, name="keys")

@@ -1,0 +1,481 @@
+"""Signatures: who sent a datagram, which a key that all receivers have cannot say.
+
+A publisher signs its datagrams in batches. `SigningSealer` seals them and, `batch` datagrams or
+`period_ns` later, adds one datagram with signatures: the digests of the batch, a datagram each, and
+one Ed25519 signature over all of them with channel, run and first counter. A list of digests, not
+their chain or their root: a receiver that has lost some of a batch can check the others.
+
+`SealedReceiver` opens datagrams and checks them by one of three modes:
+
+    off     a datagram is delivered when it is authentic: some holder of the key sent it
+    before  it is held until a publisher's signature has its digest, and never delivered without
+    after   it is delivered at once; where signatures then have another digest, or do not come, an
+            `Alarm` says so
+
+`TABLE` says what becomes of a datagram in each. A lost signature is, in `before`, the loss of its
+batch: the session asks for the messages again, and the server signs what it sends with a key of its
+own or the publisher's.
+
+In `before` a counter counts as come only once it is signed, so that a holder of the key can neither
+push the window ahead nor take the place of a true datagram. Alarms are limited to one of a kind a
+second, each with how many there were.
+
+Times are wall-clock ns and arguments.
+"""
+
+import enum
+import os
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from struct import Struct
+from typing import Literal, NamedTuple
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.fixcast.crypto import InvalidSignature, PrivateKey, PublicKey, public_key
+from feedhandler.fixcast.keys import KeyRing
+from feedhandler.fixcast.sealing import (
+    AGE_NS_MAX,
+    LINES,
+    RUN_BYTES,
+    RUN_DATAGRAMS_MAX,
+    Kind,
+    Opened,
+    Opener,
+    Sealer,
+)
+from feedhandler.fixcast.session import NEVER
+
+#: Bytes of a digest: SHA-256 cut to 128 bits. What is signed is the publisher's own, so an attacker
+#: would have to find a second datagram with the digest of a given one.
+DIGEST_BYTES = 16
+SIGNATURE_BYTES = 64
+#: Datagrams of a batch at most, so that their digests fit in one datagram of 1,400 bytes.
+BATCH_MAX = 64
+#: Publishers that a channel's receivers believe: the main one, its spare, servers.
+PUBLISHERS_MAX = 8
+#: Signed digests that are kept for copies which come later: half a second of skew between lines at
+#: 100,000 datagrams a second, and 10 MB.
+SIGNED_MAX = 65_536
+#: Datagrams that wait for a signature at most, over all runs and lines: a third of a second of the
+#: fastest channel; and their bytes, for those that are longer than usual.
+HELD_MAX = 32_768
+HELD_BYTES_MAX = 64 << 20
+#: Alarms of one kind come at most once in so long.
+ALARM_NS = 1_000_000_000
+_CONTEXT = b"feedhandler fixcast batch 1\0"
+_BATCH = Struct(f">{RUN_BYTES}sQH")
+
+
+class Check(enum.Enum):
+    """What is known of who sent a datagram."""
+
+    SIGNED = "signed"
+    UNKNOWN = "unknown"
+    OTHER = "other"  #: signatures have another digest at its place
+
+
+class Step(enum.Enum):
+    """What becomes of a datagram."""
+
+    DELIVER = "deliver"
+    HOLD = "hold"
+    WATCH = "watch"  #: deliver, and check when the signature comes
+    REFUSE = "refuse"  #: drop, and raise an alarm
+    ACCUSE = "accuse"  #: it was delivered: raise an alarm
+    NOTHING = "nothing"
+
+
+Mode = Literal["off", "before", "after"]
+
+#: By mode, and what is known of the datagram when it comes.
+TABLE: dict[tuple[Mode, Check], Step] = {
+    ("off", Check.SIGNED): Step.DELIVER,
+    ("off", Check.UNKNOWN): Step.DELIVER,
+    ("off", Check.OTHER): Step.DELIVER,
+    ("before", Check.SIGNED): Step.DELIVER,
+    ("before", Check.UNKNOWN): Step.HOLD,
+    ("before", Check.OTHER): Step.REFUSE,
+    ("after", Check.SIGNED): Step.DELIVER,
+    ("after", Check.UNKNOWN): Step.WATCH,
+    ("after", Check.OTHER): Step.REFUSE,
+}
+#: By mode, and what a signature that comes later says of a datagram that waits for it; `UNKNOWN`:
+#: none came in time.
+LATER: dict[tuple[Mode, Check], Step] = {
+    ("before", Check.SIGNED): Step.DELIVER,
+    ("before", Check.UNKNOWN): Step.REFUSE,
+    ("before", Check.OTHER): Step.REFUSE,
+    ("after", Check.SIGNED): Step.NOTHING,
+    ("after", Check.UNKNOWN): Step.ACCUSE,
+    ("after", Check.OTHER): Step.ACCUSE,
+}
+
+
+def digest_of(datagram: bytes) -> bytes:
+    """The digest of a sealed datagram."""
+    return sha256(datagram).digest()[:DIGEST_BYTES]
+
+
+def _signed_text(channel: str, batch: bytes) -> bytes:
+    return b"%b%b\0%b" % (_CONTEXT, channel.encode(), batch)
+
+
+# -- the publisher's side
+# ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SigningSettings:
+    """When a batch is signed: after `batch` datagrams, or `period_ns` after its first one."""
+
+    batch: int = BATCH_MAX
+    period_ns: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.batch <= BATCH_MAX or self.period_ns < 0:
+            raise ConfigError(
+                f"cannot sign {self.batch} datagrams every {self.period_ns} ns",
+                f"1 to {BATCH_MAX} datagrams, 0 ns or more",
+            )
+
+
+class SigningSealer:
+    """Seals a channel's datagrams and signs them in batches; `signer` None: nothing is signed.
+
+    deadline_ns  when `tick` has a batch to sign
+    """
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        signer: PrivateKey | None,
+        settings: SigningSettings | None = None,
+        random: Callable[[int], bytes] = os.urandom,
+        run_datagrams_max: int = RUN_DATAGRAMS_MAX,
+    ) -> None:
+        self.sealer = Sealer(ring, random, run_datagrams_max)
+        self.settings = settings or SigningSettings()
+        self.deadline_ns = NEVER
+        self.counts: Counter[str] = Counter()
+        self._channel = ring.channel
+        self._signer = signer
+        self._digests: list[bytes] = []
+        self._run = b""
+        self._first = 0
+
+    def seal(self, payload: bytes, now_ns: int) -> list[bytes]:
+        """The sealed datagram, and the signatures that are due by it. Raises `UsageError` as
+        `Sealer.seal`."""
+        if self._signer is None:
+            return [self.sealer.seal(payload, now_ns)]
+        sealer = self.sealer
+        out = self.flush(now_ns) if sealer.spent else []
+        sealed = sealer.seal(payload, now_ns)
+        if not self._digests:
+            self._run, self._first = sealer.run, sealer.counter - 1
+            self.deadline_ns = now_ns + self.settings.period_ns
+        self._digests.append(digest_of(sealed))
+        out.append(sealed)
+        if len(self._digests) >= self.settings.batch or now_ns >= self.deadline_ns:
+            out += self.flush(now_ns)
+        return out
+
+    def tick(self, now_ns: int) -> list[bytes]:
+        """The signatures of a batch whose period is over."""
+        return self.flush(now_ns) if now_ns >= self.deadline_ns else []
+
+    def flush(self, now_ns: int) -> list[bytes]:
+        """The signatures of what is not signed yet, if there is anything."""
+        if not self._digests or self._signer is None:
+            return []
+        batch = _BATCH.pack(self._run, self._first, len(self._digests)) + b"".join(self._digests)
+        self._digests = []
+        self.deadline_ns = NEVER
+        self.counts["batches"] += 1
+        signature = self._signer.sign(_signed_text(self._channel, batch))
+        return [self.sealer.seal(batch + signature, now_ns, Kind.SIGNATURES)]
+
+
+# -- the receiver's side
+# -------------------------------------------------------------------------------
+
+
+class Plain(NamedTuple):
+    """A datagram to be read, from the line that brought it."""
+
+    payload: bytes
+    line: int
+
+
+class Alarm(NamedTuple):
+    """Somebody who has the channel's key, but no publisher's, has sent something; or signatures
+    were lost.
+
+    what     "unsigned": no signature came in time; "mismatch": signatures have another digest;
+             "signature": signatures that no publisher has made
+    run, counter, line  the first of them
+    number   how many there were since the last alarm of this kind
+    """
+
+    what: Literal["unsigned", "mismatch", "signature"]
+    run: bytes
+    counter: int
+    line: int
+    number: int
+
+
+Event = Plain | Alarm
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """How sealed datagrams are received.
+
+    verify      signatures: "off", "before" delivery, or "after"
+    hold_ns     the longest wait for a signature; above the skew of the lines
+    held_max    datagrams that wait; beyond, the oldest is given up
+    age_ns_max  older datagrams are stale; 0: none are
+    """
+
+    verify: Mode = "before"
+    hold_ns: int = 500_000_000
+    held_max: int = HELD_MAX
+    age_ns_max: int = AGE_NS_MAX
+    lines: int = LINES
+
+    def __post_init__(self) -> None:
+        if self.verify not in ("off", "before", "after"):
+            raise ConfigError(f"verify = {self.verify!r}", "off, before or after")
+        if self.hold_ns < 1 or not 0 < self.held_max <= HELD_MAX:
+            raise ConfigError(
+                f"cannot hold {self.held_max} datagrams for {self.hold_ns} ns",
+                f"1 ns or more, 1 to {HELD_MAX} datagrams",
+            )
+
+
+class _Held:
+    """A datagram that waits for its signature; without payload it was delivered."""
+
+    __slots__ = ("digest", "line", "opened", "until_ns")
+
+    def __init__(self, opened: Opened, digest: bytes, line: int, until_ns: int) -> None:
+        self.opened = opened
+        self.digest = digest
+        self.line = line
+        self.until_ns = until_ns
+
+
+class SealedReceiver:
+    """Receives sealed datagrams of one channel from its lines.
+
+    `publishers` are the public keys of those who may sign, `PUBLISHERS_MAX` at most. counts: what
+    became of datagrams, with those of the opener in `opener.counts`.
+    """
+
+    def __init__(
+        self, ring: KeyRing, publishers: Iterable[bytes], settings: ReceiverSettings | None = None
+    ) -> None:
+        self.settings = settings or ReceiverSettings()
+        self.opener = Opener(ring, self.settings.lines, self.settings.age_ns_max)
+        self.counts: Counter[str] = Counter()
+        self._channel = ring.channel
+        self._publishers: list[PublicKey] = [public_key(each) for each in publishers]
+        if len(self._publishers) > PUBLISHERS_MAX:
+            raise UsageError(
+                f"{len(self._publishers)} publishers of channel {ring.channel}",
+                f"at most {PUBLISHERS_MAX}",
+            )
+        if self.settings.verify != "off" and not self._publishers:
+            raise ConfigError(
+                f"channel {ring.channel} is to be verified, but no publisher's key is known",
+                'give public keys, or verify = "off"',
+            )
+        # Those who wait, by run and counter, and all of them by time.
+        self._waiting: dict[tuple[bytes, int], list[_Held]] = {}
+        self._held: OrderedDict[int, _Held] = OrderedDict()
+        # Signed digests by run and counter, and the batches that they came with.
+        self._signed: dict[bytes, dict[int, bytes]] = {}
+        self._batches: deque[tuple[bytes, bytes, int, int]] = deque()
+        self._known: set[bytes] = set()
+        self._signed_count = 0
+        self._held_bytes = 0
+        self._alarm_ns: dict[str, int] = {}
+        self._unsaid: Counter[str] = Counter()
+
+    @property
+    def held(self) -> int:
+        """Datagrams that wait for a signature."""
+        return len(self._held)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do."""
+        return next(iter(self._held.values())).until_ns if self._held else NEVER
+
+    def datagram(self, data: bytes, line: int, now_ns: int) -> list[Event]:
+        """Take what a line brought; what may be read by it, and alarms."""
+        opened = self.opener.open(data, line, now_ns)
+        if opened is None:
+            return []
+        mode = self.settings.verify
+        if opened.kind is Kind.SIGNATURES:
+            return self._signatures(opened, line, now_ns)
+        if mode == "off":
+            self.opener.accept(opened, line)
+            return [Plain(opened.payload, line)]
+        digest = digest_of(data)
+        signed = self._signed.get(opened.session.run, {}).get(opened.counter)
+        return self._take(opened, digest, _check(signed, digest), line, now_ns)
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Give up waiting for signatures that did not come in time."""
+        events: list[Event] = []
+        while self._held and self.deadline_ns <= now_ns:
+            events += self._give_up("unsigned", now_ns)
+        return events
+
+    def _take(
+        self, opened: Opened, digest: bytes, known: Check, line: int, now_ns: int
+    ) -> list[Event]:
+        step = TABLE[self.settings.verify, known]
+        if step is Step.REFUSE:
+            return self._alarm("mismatch", opened, line, now_ns)
+        if step is Step.HOLD:
+            return self._hold(opened, digest, line, now_ns)
+        self.opener.accept(opened, line)
+        if step is Step.WATCH:
+            watched = opened._replace(payload=b"")
+            return [Plain(opened.payload, line), *self._hold(watched, digest, line, now_ns)]
+        self.counts["signed"] += 1
+        return [Plain(opened.payload, line)]
+
+    def _hold(self, opened: Opened, digest: bytes, line: int, now_ns: int) -> list[Event]:
+        """Let a datagram wait; the oldest is given up where as many wait as may."""
+        place = opened.session.run, opened.counter
+        others = self._waiting.get(place, ())
+        if any(each.line == line and each.digest == digest for each in others):
+            self.counts["held_twice"] += 1
+            return []
+        events: list[Event] = []
+        self._held_bytes += len(opened.payload)
+        while self._held and (
+            len(self._held) >= self.settings.held_max or self._held_bytes > HELD_BYTES_MAX
+        ):
+            events += self._give_up("held_full", now_ns)
+        held = _Held(opened, digest, line, now_ns + self.settings.hold_ns)
+        self._waiting.setdefault(place, []).append(held)
+        self._held[id(held)] = held
+        return events
+
+    def _give_up(self, why: str, now_ns: int) -> list[Event]:
+        """The oldest that waits waits no longer."""
+        _, held = self._held.popitem(last=False)
+        self._held_bytes -= len(held.opened.payload)
+        place = held.opened.session.run, held.opened.counter
+        others = self._waiting[place]
+        others.remove(held)
+        if not others:
+            del self._waiting[place]
+        self.counts[why] += 1
+        return self._alarm("unsigned", held.opened, held.line, now_ns)
+
+    # -- signatures
+
+    def _signatures(self, opened: Opened, line: int, now_ns: int) -> list[Event]:
+        """Read a datagram with signatures, and release what it names."""
+        said = opened.payload
+        batch = said[:-SIGNATURE_BYTES]
+        if self.settings.verify == "off" or said in self._known:
+            self.opener.accept(opened, line)
+            self.counts["signatures_known"] += 1
+            return []
+        if not self._made_by_publisher(batch, said[-SIGNATURE_BYTES:]):
+            return self._alarm("signature", opened, line, now_ns)
+        self.opener.accept(opened, line)
+        self.counts["signatures"] += 1
+        opened.session.signed = True
+        run, first, count = _BATCH.unpack_from(batch)
+        self._remember(said, run, first, batch[_BATCH.size :], count)
+        events: list[Event] = []
+        for counter in range(first, first + count):
+            if (run, counter) in self._waiting:
+                events += self._release(run, counter, now_ns)
+        return events
+
+    def _made_by_publisher(self, batch: bytes, signature: bytes) -> bool:
+        """Whether a batch is whole and a publisher has signed it. The one who signed last is tried
+        first."""
+        if len(batch) < _BATCH.size:
+            return False
+        if len(batch) != _BATCH.size + DIGEST_BYTES * _BATCH.unpack_from(batch)[2]:
+            return False
+        text = _signed_text(self._channel, batch)
+        for at, publisher in enumerate(self._publishers):
+            try:
+                publisher.verify(signature, text)
+            except InvalidSignature:
+                continue
+            self._publishers.insert(0, self._publishers.pop(at))
+            return True
+        return False
+
+    def _remember(self, said: bytes, run: bytes, first: int, digests: bytes, count: int) -> None:
+        """Keep a batch's digests; what a run has signed first stays. The oldest batches go."""
+        table = self._signed.setdefault(run, {})
+        for index in range(count):
+            at = index * DIGEST_BYTES
+            table.setdefault(first + index, digests[at : at + DIGEST_BYTES])
+        self._known.add(said)
+        self._batches.append((said, run, first, count))
+        self._signed_count += count
+        while self._signed_count > SIGNED_MAX:
+            gone, run, first, count = self._batches.popleft()
+            self._known.discard(gone)
+            self._signed_count -= count
+            table = self._signed[run]
+            for counter in range(first, first + count):
+                table.pop(counter, None)
+            if not table:
+                del self._signed[run]
+
+    def _release(self, run: bytes, counter: int, now_ns: int) -> list[Event]:
+        """Do with those who waited what their signature says."""
+        signed = self._signed[run][counter]
+        events: list[Event] = []
+        for held in self._waiting.pop((run, counter)):
+            del self._held[id(held)]
+            self._held_bytes -= len(held.opened.payload)
+            step = LATER[self.settings.verify, _check(signed, held.digest)]
+            if step in (Step.REFUSE, Step.ACCUSE):
+                events += self._alarm("mismatch", held.opened, held.line, now_ns)
+                continue
+            held.opened.session.signed = True
+            self.counts["signed"] += 1
+            if step is Step.DELIVER:
+                self.opener.accept(held.opened, held.line)
+                events.append(Plain(held.opened.payload, held.line))
+        return events
+
+    def _alarm(
+        self,
+        what: Literal["unsigned", "mismatch", "signature"],
+        opened: Opened,
+        line: int,
+        now_ns: int,
+    ) -> list[Event]:
+        """Count; an alarm where there was none of this kind for a while."""
+        self.counts[f"alarm_{what}"] += 1
+        self._unsaid[what] += 1
+        if now_ns < self._alarm_ns.get(what, 0):
+            return []
+        self._alarm_ns[what] = now_ns + ALARM_NS
+        count = self._unsaid.pop(what)
+        return [Alarm(what, opened.session.run, opened.counter, line, count)]
+
+
+def _check(signed: bytes | None, digest: bytes) -> Check:
+    if signed is None:
+        return Check.UNKNOWN
+    return Check.SIGNED if signed == digest else Check.OTHER

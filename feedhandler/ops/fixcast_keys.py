@@ -1,0 +1,300 @@
+"""`feedhandler fixcast keys`: keys of channels in files, given to users by a server.
+
+Nothing here prints a secret: keys are told by channel, id and time.
+"""
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from feedhandler.amqp.identity import read_password
+from feedhandler.amqp.security import ClientTls, ServerTls, TlsSettings
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+from feedhandler.fixcast.entitlement import (
+    Action,
+    EntitlementClient,
+    EntitlementServer,
+    Event,
+    LoggedOut,
+)
+from feedhandler.fixcast.entitlement_messages import Dictionary, Grant, Withdrawal
+from feedhandler.fixcast.entitlement_service import EntitlementService, entitled
+from feedhandler.fixcast.entitlement_settings import (
+    EntitlementConfig,
+    dictionary,
+    grants,
+    read_config,
+)
+from feedhandler.fixcast.key_files import KeyFolder, new_key, shown_time
+from feedhandler.fixcast.keys import FOREVER, ChannelKey, KeyRing
+from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.private_files import make_folder
+
+_SECOND = 1_000_000_000
+
+
+def new(path: Path, channels: Sequence[str], hours: float, sign: bool) -> int:
+    """Make the first key of channels, and keys for signing."""
+    folder = KeyFolder(path)
+    now_ns = time.time_ns()
+    for channel in channels:
+        if len(ring := folder.ring(channel)):
+            raise UsageError(
+                f"channel {channel} has keys already", "feedhandler fixcast keys rotate"
+            )
+        print(folder.add(new_key(ring, now_ns, _end(now_ns, hours))))
+        if sign:
+            print(folder.new_signer(channel))
+    return ExitCode.OK
+
+
+def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, hours: float) -> int:
+    """Make the next key of channels, from `in_s` on; those before end `overlap_s` later."""
+    folder = KeyFolder(path)
+    now_ns = time.time_ns()
+    for channel in channels or folder.channels():
+        folder.expire(channel, now_ns)
+        ring = folder.ring(channel)
+        if not len(ring):
+            raise UsageError(f"channel {channel} has no key", "feedhandler fixcast keys new")
+        begin_ns = now_ns + int(in_s * _SECOND)
+        print(folder.add(new_key(ring, begin_ns, _end(begin_ns, hours))))
+        for key in ring.listed():
+            if (end_ns := begin_ns + int(overlap_s * _SECOND)) < key.until_ns:
+                folder.shorten(key, end_ns)
+    return ExitCode.OK
+
+
+def _end(begin_ns: int, hours: float) -> int:
+    return begin_ns + int(hours * 3600 * _SECOND) if hours else FOREVER
+
+
+def list_keys(path: Path, as_json: bool) -> int:
+    """What keys there are. `FOUND` where a channel has none that is valid now."""
+    folder = KeyFolder(path)
+    now_ns = time.time_ns()
+    found = ExitCode.OK
+    for channel in folder.channels():
+        keys = folder.ring(channel).listed()
+        signed = len(folder.publishers(channel))
+        for key in keys:
+            row = {
+                "channel": channel,
+                "id": key.id,
+                "from": shown_time(key.from_ns),
+                "until": shown_time(key.until_ns),
+                "valid": key.valid(now_ns),
+                "publishers": signed,
+            }
+            if as_json:
+                print_json(row)
+            else:
+                state = "valid" if key.valid(now_ns) else _state(key, now_ns)
+                print(f"{channel}  {key.id:>4}  {row['from']}  {row['until']:20}  {state}")
+        if not any(key.valid(now_ns) for key in keys):
+            complain(f"channel {channel} has no key that is valid now", "rotate")
+            found = ExitCode.FOUND
+    return found
+
+
+def _state(key: ChannelKey, now_ns: int) -> str:
+    return "coming" if key.from_ns > now_ns else "over"
+
+
+def give(path: Path, channels: Sequence[str], to: Path) -> int:
+    """Copy what a receiver of channels needs into another folder: keys that are not over, and
+    public keys. Never a private key for signing."""
+    folder, other = KeyFolder(path), KeyFolder(to)
+    now_ns = time.time_ns()
+    make_folder(to)
+    for channel in channels:
+        keys = [key for key in folder.ring(channel).listed() if key.until_ns > now_ns]
+        if not keys:
+            raise UsageError(f"channel {channel} has no key to give", f"see {path}")
+        for key in keys:
+            print(other.add(key))
+        for public in folder.publishers(channel):
+            print(other.add_publisher(channel, public))
+    return ExitCode.OK
+
+
+# -- the server -------------------------------------------------------------------------
+
+
+class _Source:
+    """The configuration and the key folder, read again while the server runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.config = read_config(path)
+        self._folder = KeyFolder(Path(self.config.keys))
+        self.rings = {each.channel: KeyRing(each.channel) for each in grants(self.config)}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring keys of the folder into the rings."""
+        now_ns = time.time_ns()
+        for channel, ring in self.rings.items():
+            ring.expire(now_ns)
+            for key in self._folder.ring(channel).listed():
+                if key.until_ns > now_ns:
+                    ring.add(key)
+
+    def changed(self) -> EntitlementConfig | None:
+        """The configuration where it is another one than before."""
+        config = read_config(self._path)
+        if config == self.config:
+            return None
+        self.config = config
+        return config
+
+
+def serve(path: Path, plain: bool) -> int:
+    """Give users what they are entitled to, until it is stopped."""
+    source = _Source(path)
+    config = source.config
+    tls = (
+        ServerTls(config.certificate, config.certificate_key).context
+        if config.certificate
+        else None
+    )
+    server = EntitlementServer(
+        dict(config.entitled()), grants(config), source.rings.values(), None, dictionary(config)
+    )
+    said: set[str] = set()
+
+    async def main(stop: asyncio.Event) -> int:
+        service = EntitlementService(server, config.users())
+
+        def look() -> Iterable[Action]:
+            """Keys and users of the moment; what is wrong is told once, and the old ones stay."""
+            try:
+                source.refresh()
+                changed = source.changed()
+                if changed is not None:
+                    service.use(changed.users())
+                    yield from _follow(server, changed)
+                said.clear()
+            except FeedhandlerError as error:
+                if error.message not in said:
+                    said.add(error.message)
+                    complain(error.message, error.hint)
+
+        service.look = look
+        await service.start(*config.address, tls, plain)
+        print("listening at {}:{}".format(*service.address), flush=True)
+        try:
+            await stop.wait()
+        finally:
+            await service.close()
+        return ExitCode.OK
+
+    return run_async(main)
+
+
+def _follow(server: EntitlementServer, config: EntitlementConfig) -> Iterable[Action]:
+    """Entitle users as the configuration says now; those who are gone to nothing."""
+    now_ns = time.time_ns()
+    entitled_now = config.entitled()
+    for name in server.users - entitled_now.keys():
+        yield from server.dismiss(name, now_ns)
+    for name, channels in entitled_now.items():
+        yield from server.entitle(name, channels, now_ns)
+
+
+# -- the user ---------------------------------------------------------------------------
+
+
+def fetch(
+    server: str,
+    user: str,
+    password_file: str,
+    to: Path,
+    tls: TlsSettings | None,
+    plain: bool,
+    follow: bool,
+    wait_s: float,
+) -> int:
+    """Log in, and write what is given into a folder; with `follow` until it is stopped."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise UsageError(f"{server} is no address", "host:port")
+    client = EntitlementClient(user, read_password(password_file, "password file"))
+    context = ClientTls(tls).context if tls else None
+    keep = _Keeper(to)
+
+    async def main(stop: asyncio.Event) -> int:
+        take = functools.partial(keep.take, stop=None if follow else stop)
+        session = asyncio.ensure_future(
+            entitled(host.strip("[]"), int(port), client, take, context, plain)
+        )
+        asked = asyncio.ensure_future(stop.wait())
+        await asyncio.wait(
+            {session, asked},
+            timeout=None if follow else wait_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        asked.cancel()
+        if session.done():
+            session.result()
+        else:
+            session.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await session
+        return keep.code(stopped=stop.is_set())
+
+    return run_async(main)
+
+
+class _Keeper:
+    """Writes what is given into a folder, and knows when it is all there."""
+
+    def __init__(self, to: Path) -> None:
+        self._folder = KeyFolder(to)
+        self._to = to
+        self._granted: set[str] = set()
+        self._keyed: set[str] = set()
+        self._refused: str | None = None
+        make_folder(to)
+
+    def take(self, event: Event, stop: asyncio.Event | None) -> None:
+        """Keep what is given; `stop` is set once every channel has a key."""
+        match event:
+            case ChannelKey():
+                self._keyed.add(event.channel)
+                print(self._folder.keep(event), flush=True)
+            case Grant():
+                self._granted.add(event.channel)
+                for public in event.publishers:
+                    print(self._folder.add_publisher(event.channel, public), flush=True)
+                if event.definition:
+                    self._write(f"{event.channel}.toml", event.definition)
+            case Dictionary():
+                self._write("dictionary.xml", event.content)
+            case Withdrawal():
+                self._granted.discard(event.channel)
+                complain(f"channel {event.channel} is withdrawn: no further key will come")
+            case LoggedOut():
+                self._refused = event.text
+        if stop is not None and self._granted and self._granted <= self._keyed:
+            stop.set()
+
+    def code(self, stopped: bool) -> int:
+        """The exit code. Raises `PeerError` where the server has ended the session."""
+        if self._refused is not None:
+            raise PeerError(f"logged out: {self._refused or 'no reason given'}", "see the server")
+        if stopped:
+            return ExitCode.OK
+        lacking = ", ".join(sorted(self._granted - self._keyed)) or "any channel"
+        complain(f"no key came for {lacking}")
+        return ExitCode.FOUND
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self._to / name
+        if not path.resolve().is_relative_to(self._to.resolve()):
+            raise ConfigError(f"{name!r} is no file's name", "see the server")
+        path.write_bytes(content)
+        print(path, flush=True)
