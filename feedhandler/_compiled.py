@@ -198,6 +198,8 @@ CONSTANTS = (
 TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
     "codecs.fix.framing": ("codecs.fix.values",),
     "codecs.fix.datagram": ("codecs.fix.values", "codecs.fix.framing"),
+    "codecs.fix.index": ("codecs.fix.values", "codecs.fix.framing"),
+    "codecs.fix.entries": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.index"),
     "codecs.fix.runs": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.datagram"),
     "codecs.fix.scanning": ("codecs.fix.runs",),
     "codecs.scanner": ("codecs.fix.runs", "codecs.fix.scanning"),
@@ -381,13 +383,21 @@ def load_interpreted(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _standing_for(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Have imports of these names meanwhile give these modules."""
+    """Have imports of these names meanwhile give these modules. Importing one under its name for the
+    compiler makes it an attribute of its package, too: that is put back as well."""
     names = [*modules, *(_CIMPORTS + name for name in modules)]
     before = {name: sys.modules.pop(name, None) for name in names}
+    parents = [(importlib.import_module(name.rpartition(".")[0]), name) for name in modules]
+    attributes = [(vars(each), name.rpartition(".")[2]) for each, name in parents]
+    had = [space.get(attribute) for space, attribute in attributes]
     sys.modules.update(modules)
     try:
         yield
     finally:
+        for (space, attribute), module in zip(attributes, had, strict=True):
+            space.pop(attribute, None)
+            if module is not None:
+                space[attribute] = module
         for name, module in before.items():
             sys.modules.pop(name, None)
             if module is not None:

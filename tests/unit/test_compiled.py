@@ -31,3 +31,14 @@ def test_c_has_every_number_that_the_plain_module_says(name: str) -> None:
     text = (PACKAGE / f"{name.replace('.', '/')}.pxd").read_text()
     assert said
     assert {key: int(n) for key, n in re.findall(r"^    (\w+) = (-?\d+)$", text, re.M)} == said
+
+
+@pytest.mark.parametrize("name", sorted(_compiled.TWINS_OF_TWINS))
+def test_twins_of_twins_leave_the_modules_themselves_where_they_were(name: str) -> None:
+    needed = [f"feedhandler.{each}" for each in (name, *_compiled.TWINS_OF_TWINS[name])]
+    before = [importlib.import_module(each) for each in needed]
+    _compiled.load_interpreted(f"feedhandler.{name}")
+    for full, module in zip(needed, before, strict=True):
+        package, _, child = full.rpartition(".")
+        assert importlib.import_module(full) is module
+        assert getattr(importlib.import_module(package), child) is module
