@@ -383,8 +383,8 @@ def load_interpreted(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _standing_for(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Have imports of these names meanwhile give these modules. Importing one under its name for the
-    compiler makes it an attribute of its package, too: that is put back as well."""
+    """Have imports of these names meanwhile give these modules. Importing one under the compiler's
+    name for it makes it an attribute of its package, too: that is put back as well."""
     names = [*modules, *(_CIMPORTS + name for name in modules)]
     before = {name: sys.modules.pop(name, None) for name in names}
     parents = [(importlib.import_module(name.rpartition(".")[0]), name) for name in modules]
