@@ -62,6 +62,7 @@ def test_feeds_lists_every_built_in_feed() -> None:
     listed = [json.loads(line) for line in output("feeds", "--json").splitlines()]
     assert [feed["name"] for feed in listed] == [
         "euronext-utp-md",
+        "fix-marketdata",
         "iex-deep",
         "nyse-integrated-xdp",
         "nyse-openbook-ultra",
