@@ -52,6 +52,14 @@ class Route(StrEnum):
     tcp = "tcp"
 
 
+class Verify(StrEnum):
+    """When the signatures of a sealed channel are checked."""
+
+    off = "off"
+    before = "before"
+    after = "after"
+
+
 fixcast = typer.Typer(
     help="FIX over multicast: publish, receive, plan channels.", no_args_is_help=True
 )
@@ -74,6 +82,9 @@ HeartbeatMs = Annotated[
     int, typer.Option(help="A Heartbeat after so long a silence; 0: none.", min=0)
 ]
 BeaconMs = Annotated[int, typer.Option(help="A Time Beacon so often; 0: none.", min=0)]
+Keys = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Keys of the channels: datagrams are sealed.")
+]
 Answers = Annotated[Answer, typer.Option(help="When Resend Requests are answered.")]
 AnswerRoute = Annotated[
     Route, typer.Option(help="Which way: retransmission group, main group, TCP session.")
@@ -109,6 +120,7 @@ def publish(
     requests: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Answer Market Data Requests there.")
     ] = "",
+    keys: Keys = None,
 ) -> Work:
     """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend
     Requests are answered meanwhile, where the definition names a server.
@@ -132,6 +144,7 @@ def publish(
         state=state,
         numbering=numbering.value,
         channel_tag=channel_tag,
+        keys=keys,
         resend=ResendSettings(answer=answer.value, route=route.value, poss_dup=poss_dup),
         sending=SendingSettings(
             period_ns=period_us * 1000,
@@ -170,10 +183,15 @@ def receive(
         int, typer.Option(help="About so many receivers may have the same loss.", min=1)
     ] = 100,
     channel_tag: ChannelTag = 57,
+    keys: Keys = None,
+    verify: Annotated[
+        Verify, typer.Option(help="Signatures: before messages are delivered, after, or off.")
+    ] = Verify.before,
     as_json: Json = False,
 ) -> Work:
     """Receive channels, until Ctrl-C: joins their lines, asks for what both lack, and prints the
-    ordered stream with its gaps. Exit code 1 where something was lost.
+    ordered stream with its gaps. Exit code 1 where something was lost, or a channel is sealed and
+    could not be read.
 
     \b
     Examples:
@@ -195,6 +213,8 @@ def receive(
         ),
         requests=RequesterSettings(receivers=receivers),
         channel_tag=channel_tag,
+        keys=keys,
+        verify=verify.value,
     )
     return lambda: ops.receive(definition, channel or (), out, count, as_json, settings)
 

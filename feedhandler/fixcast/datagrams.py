@@ -17,6 +17,8 @@ from feedhandler.fixcast.session import NEVER
 DATAGRAM_BYTES = 1400
 #: What UDP over IPv4 can carry at most.
 UDP_BYTES_MAX = 65_507
+#: A datagram that is sealed begins so, with its version; FIX begins with "8=".
+SEALED = b"FS\x01"
 
 
 class Packer:

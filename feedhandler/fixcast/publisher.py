@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
-from feedhandler.fixcast.datagrams import Packer
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
@@ -32,6 +31,7 @@ from feedhandler.fixcast.sending import (
     ChannelSender,
     SendingSettings,
     next_numbering,
+    plain_packer,
 )
 from feedhandler.fixcast.session import NEVER
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
@@ -39,10 +39,15 @@ from feedhandler.ingest.lines import Line
 from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat
 from feedhandler.retrans.fix.server import Answer, ResendServer, ResendSettings, ServedChannel
 
+if TYPE_CHECKING:
+    from feedhandler.fixcast.protection import Protection
+
 #: What a line's socket asks the kernel for: the bucket keeps it nearly empty.
 SEND_BUFFER_BYTES = 4 << 20
 #: How far multicast goes where nothing else is said: a site's network.
 HOPS_USUAL = 16
+#: Keys are looked for so often: they are made, and given, a minute before they are valid.
+KEYS_REFRESH_NS = 1_000_000_000
 _SECOND = 1_000_000_000
 
 
@@ -60,6 +65,7 @@ class PublisherSettings:
     serves        answer Resend Requests at the servers that the definition names
     channel_tag   tag of Resend Requests that names the channel
     resend        how they are answered
+    keys          folder of keys to seal and sign with; None: datagrams are sent in clear
     """
 
     interface: str = ""
@@ -74,13 +80,20 @@ class PublisherSettings:
     serves: bool = True
     channel_tag: int = CHANNEL_TAG
     resend: ResendSettings = field(default_factory=ResendSettings)
+    keys: Path | None = None
     sending: SendingSettings = field(default_factory=SendingSettings)
 
 
 class _Outlet:
     """One channel with its sockets."""
 
-    def __init__(self, channel: Channel, settings: PublisherSettings, bucket: TokenBucket) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        settings: PublisherSettings,
+        bucket: TokenBucket,
+        protection: "Protection | None",
+    ) -> None:
         self.channel = channel
         header = Header(
             settings.begin_string.encode(),
@@ -88,7 +101,10 @@ class _Outlet:
             channel.topic.encode(),
             settings.tells_numbering,
         )
-        self.sender = ChannelSender(header, settings.sending, bucket)
+        # Answers by the retransmission group have a run of their own.
+        self.sealer = protection.sealer(channel.id) if protection else None
+        self.answers_sealer = protection.sealer(channel.id) if protection else None
+        self.sender = ChannelSender(header, settings.sending, bucket, self.sealer)
         self.kept = NumberingFile(settings.state, channel.id) if settings.state else None
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.room = asyncio.Event()
@@ -163,12 +179,18 @@ class Publisher:
         self._answers: dict[str, _Answers] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.Handle | None = None
+        self._protection: Protection | None = None
+        self._refresh_ns = NEVER
 
     async def __aenter__(self) -> "Publisher":
+        self._protection = protection_of(self.settings.keys)
+        self._refresh_ns = 0 if self._protection else NEVER
         try:
             for id in self._ids:
                 channel = self.channels.channels[id]
-                outlet = self._outlets[id] = _Outlet(channel, self.settings, self._bucket)
+                outlet = self._outlets[id] = _Outlet(
+                    channel, self.settings, self._bucket, self._protection
+                )
                 outlet.open(self.settings)
                 await self._serve(outlet)
         except BaseException:
@@ -239,6 +261,9 @@ class Publisher:
         self._timer = self._wake = None
         now_ns = time.monotonic_ns()
         deadline_ns = now_ns + _SECOND
+        if self._protection is not None and now_ns >= self._refresh_ns:
+            self._refresh_ns = now_ns + KEYS_REFRESH_NS
+            self._protection.refresh(time.time_ns() - now_ns, time.time_ns())
         for outlet in self._outlets.values():
             outlet.sender.tick(now_ns)
             for datagram in outlet.sender.take(now_ns):
@@ -308,13 +333,17 @@ class Publisher:
     def _answer(self, answer: Answer) -> None:
         """Send an answer to all, by the main group or by that of retransmissions."""
         outlet = self._outlets[answer.channel]
-        packer = Packer(1, self.settings.sending.bytes_max)
+        now_ns = time.monotonic_ns()
+        packer = plain_packer(self.settings.sending, 1, outlet.sealer)
         datagrams = [each for message in answer.messages for each in packer.add(message, 0)]
         datagrams += packer.flush()
         if self.settings.resend.route == "main":
             for datagram in datagrams:
-                outlet.sender.repeat(datagram)
+                outlet.sender.repeat(datagram, now_ns)
         else:
+            if sealer := outlet.answers_sealer:
+                datagrams = [out for each in datagrams for out in sealer.seal(each, now_ns)]
+                datagrams += sealer.flush(now_ns)
             waiting = self._answers[outlet.channel.retransmission].waiting
             room = max(WAITING_MAX - len(waiting), 0)
             self.counts["answers_dropped"] += max(len(datagrams) - room, 0)
@@ -342,6 +371,9 @@ class Publisher:
             await waiting.room.wait()
 
     async def _close(self, ended: bool) -> None:
+        for outlet in self._outlets.values():
+            for sealer in (outlet.sealer, outlet.answers_sealer):
+                self.counts += sealer.counts if sealer is not None else Counter()
         for service in self._services.values():
             await service.close()
         for handle in (self._timer, self._wake):
@@ -351,6 +383,16 @@ class Publisher:
             answers.sock.close()
         for outlet in self._outlets.values():
             outlet.close(ended)
+
+
+def protection_of(keys: Path | None) -> "Protection | None":
+    """The keys of a folder; None without one. Raises `ConfigError` where the folder, or the
+    library, is missing."""
+    if keys is None:
+        return None
+    from feedhandler.fixcast.protection import Protection
+
+    return Protection(keys, time.time_ns() - time.monotonic_ns())
 
 
 def open_sender(line: Address, interface: str, hops: int) -> socket.socket:

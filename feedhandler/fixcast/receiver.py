@@ -17,12 +17,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
-from feedhandler.fixcast.publisher import HOPS_USUAL, open_sender
+from feedhandler.fixcast.publisher import (
+    HOPS_USUAL,
+    KEYS_REFRESH_NS,
+    open_sender,
+    protection_of,
+)
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
 from feedhandler.fixcast.resend_service import host_and_port
@@ -30,6 +37,9 @@ from feedhandler.ingest.lines import Line, open_line, source_addresses
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat, ResendRequest
+
+if TYPE_CHECKING:
+    from feedhandler.fixcast.protection import ChannelOpener, Opened, Protection
 
 #: Datagrams that are read from one socket before others get their turn.
 TURN_DATAGRAMS = 64
@@ -42,6 +52,7 @@ _READ_BYTES = 64 << 10
 _SECOND = 1_000_000_000
 
 Take = Callable[[str, list[Event]], None]
+Notice = Callable[[str, dict[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,8 @@ class ReceiverSettings:
     requests     when is asked
     channel_tag  tag of Resend Requests that names the channel
     seed         of random waits; None: another each time
+    keys         folder of the channels' keys; None: they are in clear
+    verify       signatures: "before" messages are delivered, "after", or "off"
     """
 
     interface: str = "127.0.0.1"
@@ -61,16 +74,26 @@ class ReceiverSettings:
     requests: RequesterSettings = field(default_factory=RequesterSettings)
     channel_tag: int = CHANNEL_TAG
     seed: int | None = None
+    keys: Path | None = None
+    verify: Literal["off", "before", "after"] = "before"
 
 
 class Receiver:
     """Receives channels of a definition; `ids` none: all of them.
 
-    counts  datagrams from foreign sources, requests that could not be sent
+    counts   datagrams from foreign sources, requests that could not be sent
+    openers  of sealed channels, with their counts
+    notice   gets alarms of false or missing signatures, and once that a channel is sealed for which
+             there are no keys
     """
 
     def __init__(
-        self, channels: Channels, ids: Sequence[str], settings: ReceiverSettings, take: Take
+        self,
+        channels: Channels,
+        ids: Sequence[str],
+        settings: ReceiverSettings,
+        take: Take,
+        notice: Notice | None = None,
     ) -> None:
         for id in ids:
             if id not in channels.channels:
@@ -79,6 +102,11 @@ class Receiver:
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self.receivers: dict[str, ChannelReceiver] = {}
+        self.openers: dict[str, ChannelOpener] = {}
+        self._protection: Protection | None = None
+        self._refresh_ns = 0
+        self._noticed: set[str] = set()
+        self._notice = notice or (lambda channel, what: None)
         self._channels = channels
         self._ids = list(ids or channels.channels)
         self._take = take
@@ -89,10 +117,13 @@ class Receiver:
 
     async def __aenter__(self) -> "Receiver":
         groups: dict[str, list[ChannelReceiver]] = {}
+        self._protection = protection_of(self.settings.keys)
         try:
             for id in self._ids:
                 channel = self._channels.channels[id]
                 receiver = self.receivers[id] = self._receiver(channel)
+                if self._protection is not None:
+                    self.openers[id] = self._protection.opener(id, self.settings.verify)
                 for line, address in enumerate(channel.lines):
                     self._join(f"{id} {'AB'[line]}", address, line, [receiver])
                 if channel.retransmission:
@@ -137,7 +168,7 @@ class Receiver:
         if group.line is not None:
             self._join(f"retransmission {group.id}", group.line, RETRANSMISSION, receivers)
         if group.server:
-            link = _Link(group.server, lambda data: self._hand(data, RETRANSMISSION, receivers))
+            link = _Link(group.server, lambda data: self._hand_plain(data, receivers))
             self._links.update({receiver.name: link for receiver in receivers})
         elif group.requests is not None:
             topic = _Topic(group.requests, self.settings.interface)
@@ -177,7 +208,29 @@ class Receiver:
     def _hand(self, data: bytes, line: int, receivers: list[ChannelReceiver]) -> None:
         now_ns = time.monotonic_ns()
         for receiver in receivers:
+            opener = self.openers.get(receiver.name)
+            if opener is not None:
+                self._open_sealed(receiver, opener.datagram(data, line, now_ns), now_ns)
+                continue
             self._give(receiver.name, receiver.datagram(data, line, now_ns))
+            if receiver.counts["sealed"] and receiver.name not in self._noticed:
+                self._noticed.add(receiver.name)
+                self._notice(receiver.name, {"event": "sealed"})
+
+    def _hand_plain(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
+        """Take an answer in a TCP session, which is not sealed."""
+        now_ns = time.monotonic_ns()
+        for receiver in receivers:
+            self._give(receiver.name, receiver.datagram(data, RETRANSMISSION, now_ns))
+
+    def _open_sealed(self, receiver: ChannelReceiver, events: "list[Opened]", now_ns: int) -> None:
+        """Read what was opened; tell alarms."""
+        for event in events:
+            if isinstance(event, dict):
+                self._notice(receiver.name, event)
+            else:
+                found = receiver.datagram(event.payload, event.line, now_ns)
+                self._give(receiver.name, found)
 
     def _give(self, channel: str, events: list[Event]) -> None:
         if events:
@@ -189,6 +242,12 @@ class Receiver:
             self._timer.cancel()
         now_ns = time.monotonic_ns()
         deadline_ns = now_ns + _SECOND
+        if self._protection is not None and now_ns >= self._refresh_ns:
+            self._refresh_ns = now_ns + KEYS_REFRESH_NS
+            self._protection.refresh(time.time_ns() - now_ns, time.time_ns())
+        for id, opener in self.openers.items():
+            self._open_sealed(self.receivers[id], opener.tick(now_ns), now_ns)
+            deadline_ns = min(deadline_ns, opener.deadline_ns)
         for id, receiver in self.receivers.items():
             if receiver.deadline_ns <= now_ns:
                 self._give(id, receiver.tick(now_ns))

@@ -2,7 +2,8 @@
 
 A `ChannelReceiver` is the receiver without its sockets: it reads datagrams, keeps the channel's
 `Reception`, and asks for what is missing where there is somebody to ask. A datagram that is wrong
-is read up to the message that is wrong; what is wrong is counted by its reason. Messages of
+is read up to the message that is wrong; what is wrong is counted by its reason, and datagrams
+that are sealed, for which another has the keys (`fixcast.protection`), as `sealed`. Messages of
 another topic, as a shared retransmission group brings them, are passed over.
 """
 
@@ -10,6 +11,7 @@ from collections import Counter
 
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.reasons import FixReject
+from feedhandler.fixcast.datagrams import SEALED
 from feedhandler.fixcast.messages import read_datagram
 from feedhandler.fixcast.reception import (
     Deliver,
@@ -45,6 +47,9 @@ class ChannelReceiver:
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Event]:
         """Take a datagram from a line, or from `RETRANSMISSION`; what follows from it."""
+        if data.startswith(SEALED):
+            self.counts["sealed"] += 1
+            return []
         messages, fault = read_datagram(data, self._frame)
         if fault:
             self.counts[f"wrong_{FixReject(fault).name.lower()}"] += 1

@@ -36,10 +36,10 @@ from typing import NamedTuple
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.fixcast.crypto import AESGCM, InvalidTag, derived
-from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, UDP_BYTES_MAX
+from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, SEALED, UDP_BYTES_MAX
 from feedhandler.fixcast.keys import ChannelKey, KeyRing
 
-MAGIC = b"FS\x01"
+MAGIC = SEALED
 HEADER_BYTES = 48
 TAG_BYTES = 16
 #: What sealing adds to a datagram.

@@ -11,10 +11,10 @@ retransmissions come from there.
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, Packer
+from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, UDP_BYTES_MAX, Packer
 from feedhandler.fixcast.messages import Header
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.session import NEVER, PublisherSession, SessionSettings
@@ -45,16 +45,45 @@ class SendingSettings:
     session: SessionSettings = field(default_factory=SessionSettings)
 
 
-class ChannelSender:
-    """Sends one channel with a `header`; `bucket` may be shared with others of the same network."""
+class Sealer(Protocol):
+    """Makes sealed datagrams of plain ones (`fixcast.protection`)."""
 
-    def __init__(self, header: Header, settings: SendingSettings, bucket: TokenBucket) -> None:
+    overhead_bytes: int
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do."""
+
+    def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
+        """What is sent in a datagram's place."""
+
+    def tick(self, now_ns: int) -> list[bytes]:
+        """What is due."""
+
+    def flush(self, now_ns: int) -> list[bytes]:
+        """What is still to be sent."""
+
+
+class ChannelSender:
+    """Sends one channel with a `header`; `bucket` may be shared with others of the same network.
+
+    With a `sealer` datagrams are sealed before they wait, so that the bucket counts sealed bytes.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        settings: SendingSettings,
+        bucket: TokenBucket,
+        sealer: Sealer | None = None,
+    ) -> None:
         self.header = header
         self.settings = settings
         self.session = PublisherSession(settings.session)
         self.store = PacketStore(settings.store_bytes)
         self.counts: Counter[str] = Counter()
-        self._packer = Packer(settings.period_ns, settings.bytes_max, settings.long)
+        self._sealer = sealer
+        self._packer = plain_packer(settings, settings.period_ns, sealer)
         self._bucket = bucket
         self._waiting: deque[bytes] = deque()
         self._ready_ns = NEVER
@@ -82,7 +111,7 @@ class ChannelSender:
         self._packer.check(len(message))
         self.session.publish(now_ns)
         self.store.append(number, number + 1, message, 0, len(message), now_ns)
-        self._queue(self._packer.add(message, now_ns))
+        self._queue(self._packer.add(message, now_ns), now_ns)
         self.counts["messages"] += 1
         self.counts["message_bytes"] += len(message)
         return number
@@ -94,15 +123,19 @@ class ChannelSender:
     def tick(self, now_ns: int) -> None:
         """Send what is due: Heartbeats, Logons, Beacons, and the datagram whose period is over."""
         self._administer(self.session.tick(now_ns), now_ns)
-        self._queue(self._packer.tick(now_ns))
+        self._queue(self._packer.tick(now_ns), now_ns)
+        if self._sealer is not None:
+            self._wait(self._sealer.tick(now_ns))
 
     def stop(self, now_ns: int) -> None:
         """End the session with a Logout. What waits may still be taken."""
         self._administer(self.session.stop(now_ns), now_ns)
+        if self._sealer is not None:
+            self._wait(self._sealer.flush(now_ns))
 
-    def repeat(self, datagram: bytes) -> None:
+    def repeat(self, datagram: bytes, now_ns: int) -> None:
         """Send a datagram once more, among the others: an answer on the main group."""
-        self._queue([datagram])
+        self._queue([datagram], now_ns)
 
     def take(self, now_ns: int) -> list[bytes]:
         """The datagrams that may leave now; the bucket is charged for one line's."""
@@ -128,7 +161,8 @@ class ChannelSender:
     def deadline_ns(self) -> int:
         """When `tick`, or `take` where datagrams wait, has something to do next. `take` comes
         first: only it knows when the bucket is ready."""
-        return min(self.session.deadline_ns, self._packer.deadline_ns, self._ready_ns)
+        deadline_ns = min(self.session.deadline_ns, self._packer.deadline_ns, self._ready_ns)
+        return min(deadline_ns, self._sealer.deadline_ns) if self._sealer else deadline_ns
 
     def _renumber(self, now_ns: int) -> None:
         """All numbers are used up: a new numbering."""
@@ -140,14 +174,28 @@ class ChannelSender:
         """Send administrative messages at once, behind everything that has a number."""
         for said in messages:
             data = self.header.administrative(said, self.settings.session.heartbeat_ns)
-            self._queue(self._packer.add(data, now_ns))
+            self._queue(self._packer.add(data, now_ns), now_ns)
         if messages:
-            self._queue(self._packer.flush())
+            self._queue(self._packer.flush(), now_ns)
 
-    def _queue(self, datagrams: list[bytes]) -> None:
+    def _queue(self, datagrams: list[bytes], now_ns: int) -> None:
+        if self._sealer is not None:
+            seal = self._sealer.seal
+            datagrams = [sealed for each in datagrams for sealed in seal(each, now_ns)]
+        self._wait(datagrams)
+
+    def _wait(self, datagrams: list[bytes]) -> None:
         if datagrams:
             self._waiting += datagrams
             self._ready_ns = 0
+
+
+def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | None) -> Packer:
+    """A packer whose datagrams have the size that is set once they are sealed."""
+    overhead_bytes = sealer.overhead_bytes if sealer is not None else 0
+    packer = Packer(period_ns, settings.bytes_max - overhead_bytes, settings.long)
+    packer.longest = min(packer.longest, UDP_BYTES_MAX - overhead_bytes)
+    return packer
 
 
 def next_numbering(before: int, wall_ns: int) -> int:

@@ -175,12 +175,47 @@ def receive(
                         seen["lost"] += event.last - event.first + 1
                     _show(channel, event, as_json, file is not None)
 
-            async with Receiver(channels, ids, settings, take):
+            def notice(channel: str, what: dict[str, object]) -> None:
+                seen[str(what["event"])] += 1
+                _notice(channel, what, as_json)
+
+            async with Receiver(channels, ids, settings, take, notice) as receiver:
                 await stop.wait()
+        shut = _drops(receiver, as_json)
         print(f"{seen['messages']:,} messages, {seen['lost']:,} lost", file=sys.stderr)
-        return ExitCode.FOUND if seen["lost"] else ExitCode.OK
+        return ExitCode.FOUND if seen["lost"] or seen["sealed"] or shut else ExitCode.OK
 
     return run_async(main)
+
+
+def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:
+    """Say that a channel is sealed, or that signatures are false or missing."""
+    if as_json:
+        print_json({"channel": channel, **what})
+        sys.stdout.flush()
+    if what["event"] == "sealed":
+        complain(f"channel {channel} is sealed", "give a folder with its keys: --keys")
+    elif not as_json:
+        complain(f"channel {channel}: alarm: {what['number']} datagrams: {what['what']}")
+
+
+def _drops(receiver: Receiver, as_json: bool) -> bool:
+    """Print what was dropped of sealed channels, by reason; whether nothing of one was opened."""
+    shut = False
+    for id, opener in receiver.openers.items():
+        drops = dict(sorted(opener.drops.items()))
+        if drops and as_json:
+            print_json({"channel": id, "event": "dropped", "reasons": drops})
+        elif drops:
+            reasons = ", ".join(f"{name} {count:,}" for name, count in drops.items())
+            complain(f"channel {id}: datagrams dropped: {reasons}")
+        if drops and not opener.opened:
+            shut = True
+            complain(
+                f"channel {id}: no datagram could be read with these keys",
+                "fetch the channel's keys; compare the clocks",
+            )
+    return shut
 
 
 def _show(channel: str, event: Event, as_json: bool, recorded: bool) -> None:

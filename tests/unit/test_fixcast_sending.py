@@ -144,6 +144,6 @@ def test_an_answer_on_the_main_group_leaves_among_the_others() -> None:
     channel.publish(update(), 0)
     channel.tick(MS)
     (kept,) = channel.store.packets(1, 2)
-    channel.repeat(kept[2])
+    channel.repeat(kept[2], MS)
     found = messages(channel.take(MS))
     assert [(each.kind, each.number) for each in found[1:]] == [(Kind.APPLICATION, 1)] * 2
