@@ -233,3 +233,41 @@ def test_a_definition_that_is_wrong_is_told_with_its_line(tmp_path: Path, comman
     done = run_here("fixcast", command, *words)
     assert done.returncode == 2
     assert "channels.toml:2: channel[0].id" in done.stderr
+
+
+def test_a_sealed_channel_without_and_with_wrong_keys_is_one_line_and_exit_code_1(
+    channels: Path, tmp_path: Path
+) -> None:
+    right_keys, wrong_keys = str(tmp_path / "right"), str(tmp_path / "wrong")
+    for words in (
+        ("new", right_keys, "c1", "c2"),
+        ("new", wrong_keys, "c1"),
+        ("give", right_keys, "c2", "--to", wrong_keys),
+    ):
+        assert run_here("fixcast", "keys", *words).returncode == 0
+
+    async def scenario() -> None:
+        words = ["receive", str(channels), "--channel", "c1", "--json"]
+        bare = await start(*words)
+        wrong = await start("receive", str(channels), "--json", "--keys", wrong_keys)
+        right = await start(*words, "--keys", right_keys)
+        publisher = await start(
+            "publish", str(channels), "-", "--keys", right_keys, "--heartbeat-ms", "20",
+        )  # fmt: skip
+        await lines_until(bare, "sealed")
+        # It has the key of c2 only, and has joined c1 before.
+        await lines_until(wrong, "joined")
+        await lines_until(right, "joined")
+        await publisher.communicate(update("one"))
+        assert publisher.returncode == 0
+        await lines_until(right, "ended")
+        told = []
+        for process in (bare, wrong, right):
+            process.send_signal(signal.SIGINT)
+            _, error = await asyncio.wait_for(process.communicate(b""), SECONDS)
+            told.append((process.returncode, error.decode()))
+        assert [code for code, _ in told] == [1, 1, 0]
+        assert "channel c1 is sealed (give a folder with its keys: --keys)" in told[0][1]
+        assert "no datagram could be read with these keys" in told[1][1]
+
+    play(scenario())
