@@ -72,6 +72,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "retrans.store",
     ),
     "amqp": (
+        "amqp.durable.values",
         "amqp.fanout",
         "amqp.framing",
         "amqp.outlet",
@@ -132,7 +133,6 @@ UNITS: dict[str, tuple[str, ...]] = {
         "characterise.tally",
     ),
     "keyed": (
-        "amqp.durable.values",
         "keyed.dispatch",
         "keyed.heap",
         "keyed.key_table",

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from feedhandler import _compiled
 
 PACKAGE = Path(_compiled.__file__).parent
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ["codecs.kinds", "ingest.ring", "amqp.framing"])
@@ -42,3 +45,15 @@ def test_twins_of_twins_leave_the_modules_themselves_where_they_were(name: str) 
         package, _, child = full.rpartition(".")
         assert importlib.import_module(full) is module
         assert getattr(importlib.import_module(package), child) is module
+
+
+def test_the_demo_loads_only_units_that_make_demo_compiles() -> None:
+    (units,) = re.findall(r"^DEMO_UNITS := (.*)$", (CHECKOUT / "Makefile").read_text(), re.M)
+    modules = "feedhandler.gateway, feedhandler.ops.demo, feedhandler.replay.exchange.exchange"
+    program = f"import sys, {modules}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    needed = {_compiled.UNIT_OF[name] for name in loaded if name in _compiled.UNIT_OF}
+    assert "amqp" in needed
+    assert needed <= set(units.split())
