@@ -10,8 +10,8 @@ from tests.support.durable import running
 from tests.support.node import in_thread
 
 SECONDS = 60
-#: A worker that notes what it did, once for each token; it fails once and refuses one, each with one
-#: of the same key behind it, so that both have been told before the last is done.
+#: A worker that notes what it did, once for each token. It fails once and refuses one; each has one
+#: of its key behind it, so both have been told before the last is done.
 WORKER = """
 import json, os, pathlib, sys
 told = json.load(sys.stdin)
