@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Where messages end, for who has a part of a packet in hand: by their own sizes, nothing else."""
+"""Ends of messages in a part of a packet, found by the messages' own sizes alone."""
 
 import cython
 from cython.cimports.feedhandler.codecs.fix.scanning import message_size_at

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""What the FIX messages of one datagram say together: which numbers, what the publisher announces.
+"""Summary of a datagram of FIX messages: its numbers, and what the publisher announces.
 
 `walk_datagram` frames the messages of a datagram, one behind the other, and sums up what a gateway
 asks of it. Administrative messages take no sequence number: they carry the channel's next one. The

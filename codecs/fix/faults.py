@@ -1,4 +1,4 @@
-"""What is wrong with a FIX datagram, and where, for whoever has to find out whose fault it is."""
+"""Faults of a FIX datagram that the scanner rejects: message, byte, field, found and expected."""
 
 from typing import NamedTuple
 
