@@ -38,7 +38,7 @@ from feedhandler.lab.processors import cpu_seconds_of
 #: Who is compared.
 NAMES = tuple(PEERS)
 #: Of these, ours.
-OURS = ("keyed", "serial")
+OURS = ("keyed", "keyed_run", "serial")
 SYNC_SECONDS, SYNC_TURNS = 1.0, 5
 #: A run is cut then: at 100 ms a message one worker would be at it for hours.
 TAKE_SECONDS_MAX = 60.0
@@ -79,6 +79,7 @@ SCENARIOS = (
     Scenario("hot", Workload(20_000, keys=1), workers=8, handler_ms=0),
     Scenario("zipf", Workload(40_000, keys=10_000, zipf=1.0), workers=8, handler_ms=1),
     Scenario("slow", Workload(50_000, keys=1000), workers=1000, handler_ms=100),
+    Scenario("turns", Workload(100_000, keys=1000, in_turn=True), workers=1000, handler_ms=100),
 )
 
 SMOKE: dict[str, object] = {

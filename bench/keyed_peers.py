@@ -42,6 +42,11 @@ from tests.interop.install import java_classes
 Absent = brokers.Absent
 #: What a link may have beyond what its worker handles, where the peer keeps order per link.
 PREFETCH = 100
+#: What a link of a keyed queue may have beyond the message that its worker handles: no more than is
+#: handled while that one's end goes to the disk, for no other worker gets it meanwhile.
+BEHIND_MS = 1.0
+#: Messages of one key that a worker of a keyed queue may have at a time, where that is tried.
+RUN = 16
 #: That the AMQP workers are spread over: each has one thread in Python.
 PROCESSES = 2
 #: Shards of a consistent hash: no more, however many workers there are.
@@ -88,10 +93,13 @@ class Peer(Protocol):
 class AmqpPeer:
     """What all that speak AMQP 1.0 have in common: the client."""
 
-    prefetch = PREFETCH
     login: ClassVar[tuple[str, str]] = ("", "")
     hostname = ""
     port = 0
+
+    def prefetch(self, handler_ms: float) -> int:
+        """What a link may have at a time."""
+        return PREFETCH
 
     def target(self, queue: str) -> str:
         """Where messages are put."""
@@ -118,7 +126,7 @@ class AmqpPeer:
                 sources=self.sources(queue),
                 first=first,
                 workers=last - first,
-                prefetch=self.prefetch,
+                prefetch=self.prefetch(handler_ms),
                 handler_ms=handler_ms,
             )
             for first, last in itertools.pairwise(bounds)
@@ -372,8 +380,20 @@ class KeyedQueue(SerialQueue):
     parallel: ClassVar[bool] = True
     what: ClassVar[str] = "the node's keyed queue"
     key: ClassVar[Definition | None] = Definition(fields=("key",))
-    #: The one that a worker handles, and one that it begins while that one's end goes to the disk.
-    prefetch = 2
+
+    def prefetch(self, handler_ms: float) -> int:
+        return 1 + min(round(BEHIND_MS / handler_ms), PREFETCH) if handler_ms else PREFETCH
+
+
+class KeyedRuns(KeyedQueue):
+    """The same, with several messages of a key at one worker at a time, in order."""
+
+    name: ClassVar[str] = "keyed_run"
+    what: ClassVar[str] = f"the node's keyed queue, run = {RUN}"
+    key: ClassVar[Definition | None] = Definition(fields=("key",), run=RUN)
+
+    def prefetch(self, handler_ms: float) -> int:
+        return max(RUN if handler_ms < RUN else 1, super().prefetch(handler_ms))
 
 
 #: By name, in the order that they run.
@@ -381,6 +401,7 @@ PEERS: dict[str, Any] = {
     each.name: each
     for each in (
         KeyedQueue,
+        KeyedRuns,
         SerialQueue,
         RabbitMQSingle,
         RabbitMQHash,

@@ -54,7 +54,8 @@ class Handled(NamedTuple):
 class Workload:
     """`count` messages over `keys` keys, uniform (`zipf` 0) or by Zipf's law; the same by seed.
 
-    `fields`: 1: a key is one value; 2: two different ones, as of a transfer's accounts.
+    `fields`: 1: a key is one value; 2: two different ones, as of a transfer's accounts. `in_turn`:
+    no chance, one message of each key and then the next of each.
     """
 
     count: int
@@ -62,6 +63,7 @@ class Workload:
     zipf: float = 0.0
     fields: int = 1
     seed: int = 1
+    in_turn: bool = False
 
     def messages(self) -> list[Message]:
         """What is put, in order."""
@@ -76,12 +78,12 @@ class Workload:
                 if len(set(found)) == self.fields:
                     return tuple(found)
 
-        if not 1 <= self.fields <= self.keys:
+        if not 1 <= self.fields <= (1 if self.in_turn else self.keys):
             raise ValueError(f"{self.fields} different fields of {self.keys} keys")
         last: Counter[tuple[int, ...]] = Counter()
         made = []
-        for _ in range(self.count):
-            fields = drawn()
+        for number in range(self.count):
+            fields = (number % self.keys,) if self.in_turn else drawn()
             made.append(Message(fields, last[fields]))
             last[fields] += 1
         return made

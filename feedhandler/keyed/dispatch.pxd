@@ -11,6 +11,7 @@ cdef class Dispatch:
     cdef readonly KeyTable keys
     cdef Heap _woken
     cdef dict _following
+    cdef readonly set followed
     cdef readonly int places, run, messages_max, key_messages_max, count, flying, parked
     cdef readonly unsigned long long taken
     cdef public unsigned long long visible
@@ -24,6 +25,8 @@ cdef class Dispatch:
     cpdef Py_ssize_t take_many(self, int consumer, int[::1] slots) except -1
     cpdef int end_many(self, const int[::1] slots) except -1
     cpdef int take(self, int consumer) except -1
+    cpdef bint open_to_all(self) except -1
+    cpdef bint follows(self, int consumer) except -1
     cpdef int end(self, int slot) except -1
     cpdef int recall(self, int slot) except -1
     cpdef int give_back(self, int slot, bint failed) except -1

@@ -62,6 +62,7 @@ class Dispatch:
     visible  messages with numbers above this are there, and nobody gets them yet
     keys     the keys that have messages; each at most `key_messages_max` (0: any)
     lengths  how many messages each key has
+    followed consumers for whom there came a message that only they may have; the caller clears it
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Dispatch:
         self._at = memoryview(numpy.zeros(self._mask + 1, numpy.int32))
         self._woken = Heap(self.ids, self._left)
         self._following: dict[int, Heap] = {}
+        self.followed: set[int] = set()
         self.places = places
         self.run = run
         self.messages_max = messages_max
@@ -220,6 +222,19 @@ class Dispatch:
             self._count_flying(slot, 1)
             self._reconsider_firsts(slot)
         return slot
+
+    @cython.locals(woken=cython.int)
+    def open_to_all(self):
+        """Whether there is a message that any consumer may have: `take` has one for each."""
+        if self._ready and self.ids[self._ready] <= self.visible:
+            return True
+        woken = self._woken.first()
+        return woken != 0 and self.ids[woken] <= self.visible
+
+    def follows(self, consumer):
+        """Whether there is a message that only this consumer may have, for it has those before it
+        (`run` above 1)."""
+        return consumer in self._following
 
     def end(self, slot):
         """A message has ended: acknowledged, cancelled, expired, dead. What it held up may go."""
@@ -553,6 +568,7 @@ class Dispatch:
         if heap is None:
             heap = self._following[consumer] = Heap(self.ids, self._left)
         heap.push(slot)
+        self.followed.add(consumer)
         return 0
 
     def _unfollow(self, consumer, slot):

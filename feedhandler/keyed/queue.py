@@ -337,6 +337,21 @@ class KeyedQueue:
         self._fence_of[number] = fence
         return delivery
 
+    @property
+    def open_to_all(self) -> bool:
+        """Whether there is a message that any consumer may have."""
+        return self.dispatch.open_to_all()
+
+    def follows(self, consumer: int) -> bool:
+        """Whether there is, or comes, a message that only this consumer may have."""
+        return self.dispatch.follows(consumer)
+
+    def followed(self) -> list[int]:
+        """For whom such a message has come since the caller asked last."""
+        found = list(self.dispatch.followed)
+        self.dispatch.followed.clear()
+        return found
+
     def acknowledge(self, consumer: int, fence: int) -> bool:
         """The consumer has done its work; False where the message is not its own any more."""
         flight = self._own(consumer, fence)

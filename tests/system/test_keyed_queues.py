@@ -122,6 +122,42 @@ def test_one_of_each_key_is_out_and_the_next_follows_its_acknowledgement(tmp_pat
     asyncio.run(scenario())
 
 
+def test_who_has_nothing_in_hand_goes_before_who_has_room_for_more(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        busy, idle = client.taker(credit=1), client.taker(credit=1)
+        client.put(putting, of("a", 1), of("b", 2))
+        client.wait_for(busy, 1), client.wait_for(idle, 1)
+        settle(client, idle, 0)
+        idle.flow(9), busy.flow(9)  # the busy one's room is heard of last
+        client.sync()
+        client.put(putting, of("c", 3))
+        client.wait_for(idle, 2)
+        client.put(putting, of("d", 4))
+        client.pump(lambda: len(client.messages) == 4, "the next one")
+        assert numbers(client, idle)[1:] == [("c", 3)]
+        assert numbers(client, busy) == [("a", 1), ("d", 4)]
+
+    play(talk, keyed(tmp_path))
+
+
+def test_a_drain_is_answered_once_nobody_with_room_may_have_anything(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        first, second = client.taker(credit=1), client.taker(credit=0)
+        client.put(putting, of("a", 1), of("a", 2))
+        client.wait_for(first, 1)
+        second.drain(5)
+        client.pump(lambda: not second.credit, "the unused credit")
+        assert not client.of(second)
+        settle(client, first, 0)
+        second.flow(1)
+        client.wait_for(second, 1)
+
+    play(talk, keyed(tmp_path))
+    play(talk, keyed(tmp_path / "run", Definition(fields=("account",), run=4)))
+
+
 def test_a_restart_keeps_what_waits_who_sent_it_and_what_failed(tmp_path: Path) -> None:
     config = keyed(tmp_path)
     seen: list[int] = []

@@ -18,10 +18,11 @@ from feedhandler.amqp.proton import DESCRIPTION_CHARS_MAX
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.serving.turns import TURN_UNITS, attach_units
+from feedhandler.amqp.serving.turns import TURN_UNITS, Turns, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
 from tests.support import amqp_wire as wire
+from tests.support.durable import ANSWERED
 from tests.support.node import (
     PATIENCE_S,
     NodeRig,
@@ -548,6 +549,24 @@ def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(
             client.close()
             steps = [after - before for before, after in itertools.pairwise(seen)]
             assert max(steps) <= 2 * share  # a read, and those whose turn it is
+
+    run(main())
+
+
+@gateways_loop
+def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_and_links(
+    run: Run,
+) -> None:
+    def talk(port: int) -> list[bool]:
+        client = RawClient(port)
+        links = [client.receiver("euronext.104", credit=1) for _ in range(5)]
+        client.pump(lambda: all(link.state & ANSWERED for link in links), "the answers")
+        return [bool(link.remote_source.address) for link in links]
+
+    async def main() -> None:
+        async with running() as rig:
+            rig.node.turns = Turns(rig.node.loop.call_soon, units_max=1)  # a read costs more
+            assert await in_thread(talk, rig.port) == [True] * 5
 
     run(main())
 

@@ -95,6 +95,15 @@ def test_a_workload_is_the_same_by_seed_and_as_skewed_as_it_says() -> None:
         Workload(1, keys=1, fields=2).messages()
 
 
+def test_a_workload_of_keys_in_turn_has_each_key_as_often() -> None:
+    messages = Workload(6, keys=3, in_turn=True).messages()
+    assert [(m.fields, m.sequence) for m in messages] == [
+        ((key,), time) for time in (0, 1) for key in range(3)
+    ]
+    with pytest.raises(ValueError, match="2 different fields"):
+        Workload(1, keys=3, fields=2, in_turn=True).messages()
+
+
 MESSAGES = [Message((1,), 0), Message((2,), 0), Message((1,), 1)]
 GOOD = [
     Handled(0, "1", 0, 0, 10, 20),

@@ -69,6 +69,7 @@ class Course:
         self.slots: dict[int, int] = {}
         self.message = 0
         self.shown: list[tuple[int, ...]] = []
+        self.told: set[int] = set()
 
     def run(self) -> None:
         steps = [self.enqueue] * 6 + [self.take] * 7 + [self.acknowledge] * 4 + [
@@ -88,6 +89,8 @@ class Course:
         assert dispatch.flying == len(model.holder)
         assert dispatch.parked == len(model.parked)
         assert dispatch.keys.count == len(set().union(*model.messages.values()))
+        alone: set[int] = set()
+        for_all = False
         for message, slot in self.slots.items():
             state = dispatch.state(slot)
             assert dispatch.consumer(slot) == model.holder.get(message, 0)
@@ -96,6 +99,13 @@ class Course:
             may = [who for who in range(1, CONSUMERS + 1) if model.may_go(message, who)]
             assert (state in (READY, WOKEN)) == (len(may) == CONSUMERS), (message, state)
             assert (state == FOLLOWING) == (len(may) == 1), (message, state)
+            for_all |= len(may) == CONSUMERS
+            alone |= set(may) if len(may) == 1 else set()
+        assert dispatch.open_to_all() == for_all
+        assert {who for who in range(1, CONSUMERS + 1) if dispatch.follows(who)} == alone
+        assert alone <= dispatch.followed | self.told
+        self.told = alone
+        dispatch.followed.clear()
 
     def pick(self, of: Any) -> int:
         return self.random.choice(sorted(of)) if of else 0

@@ -13,7 +13,6 @@ counted as stale, and answered by a release.
 import asyncio
 import functools
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
@@ -36,6 +35,7 @@ from feedhandler.keyed.journalled import Journalled
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, KeyedQueue
+from feedhandler.keyed.rota import Rota
 from feedhandler.keyed.settings import NEVER
 from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
 from feedhandler.notes import Level, tell
@@ -55,8 +55,14 @@ class KeyedTaker(Protocol):
         """Who it is, for people."""
         ...
 
+    @property
+    def in_hand(self) -> int:
+        """Messages that it has, or that are being read for it."""
+        ...
+
     def ready(self) -> bool:
-        """Whether one more message may be handed out now."""
+        """Whether one more message may be handed out now. Where not, it is offered to the queue
+        again (`offer`) once it may."""
         ...
 
     def reserve(self, messages: int) -> None:
@@ -99,7 +105,11 @@ class KeyedDurableQueue(StoredQueue):
         self._opening: Opened
         self._parcels: Parcels
         self._token = ""
-        self._takers: deque[KeyedTaker] = deque()
+        self._rota: Rota[KeyedTaker] = Rota()
+        #: Those of them that may have messages of a run, and were not looked at since.
+        self._asking: dict[KeyedTaker, None] = {}
+        #: Consumers whose client wants unused credit back once nothing can be handed out.
+        self._draining: dict[KeyedTaker, None] = {}
         self._numbers: dict[KeyedTaker, int] = {}
         self._taker_of: dict[int, KeyedTaker] = {}
         self._joined = 0
@@ -107,7 +117,6 @@ class KeyedDurableQueue(StoredQueue):
         #: Deliveries that wait to be read; nobody gets what comes after one before it.
         self._unread: set[int] = set()
         self._reading = self._serving = self._pushing = False
-        self._more = True
         self._fates: dict[int, list[Told]] = {}
         self._committing: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -316,11 +325,13 @@ class KeyedDurableQueue(StoredQueue):
         self._joined += 1
         self._numbers[taker] = self._joined
         self._taker_of[self._joined] = taker
-        self._takers.append(taker)
+        self.offer(taker)
 
     def leave(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
         """A consumer is gone: what it had goes to the others."""
-        self._takers.remove(taker)
+        self._rota.remove(taker)
+        self._asking.pop(taker, None)
+        self._draining.pop(taker, None)
         number = self._numbers.pop(taker)
         del self._taker_of[number]
         if not self.fault:
@@ -331,40 +342,73 @@ class KeyedDurableQueue(StoredQueue):
     @property
     def idle(self) -> bool:
         """Whether there is nothing that could be handed out."""
-        return not (self._more or self._reading or self._to_read)
+        return not (self.core.open_to_all or self._reading or self._to_read)
 
     def _ready(self) -> None:
         """Something may have become free."""
-        self._more = True
         self._serve_soon()
+
+    def offer(self, taker: KeyedTaker) -> None:
+        """This consumer may have room for a message more."""
+        if taker in self._numbers:
+            self._rota.offer(taker, taker.in_hand)
+            if self.definition.run > 1:
+                self._asking[taker] = None
+
+    def drain(self, taker: KeyedTaker) -> None:
+        """Have this consumer's unused credit go back once nothing can be handed out."""
+        if taker in self._numbers:
+            self._draining[taker] = None
 
     def serve(self) -> None:
         """Hand out what may go, as far as consumers have credit."""
-        takers, left, passed = self._takers, SHARE, 0
-        now_ns = time.monotonic_ns()
-        while left and passed < len(takers) and not self.fault:
-            taker = takers[0]
-            takers.rotate(-1)
-            passed += 1
-            if not taker.ready():
-                continue
-            delivery = self.core.take(self._numbers[taker], now_ns)
-            if delivery is None:
-                if self.definition.run == 1:
-                    self._more = False
-                    break
-                continue
-            passed = 0
-            left -= 1
-            self._give(taker, delivery)
+        left = SHARE - self._serve_share()
         if self._to_read and not self._reading:
             self._read_some()
         self._watch_time()
         if not left:
             self._serve_soon()
-        elif self.idle:
-            for taker in list(takers):
+        elif self.idle and self._draining:
+            draining, self._draining = self._draining, {}
+            for taker in draining:
                 taker.settle_drain()
+
+    def _serve_share(self) -> int:
+        """Hand out at most a share; how many that were."""
+        given, now_ns = 0, time.monotonic_ns()
+        while given < SHARE and not self.fault:
+            found = self._next(now_ns)
+            if found is None:
+                break
+            given += 1
+            self._give(*found)
+            self.offer(found[0])
+        return given
+
+    def _next(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
+        """The next consumer and its message; None where nobody with room may have any."""
+        core, rota = self.core, self._rota
+        while core.open_to_all and (taker := rota.next()) is not None:
+            if taker.ready() and (delivery := core.take(self._numbers[taker], now_ns)):
+                return taker, delivery
+        return self._next_of_a_run(now_ns) if self.definition.run > 1 else None
+
+    def _next_of_a_run(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
+        """The next message that only one consumer may have, of those that have room."""
+        for number in self.core.followed():
+            if (taker := self._taker_of.get(number)) is not None:
+                self._asking[taker] = None
+        for taker in list(self._asking):
+            number = self._numbers.get(taker, 0)
+            if taker not in self._rota or not taker.ready():
+                self._rota.remove(taker)
+            elif delivery := self.core.take(number, now_ns):
+                self._rota.remove(taker)
+                return taker, delivery
+            elif self.core.follows(number):
+                continue  # until it is durable
+            del self._asking[taker]
+        return None
 
     def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
         content = self.intake.recent.take(delivery.number)
@@ -453,6 +497,7 @@ class KeyedDurableQueue(StoredQueue):
             taker = self._taker_of.get(consumer)
             if taker is not None:
                 taker.reserve(-1)
+                self.offer(taker)
             if not self.core.holds(consumer, delivery.fence):
                 continue  # given up meanwhile
             if content is None:
@@ -656,7 +701,7 @@ class KeyedDurableQueue(StoredQueue):
             "handed_out": self.handed_out,
             "handed_out_again": self.handed_out_again,
             "in_hand": core.in_hand,
-            "consumers": len(self._takers),
+            "consumers": len(self._numbers),
             "keys": core.dispatch.keys.count,
             "parked": core.dispatch.parked,
             "repeated": core.repeated,

@@ -21,6 +21,11 @@ class KeyedConsumer(Consumer):
     #: Messages that are being read for it: they have their part of its credit.
     _reserved = 0
 
+    @property
+    def in_hand(self) -> int:
+        """Messages that it has, or that are being read for it."""
+        return len(self.unsettled) + self._reserved
+
     def ready(self) -> bool:
         """Whether one more may be handed out now; where not, flow or the socket will tell."""
         return super().ready() and self.link.credit() > self._reserved
@@ -60,8 +65,16 @@ class KeyedConsumer(Consumer):
         for fences, is_failure in ((released, False), (failed, True)):
             if fences:
                 queue.give_back(self, fences, failed=is_failure)
-        queue.push()
+        queue.push_soon()
+        queue.offer(self)
         queue.serve()
+
+    def flow(self) -> None:
+        """The client has given credit, or drains it, or the connection has room again."""
+        self._queue.offer(self)
+        super().flow()
+        if self._draining:
+            self._queue.drain(self)
 
     @contained
     def disowned(self, fences: Iterable[int]) -> None:

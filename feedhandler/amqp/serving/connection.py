@@ -217,7 +217,11 @@ class NodeConnection(Peer):
 
     def _act(self) -> None:
         """Act upon the engine's events, as far as this turn of the loop has units for that; the
-        rest is for the next one."""
+        rest is for the next one.
+
+        A client's open is answered whatever is left: the engine has answered the sessions behind it
+        already, and forgets to say so if it is to write before it may.
+        """
         turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
         if not events:
             events.extend(self.engine.events())
@@ -226,7 +230,9 @@ class NodeConnection(Peer):
             kind, link = events[0]
             attaches = kind == proton.LINK_REMOTE_OPEN
             units = attach_units(f"{link.source_address}{link.target_address}") if attaches else 1
-            if not turns.take(units):
+            if kind == proton.CONNECTION_REMOTE_OPEN:
+                turns.spend(units)
+            elif not turns.take(units):
                 break
             left -= units
             events.popleft()
