@@ -12,10 +12,9 @@ No I/O.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-Consumer = TypeVar("Consumer", bound=Hashable)
+Consumer = TypeVar("Consumer")
 #: From so many in hand on, consumers are equals.
 LEVELS = 64
 
