@@ -16,6 +16,8 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
+from feedhandler.fixcast.exchange import FEED_NAME as FIX_EXCHANGE_FEED
+from feedhandler.replay.exchange.exchange_plan import FEED_NAME as EXCHANGE_FEED
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RecoveryProtocol
@@ -65,6 +67,10 @@ def _conflates(feed: Feed) -> bool:
 
 def _tells_tail_loss(feed: Feed) -> bool:
     return feed.description.packet.sequence.heartbeat != "none"
+
+
+def _is_simulated(feed: Feed) -> bool:
+    return feed.name in (EXCHANGE_FEED, FIX_EXCHANGE_FEED)
 
 
 def _is_generated(feed: Feed) -> bool:
@@ -145,9 +151,15 @@ CAPABILITIES = (
         _works(Market),
     ),
     Capability(
+        "exchange",
+        "exchange, demo",
+        "the simulated exchange and `feedhandler demo`",
+        _is_simulated,
+    ),
+    Capability(
         "generate",
-        "generate, exchange, demo",
-        "generated sessions, the simulated exchange, the laboratory without a capture, "
+        "generate",
+        "generated sessions as captures, the laboratory without a capture, "
         "`characterise --write-profile`",
         _is_generated,
     ),

@@ -14,7 +14,6 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
-from feedhandler.ops.demo import FEED
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import places
 
@@ -144,7 +143,7 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     ledger = read_ledger(path)
-    assert ledger.feed == load_feed(FEED).key
+    assert ledger.feed == load_feed("euronext-utp-md").key
     assert len(ledger.records) == told["messages"] > 0
     assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
 
@@ -164,6 +163,25 @@ def test_a_demo_gets_back_all_that_both_lines_lose() -> None:
     assert told["recovery"]["retransmitted"] > 0
     assert told["refreshed"] > 0
     assert set(told["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
+
+
+def test_a_demo_of_fix_channels_loses_nothing_but_what_it_announces() -> None:
+    done = subprocess.run(
+        command("demo", "--feed", "fix", "--seconds", "2", "--rate", "2000", "--json"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["published"] == 4_000
+    assert told["lines"]["A"]["dropped"] > 0
+    assert told["lines"]["B"]["dropped"] > 0
+    faults = ("lost_unannounced", "corrupt", "duplicated", "reordered", "phantom", "contradicted")
+    assert [told[name] for name in faults] == [0] * len(faults)
+    assert set(told["subscribers"]) == {"fix.1", "fix.1.EQ1001", "fix.#"}
+    assert told["subscribers"]["fix.#"] >= 0.9 * told["published"]
 
 
 def test_an_interrupted_demo_ends_its_children() -> None:

@@ -12,8 +12,9 @@ from feedhandler.ops import config, feeds, run
 #: What is there for every feed; and of the rest, what each built-in one has.
 ALL = {"decode", "arbitration", "subscriptions", "replay", "characterise", "names"}
 HAS = {
-    "euronext-utp-md": ALL | {"conflation", "retransmission", "refresh", "books", "generate"},
-    "fix-marketdata": (ALL | {"tail_loss"}) - {"characterise"},
+    "euronext-utp-md": ALL
+    | {"conflation", "retransmission", "refresh", "books", "exchange", "generate"},
+    "fix-marketdata": (ALL | {"tail_loss", "exchange"}) - {"characterise"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
     "nyse-integrated-xdp": ALL | {"conflation"},
     "nyse-openbook-ultra": ALL,
