@@ -2,11 +2,13 @@
 
 import gzip
 import random
+import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import dpkt
 import pytest
@@ -339,3 +341,22 @@ def test_a_feed_whose_messages_are_not_understood_is_refused() -> None:
 )
 def test_times_are_written_to_the_nanosecond(time_ns: int, text: str) -> None:
     assert time_text(time_ns) == text
+
+
+def test_the_pages_example_makes_the_book(captures: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "fix-feed.md"
+    code = next(each for each in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    names: dict[str, Any] = {}
+    exec(compile(code, str(page), "exec"), names)
+    path, levels = captures / "iex" / "deep-2023-10-02.pcap.gz", dict[Decimal, int]()
+    packets = []
+    for data, messages in iex_by_hand(path):
+        packets.append(data)
+        for kind, symbol, size, raw in messages:
+            if (kind, symbol) == ("8", "TQQQ"):
+                levels[Decimal(raw).scaleb(-4)] = size
+    made = names["books_of"](packets, b"TQQQ")
+    unit = Decimal(1).scaleb(-made.price_places)
+    bids = {price * unit: size for price, size, _ in made.book.bids.top(1_000)}
+    assert bids == {price: size for price, size in levels.items() if size}
+    assert len(levels) > 3
