@@ -17,6 +17,7 @@ from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
 from feedhandler.fixcast.exchange import FEED_NAME as FIX_EXCHANGE_FEED
+from feedhandler.recovery.protocols import binary_fault_of, fix_fault_of, is_fix
 from feedhandler.replay.exchange.exchange_plan import FEED_NAME as EXCHANGE_FEED
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
@@ -57,6 +58,10 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     return has
 
 
+#: Snapshots come as packets, which can be put together.
+_has_refresh_lines = _works(RefreshTypes)
+
+
 def _has_names(feed: Feed) -> bool:
     return feed.reference is not None or feed.symbols_are_text
 
@@ -71,6 +76,14 @@ def _tells_tail_loss(feed: Feed) -> bool:
 
 def _is_simulated(feed: Feed) -> bool:
     return feed.name in (EXCHANGE_FEED, FIX_EXCHANGE_FEED)
+
+
+def _retransmits(feed: Feed) -> bool:
+    return is_fix(feed) or _works(RecoveryProtocol)(feed)
+
+
+def _refreshes(feed: Feed) -> bool:
+    return is_fix(feed) or _has_refresh_lines(feed)
 
 
 def _is_generated(feed: Feed) -> bool:
@@ -134,14 +147,20 @@ CAPABILITIES = (
         "retransmission",
         "what every line lost is fetched from the exchange's server over TCP (`[[server]]`, "
         "`retransmission`)",
-        _works(RecoveryProtocol),
+        _retransmits,
     ),
     Capability(
         "refresh",
         "refresh",
-        "snapshots from the exchange, on refresh lines or at request, make good what is lost, and "
-        "`snapshot=1` starts a subscription with the state of the moment",
-        _works(RefreshTypes),
+        "snapshots from the exchange, at request, make good what is lost, and `snapshot=1` starts "
+        "a subscription with the state of the moment",
+        _refreshes,
+    ),
+    Capability(
+        "refresh_lines",
+        "refresh lines",
+        "snapshots by multicast lines of their own (`[[channel.refresh_line]]`)",
+        _has_refresh_lines,
     ),
     Capability(
         "books",
@@ -204,11 +223,17 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         hint = "leave out [[server]] and the channels' retransmission and refresh"
         return _misfit(("server", 0), reason, hint, "retransmission")
     for place, channel in enumerate(config.channels):
-        if channel.refreshes and not has["refresh"]:
+        if channel.refresh and not has["refresh"]:
             reason = f"refresh is not known of {feed.name}"
-            here: KeyPath = ("refresh",) if channel.refresh else ("refresh_line", 0)
-            hint = f"leave out the channels' {here[0]}"
-            return _misfit(("channel", place, *here), reason, hint, "refresh")
+            hint = "leave out the channels' refresh"
+            return _misfit(("channel", place, "refresh"), reason, hint, "refresh")
+        if channel.refresh_lines and not has["refresh_lines"]:
+            what = "refresh lines are" if has["refresh"] else "refresh is"
+            here: KeyPath = ("channel", place, "refresh_line", 0)
+            hint = "leave out the channels' refresh_line"
+            return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
+    if wrong := fix_fault_of(config) if is_fix(feed) else binary_fault_of(config):
+        return wrong
     if config.gateway.symbols == "name" and not has["names"]:
         reason = f"{feed.name} describes no message that names symbols"
         hint = "index; or describe a [reference] message"

@@ -95,6 +95,11 @@ def line_address(service: int, line: int, port_base: int) -> tuple[str, int]:
     return f"{GROUPS[line]}.{service}", port_base + LINE_PORTS[line] + service
 
 
+def retransmission_address(port_base: int) -> tuple[str, int]:
+    """Group and port that answers to Resend Requests go to."""
+    return RETRANSMISSION_GROUP, port_base + RETRANSMISSION_LINE_PORT
+
+
 def definition(plan: FixExchangePlan) -> Channels:
     """The channels of a plan, as a receiver's definition has them."""
     served = plan.server_port is not None
@@ -115,10 +120,13 @@ def definition(plan: FixExchangePlan) -> Channels:
         )
     if not served:
         return Channels(tuple(channels))
-    line = Address(group=RETRANSMISSION_GROUP, port=plan.port_base + RETRANSMISSION_LINE_PORT)
-    server = f"{plan.host}:{plan.server_port}"
-    group = Retransmission(id=RETRANSMISSION_ID, line=line, server=server)
-    return Channels(tuple(channels), (group,))
+    group, port = retransmission_address(plan.port_base)
+    retransmission = Retransmission(
+        id=RETRANSMISSION_ID,
+        line=Address(group=group, port=port),
+        server=f"{plan.host}:{plan.server_port}",
+    )
+    return Channels(tuple(channels), (retransmission,))
 
 
 class LossyLines:

@@ -8,8 +8,8 @@ it good. The exchange writes a ledger of what it sends, each subscriber one of w
 what is announced to it; at the end they are compared. A message that is neither delivered nor made
 good by a snapshot (or is delivered twice, changed, or out of order) is a fault.
 
-What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels. Those have no
-snapshots, and what both lines lose is announced and stays so.
+What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels, whose server
+has all that both lines lose.
 """
 
 import asyncio
@@ -115,8 +115,6 @@ class Verdict(Struct):
     recovery: dict[str, int] = {}
     #: What the lines did, as the exchange tells it: by name, of how many datagrams it lost which.
     lines: dict[str, dict[str, int]] = {}
-    #: Whether the gateway can make good what both lines lose.
-    makes_good: bool = True
 
     @property
     def delivered(self) -> int:
@@ -143,7 +141,7 @@ class Verdict(Struct):
         for name, report in self.reports.items():
             if report.expected == 0:
                 found.append(f"{name}: the exchange sent nothing for it")
-            if report.lost_announced and self.makes_good:
+            if report.lost_announced:
                 found.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
             found += [f"{name}: {fault}" for fault in report.faults()]
         return found
@@ -341,7 +339,6 @@ class Demo:
             latency_p99_ns=p99,
             recovery=self.recovery,
             lines={name: each for name, each in self.lines.items() if name in LINES},
-            makes_good=self.scene.makes_good,
         )
 
     def _report(self, verdict: Verdict) -> int:
@@ -351,12 +348,9 @@ class Demo:
             print(*line_texts(verdict), sep="\n")
             for each in self.subscribers:
                 report = verdict.reports[each.pattern]
-                rest = f"{report.refreshed:,} made good by a snapshot"
-                if not verdict.makes_good:
-                    rest = f"{report.lost_announced:,} lost and announced"
                 print(
                     f"  {each.pattern:<20} as={each.granularity:<8} {report.delivered:>9,} "
-                    f"delivered, {rest}"
+                    f"delivered, {report.refreshed:,} made good by a snapshot"
                 )
             print(self._last_line(verdict))
         for fault in verdict.faults:

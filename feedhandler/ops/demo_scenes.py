@@ -9,6 +9,8 @@ from feedhandler.config import (
     ChannelConfig,
     Config,
     LineConfig,
+    ServerConfig,
+    ServerLineConfig,
     loopback_config,
     loopback_lines,
     loopback_refresh_lines,
@@ -25,6 +27,8 @@ GAP_WAIT_US = 1_000
 #: A publisher of FIX sends a channel's datagrams one line after the other, from one thread: on a
 #: busy machine it may be put aside in between.
 FIX_GAP_WAIT_US = 10_000
+#: What the gateway calls the server of Resend Requests.
+SERVER = "rts"
 #: When the packet goes missing that the retransmission server does not have, as a share of the
 #: session: late enough to find books that are full, early enough to be seen made good.
 HOLE_AT_SHARE = 0.25
@@ -34,7 +38,6 @@ class Scene(Struct, frozen=True):
     """One feed's part of the demo.
 
     subscribers   name, routing-key pattern and granularity of each
-    makes_good    what both lines lose is made good: nothing may be lost in the end
     config        the gateway's, for a base of ports; further sections by name
     arguments     of `feedhandler exchange`, for a session of so many seconds
     groups        where the exchange's multicast goes, for a base of ports
@@ -43,7 +46,6 @@ class Scene(Struct, frozen=True):
 
     feed: str
     subscribers: tuple[tuple[str, str, str], ...]
-    makes_good: bool
     gap_wait_us: int
     config: Callable[..., Config]
     arguments: Callable[[float], tuple[str, ...]]
@@ -82,8 +84,17 @@ def _fix_config(port_base: int, **sections: Any) -> Config:
             LineConfig(name=name, group=group, port=port)
             for name, (group, port) in zip("AB", places, strict=True)
         )
-        channels.append(ChannelConfig(service=service, lines=lines))
-    return Config(channels=tuple(channels), **sections)
+        topic = fix.channel_id(service)
+        channels.append(
+            ChannelConfig(service=service, topic=topic, retransmission=SERVER, lines=lines)
+        )
+    group, port = fix.retransmission_address(port_base)
+    server = ServerConfig(
+        name=SERVER,
+        address=f"127.0.0.1:{port_base + RETRANSMISSION_PORT}",
+        lines=(ServerLineConfig(name="R", group=group, port=port),),
+    )
+    return Config(channels=tuple(channels), servers=(server,), **sections)
 
 
 def _fix_arguments(_: float) -> tuple[str, ...]:
@@ -94,14 +105,13 @@ def _fix_groups(port_base: int) -> Iterator[tuple[str, int]]:
     for service in fix.SERVICES:
         for number in (0, 1):
             yield fix.line_address(service, number, port_base)
-    yield fix.RETRANSMISSION_GROUP, port_base + fix.RETRANSMISSION_LINE_PORT
+    yield fix.retransmission_address(port_base)
 
 
 SCENES = {
     EURONEXT: Scene(
         feed=FEED_NAME,
         subscribers=_subscribers(EURONEXT, 104, str(FIRST_SYMBOL)),
-        makes_good=True,
         gap_wait_us=GAP_WAIT_US,
         config=_euronext_config,
         arguments=_euronext_arguments,
@@ -111,7 +121,6 @@ SCENES = {
     FIX: Scene(
         feed=fix.FEED_NAME,
         subscribers=_subscribers(FIX, fix.SERVICES[0], fix.symbols_of(fix.SERVICES[0])[0]),
-        makes_good=False,
         gap_wait_us=FIX_GAP_WAIT_US,
         config=_fix_config,
         arguments=_fix_arguments,

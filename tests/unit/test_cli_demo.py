@@ -87,12 +87,9 @@ def test_what_a_snapshot_made_good_is_not_lost() -> None:
     assert (verdict.lost, verdict.faults) == (0, [])
 
 
-def test_announced_losses_are_no_fault_where_nothing_makes_them_good() -> None:
-    reports = {"fix.1": CheckReport(expected=10, ok=9, lost_announced=1, delivered=9)}
+def test_what_each_line_lost_is_told() -> None:
     lines = {"A": {"dropped": 3, "datagrams": 1_200, "together": 1}}
-    verdict = Verdict(10, reports, 1, 2, lines=lines, makes_good=False)
-    assert (verdict.faults, verdict.lost) == ([], 1)
-    assert list(line_texts(verdict)) == [
+    assert list(line_texts(Verdict(10, {}, 1, 2, lines=lines))) == [
         "  line A: 3 of 1,200 datagrams lost, 1 of them on both lines"
     ]
 

@@ -464,11 +464,13 @@ def test_the_configuration_on_the_page_is_one():
     assert [line.name for line in channel.lines] == ["A", "B"]
 
 
-def test_recovery_and_refresh_are_refused():
-    text = PAGE.split("```toml\n")[1].split("```")[0]
-    server = '[[server]]\nname = "rts"\naddress = "127.0.0.1:7001"\n\n[[channel]]'
-    config = parse_config(text.replace("[[channel]]", server), "fix-feed.md")
-    assert misfit_of(config, FEED) is not None
+def test_the_servers_on_the_page_are_those_of_a_configuration():
+    lines, servers = (PAGE.split("```toml\n")[at].split("```")[0] for at in (1, 2))
+    begin = lines.index("[[channel]]")
+    text = lines[:begin] + servers + lines[lines.index("[[channel.line]]") :]
+    config = parse_config(text, "fix-feed.md")
+    assert misfit_of(config, FEED) is None
+    assert (config.channels[0].topic, config.channels[0].refresh) == ("equities-1", "mds")
 
 
 def test_the_addresses_on_the_page_are_taken():

@@ -59,7 +59,9 @@ CORES = (
     "retrans/fix/market_history.py",
     "retrans/fix/market_state.py",
     "retrans/fix/request.py",
+    "retrans/fix/resend_client.py",
     "retrans/fix/server.py",
+    "retrans/fix/state_client.py",
     "retrans/healing.py",
     "retrans/client.py",
     "retrans/protocol.py",
@@ -245,6 +247,7 @@ CORES = (
     "feedhandler/recovery/channel.py",
     "feedhandler/recovery/desk.py",
     "feedhandler/recovery/ports.py",
+    "feedhandler/recovery/protocols.py",
 )
 #: What a core never imports: the world outside, and the clock.
 WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}
