@@ -38,6 +38,11 @@ class Wire:
             self.sender.publish(message, self.now_ns)
             yield from self._turn()
 
+    def end_period(self) -> Iterator[tuple[int, bytes]]:
+        """What comes when the datagram's period is over."""
+        self.now_ns += PERIOD_NS
+        yield from self._turn()
+
     def end(self) -> Iterator[tuple[int, bytes]]:
         """What is still on its way, and a Logout."""
         self.now_ns += PERIOD_NS

@@ -201,18 +201,12 @@ def test_queues_of_a_generated_session_sent_as_fix_are_the_markets(seed: int) ->
         for number, body in wire.publish(translator.packet(outgoing.packet)):
             state.apply(body, number)
         if at % 25 == 0:
-            for number, body in _flushed(wire):
+            for number, body in wire.end_period():
                 state.apply(body, number)
             checked += _compare(market, state)
     assert checked > 100
     assert not state.problems
     assert not {"unknown_entry", "odd_side", "odd_action", "full"} & set(translator.counts)
-
-
-def _flushed(wire: Wire) -> Iterator[tuple[int, bytes]]:
-    """What waits for its datagram's period to end."""
-    wire.now_ns += 10_000_000
-    yield from wire._turn()
 
 
 def _compare(market: Market, state: MarketState) -> int:
