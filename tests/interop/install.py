@@ -5,7 +5,8 @@ Porcupine, which judges histories, and QuickFIX/J, which judges FIX messages.
 JMS, Vert.x Proton, QuickFIX/J and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the
 versions of the files beside this (Kafka's: `bench/kafka`), and builds the programs in Go, Java and
 Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What
-is up to date already is left alone. Where a tool is missing it says so, does the rest, and ends with exit code 1.
+is up to date already is left alone. Where a tool is missing it says so, does the rest, and ends
+with exit code 1.
 """
 
 import hashlib

@@ -135,9 +135,8 @@ def _write_segments(path: Path, datagrams: list[bytes]) -> None:
             tcp = struct.pack(">HHIIBBHHH", 40_000, PORT, sequence, 1, 5 << 4, 0x18, 1 << 15, 0, 0)
             ip = struct.pack(">BBHHHBBH", 0x45, 0, 40 + len(datagram), 0, 0, 64, 6, 0)
             ip += bytes([10, 0, 0, 1, 10, 0, 0, 2])
-            writer.write_frame(
-                (number + 1) * 1_000_000, bytes(12) + b"\x08\x00" + ip + tcp + datagram
-            )
+            frame = bytes(12) + b"\x08\x00" + ip + tcp + datagram
+            writer.write_frame((number + 1) * 1_000_000, frame)
             sequence += len(datagram)
 
 
