@@ -114,14 +114,27 @@ CAPABILITIES = (
     Capability(
         "replay",
         "capture, replay, record",
-        "captures written, played with new numbers and send times, and recorded by the gateway; "
-        "the latency laboratory from a capture",
+        "captures written, chosen from by number, played, and recorded by the gateway",
         _described,
     ),
     Capability(
+        "renumber",
+        "loop, new send times",
+        "captures played in passes that go on with the numbers, with new send times (`--loop`, "
+        "`--stamps`); the latency laboratory from a capture",
+        _has_header,
+    ),
+    Capability(
         "characterise",
-        "characterise, pipeline",
-        "tables, figures and Parquet of captures, on Spark or without",
+        "characterise",
+        "tables and figures of captures, on Spark or without",
+        _described,
+    ),
+    Capability(
+        "rows",
+        "pipeline, rows on Spark",
+        "captures as Parquet and as Spark's rows, a column a field; `characterise --exact` and "
+        "`--lake`",
         _has_header,
     ),
     Capability(

@@ -10,7 +10,16 @@ from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.ops import config, feeds, run
 
 #: What is there for every feed; and of the rest, what each built-in one has.
-ALL = {"decode", "arbitration", "subscriptions", "replay", "characterise", "names"}
+ALL = {
+    "decode",
+    "arbitration",
+    "subscriptions",
+    "replay",
+    "renumber",
+    "characterise",
+    "rows",
+    "names",
+}
 HAS = {
     "euronext-utp-md": ALL
     | {
@@ -18,7 +27,7 @@ HAS = {
         "generate",
     },
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
-    - {"characterise"},
+    - {"renumber", "rows"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
     "nyse-integrated-xdp": ALL | {"conflation"},
     "nyse-openbook-ultra": ALL,
