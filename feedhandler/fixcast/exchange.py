@@ -90,6 +90,11 @@ def symbols_of(service: int) -> list[str]:
     return [f"EQ{service}{number:03d}" for number in range(1, SECURITIES + 1)]
 
 
+def market_seed(seed: int, service: int) -> int:
+    """The seed of a channel's market, which says all that happens there."""
+    return seed * len(SERVICES) + SERVICES.index(service)
+
+
 def line_address(service: int, line: int, port_base: int) -> tuple[str, int]:
     """Group and port of a channel on line A (0) or B (1)."""
     return f"{GROUPS[line]}.{service}", port_base + LINE_PORTS[line] + service
@@ -180,8 +185,8 @@ class FixExchange:
         self._feed = feed or load_feed(FEED_NAME)
         self._services = {channel_id(service): service for service in SERVICES}
         self._markets = {
-            id: FixMarket(plan.seed * len(SERVICES) + number, symbols_of(service))
-            for number, (id, service) in enumerate(self._services.items())
+            id: FixMarket(market_seed(plan.seed, service), symbols_of(service))
+            for id, service in self._services.items()
         }
         self._ledger: LedgerWriter | None = None
         self._packets = dict.fromkeys(SERVICES, 0)
