@@ -579,7 +579,7 @@ class Desk:
         """The first snapshot of a stream that was closed, then what was stored behind it."""
         assert desk.store is not None
         self._block(place, desk, snapshot, [], snapshot.last + 1, None)
-        packets = desk.store.packets(snapshot.last + 1, following)
+        packets = self._snapshots.since(snapshot, desk.store, following)
         self._open(place, desk, packets, snapshot.last + 1)
 
     def _send_latest(self, place: int, desk: Channel, links: list[Any] | None) -> bool:
@@ -589,7 +589,7 @@ class Desk:
         following = self.ports.next_sequence(place)
         if snapshot is None or not self._has_since(desk, snapshot.last + 1, following):
             return False
-        since = [data for _, _, data in desk.store.packets(snapshot.last + 1, following)]
+        since = [data for _, _, data in self._snapshots.since(snapshot, desk.store, following)]
         self._block(place, desk, snapshot, since, following, links)
         return True
 

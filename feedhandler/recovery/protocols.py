@@ -15,7 +15,7 @@ from feedhandler.config import ChannelConfig, Config, ServerConfig
 from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import RefreshSnapshot
 from feedhandler.retrans.fix.resend_client import ResendClient, Topic
-from feedhandler.retrans.fix.state_client import StateClient, fits, snapshot_of
+from feedhandler.retrans.fix.state_client import StateClient, fits, snapshot_of, trimmed
 from feedhandler.retrans.reconnection import RecoveryClient
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
 from feedhandler.retrans.send_times import SendTimes
@@ -39,6 +39,11 @@ class Snapshots(Protocol):
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
         """Is the snapshot of the numbering that its stream is in?"""
 
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """(first number, number after, packet) of what was published from the snapshot on."""
+
 
 class PacketSnapshots:
     """Snapshots of a feed with a binary protocol."""
@@ -55,6 +60,12 @@ class PacketSnapshots:
         """No server of these sends one: raises `NotImplementedError`."""
         raise NotImplementedError(event)
 
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Whole packets: a snapshot ends where one does."""
+        return store.packets(snapshot.last + 1, following)
+
 
 class FixSnapshots:
     """States of books, as Market Data Requests bring them."""
@@ -70,6 +81,17 @@ class FixSnapshots:
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
         """By what both say of their numbering."""
         return fits(snapshot, store)
+
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Whole messages: the first packet may begin with some that are in the state."""
+        first = snapshot.last + 1
+        packets = store.packets(first, following)
+        if packets and packets[0][0] < first:
+            _, end, data = packets[0]
+            packets[0] = (first, end, trimmed(data, first))
+        return packets
 
 
 def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:

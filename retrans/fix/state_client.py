@@ -195,6 +195,16 @@ def numbered(message: bytes, number: int) -> bytes:
     return envelope(begin_string, _NUMBER.sub(b"\x0134=%d\x01" % number, text, count=1)[1:])
 
 
+def trimmed(packet: bytes, first: int) -> bytes:
+    """What of a run of messages has numbers from `first` on: a state may end within one."""
+    frame, at = Frame(), 0
+    while at < len(packet) and not frame_message(packet, at, len(packet) - at, frame):
+        if frame.sequence >= first:
+            break
+        at = frame.end
+    return packet[at:]
+
+
 def fits(snapshot: Snapshot, store: PacketStore) -> bool:
     """Is the state of the numbering that was published last? True where either does not say."""
     latest = store.packet(store.taken - 1) if store.count else None

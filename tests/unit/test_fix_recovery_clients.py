@@ -1,4 +1,4 @@
-"""The client of Resend Requests that a gateway's recovery speaks to."""
+"""The clients of FIX servers that a gateway's recovery speaks to."""
 
 import random
 from typing import Any
@@ -8,8 +8,10 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.datagram import SEQUENCE_RESET
 from feedhandler.codecs.fix.framing import Frame, frame_message
+from feedhandler.codecs.loader import load_feed
+from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Accepted, Answered, Broken, Packet
+from feedhandler.retrans.events import Accepted, Answered, Broken, Packet, RefreshSnapshot
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.resend_client import (
     KEPT_MAX,
@@ -20,9 +22,12 @@ from feedhandler.retrans.fix.resend_client import (
     Topic,
     gap_fill,
 )
+from feedhandler.retrans.fix.state_client import fits, snapshot_of, trimmed
 from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.store import PacketStore
 from tests.support.fix_messages import sealed
 
+FEED = load_feed("fix-marketdata")
 FORM = RequestFormat()
 MS = 1_000_000
 SETTINGS = RecoverySettings(heartbeat_us=100_000, dead_us=300_000, request_packets_max=100)
@@ -178,6 +183,43 @@ def test_however_the_bytes_are_cut_the_same_is_handed_on(seed):
     assert joined == data
     assert isinstance(got[-1], Answered)
     assert sum(isinstance(each, Accepted) for each in got) == 1
+
+
+# -- states of books ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "kept"), [(1, [3, 4, 5]), (4, [4, 5]), (5, [5]), (6, [])])
+def test_of_a_packet_only_what_is_behind_a_state_follows_it(first, kept):
+    packet = b"".join(message(number) for number in (3, 4, 5))
+    assert trimmed(packet, first) == b"".join(message(number) for number in kept)
+
+
+def test_a_state_becomes_packets_of_messages_that_are_numbered_within_it():
+    texts = ["a", "b" * 900, "c" * 900, "d" * 3000, "e"]
+    states = tuple(sealed(f"35=W|34=0|50=9|369=77|55={text}|".encode()) for text in texts)
+    snapshot = snapshot_of(RefreshSnapshot(1, SERVICE, 77, states))
+    assert (snapshot.last, snapshot.messages, snapshot.service) == (77, 5, SERVICE)
+    assert [len(each) > RUN_BYTES_MAX for each in snapshot.packets] == [False, False, True, False]
+    header, at = PacketHeader(), 1
+    for packet in snapshot.packets:
+        assert parse_header(FEED.table, packet, 0, len(packet), header) == 0
+        assert (header.sequence, header.next_sequence) == (at, at + header.count)
+        at += header.count
+    assert at == 6
+
+
+@pytest.mark.parametrize(
+    ("said", "published", "expected"),
+    [(b"50=9|", b"50=9|", True), (b"50=9|", b"50=8|", False), (b"", b"50=8|", True),
+     (b"50=9|", b"", True), (b"50=9|", None, True)],
+)  # fmt: skip
+def test_a_state_of_another_numbering_does_not_fit(said, published, expected):
+    state = sealed(b"35=W|34=0|" + said + b"369=3|55=A|")
+    store = PacketStore(1 << 16)
+    if published is not None:
+        data = sealed(b"35=X|34=3|" + published + b"55=A|")
+        store.append(3, 4, data, 0, len(data))
+    assert fits(snapshot_of(RefreshSnapshot(1, SERVICE, 3, (state,))), store) == expected
 
 
 # -- a retransmission group ---------------------------------------------------------------
