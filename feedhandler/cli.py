@@ -253,8 +253,8 @@ def exchange(
     snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
     where they come in turn by themselves as well. They stay while they are asked.
 
-    FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B
-    239.101.6.c:(31000+c). Resend Requests go to TCP port 30001.
+    FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
+    239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
     \b
     Examples:

@@ -2,8 +2,9 @@
 
 `FixExchange.run` has a `FixMarket` (`replay.generating.fix_market`) for each channel, and publishes
 what happens there by a `Publisher`: numbered, packed, paced, on both lines. On the way the lines
-lose datagrams, each by itself and both together; the publisher's server has what both lost. What
-was published is written to a ledger, lost or not.
+lose datagrams, each by itself and both together. The publisher's server of Resend Requests has what
+both lost, but for one datagram (`hole_s`), for which the server of Market Data Requests gives the
+present state of the books. What was published is written to a ledger, lost or not.
 
 A run ends after `seconds`, or when `stop` is set. Then the lines lose nothing more, and Heartbeats
 go on for `linger_s`, so that a loss just before the end shows and is asked for; a Logout is last.
@@ -20,7 +21,9 @@ import numpy as np
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.kinds import PacketKind
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
@@ -58,7 +61,10 @@ class FixExchangePlan:
 
     losses       of line A and line B, as shares of the datagrams
     together     share of the datagrams that both lines lose
+    hole_s       so long after the start a datagram of the first channel is lost on both lines, and
+                 Resend Requests for it are not answered; None: never
     server_port  of the server of Resend Requests; None: there is none
+    state_port   of the server of Market Data Requests; None: there is none
     """
 
     seed: int = 1
@@ -70,7 +76,9 @@ class FixExchangePlan:
     interface: str = "127.0.0.1"
     port_base: int = 30_000
     host: str = "127.0.0.1"
+    hole_s: float | None = None
     server_port: int | None = None
+    state_port: int | None = None
     store_bytes: int = 16 << 20
     ledger: Path | None = None
     linger_s: float = LINGER_S
@@ -154,9 +162,11 @@ class LossyLines:
         self.counts = [FaultCounts() for _ in faults]
         self.healed = False
 
-    def carry(self) -> Sequence[bool]:
-        """By line, whether it carries the next datagram."""
+    def carry(self, lost: bool = False) -> Sequence[bool]:
+        """By line, whether it carries the next datagram; `lost`: none does."""
         carried = self._all if self.healed else self._next()
+        if lost:
+            carried = [False] * len(carried)
         lost_by_all = not any(carried)
         for each, counts in zip(carried, self.counts, strict=True):
             counts.datagrams += 1
@@ -192,6 +202,10 @@ class FixExchange:
         self._packets = dict.fromkeys(SERVICES, 0)
         self._messages = dict.fromkeys(SERVICES, 0)
         self._late_ns = 0
+        self._publisher: Publisher | None = None
+        #: The channel whose next datagram is to be lost for good.
+        self._hole = ""
+        self._withheld: tuple[int, int] | None = None
 
     async def run(
         self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None = None
@@ -208,7 +222,12 @@ class FixExchange:
                     store_bytes=plan.store_bytes, session=SessionSettings(heartbeat_ns=HEARTBEAT_NS)
                 ),
             )
-            async with Publisher(definition(plan), (), settings, self._network) as publisher:
+            state = (plan.host, plan.state_port) if plan.state_port is not None else None
+            async with (
+                Publisher(definition(plan), (), settings, self._network) as publisher,
+                requests_answered(publisher, state),
+            ):
+                self._publisher = publisher
                 await self._publish(publisher, stop, on_progress)
                 stopped = stop.is_set()
                 self.lines.healed = True
@@ -228,7 +247,7 @@ class FixExchange:
             duration_ns=time.monotonic_ns() - begun_ns,
             lateness_max_ns=self._late_ns,
             behind=0,
-            withheld=None,
+            withheld=self._withheld,
             snapshots={},
             servers=servers,
             stopped=stopped,
@@ -240,7 +259,18 @@ class FixExchange:
         self._packets[service] += 1
         if self._ledger is not None:
             self._ledger.sent(datagram, service)
-        return self.lines.carry()
+        return self.lines.carry(lost=channel == self._hole and self._withhold(channel, datagram))
+
+    def _withhold(self, channel: str, datagram: bytes) -> bool:
+        """Withhold a datagram's messages from the server; whether it has any."""
+        packet = self._feed.decode_packet(datagram)
+        if packet.kind != PacketKind.DATA or self._publisher is None:
+            return False
+        self._hole = ""
+        self._withheld = (self._services[channel], packet.sequence)
+        served = self._publisher.served[channel]
+        served.withheld.add(packet.sequence, packet.next_sequence - 1)
+        return True
 
     async def _publish(
         self,
@@ -263,6 +293,8 @@ class FixExchange:
                 await publisher.publish(id, self._markets[id].next_message(wall_ns))
                 self._messages[self._services[id]] += 1
             done = due
+            if self._hole_is_due(elapsed_ns):
+                self._hole = ids[0]
             if over:
                 return
             if on_progress is not None and elapsed_ns - reported_ns >= PROGRESS_INTERVAL_S * 1e9:
@@ -272,6 +304,10 @@ class FixExchange:
             late_ns = time.monotonic_ns() - anchor_ns - int(step * STEP_S * 1e9)
             self._late_ns = max(self._late_ns, late_ns)
             await asyncio.sleep(max(-late_ns, 0) / 1e9)
+
+    def _hole_is_due(self, elapsed_ns: int) -> bool:
+        hole_s = self.plan.hole_s
+        return hole_s is not None and self._withheld is None and elapsed_ns >= hole_s * 1e9
 
     async def _linger(
         self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None

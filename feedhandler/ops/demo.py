@@ -8,8 +8,7 @@ it good. The exchange writes a ledger of what it sends, each subscriber one of w
 what is announced to it; at the end they are compared. A message that is neither delivered nor made
 good by a snapshot (or is delivered twice, changed, or out of order) is a fault.
 
-What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels, whose server
-has all that both lines lose.
+What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels.
 """
 
 import asyncio

@@ -27,8 +27,8 @@ GAP_WAIT_US = 1_000
 #: A publisher of FIX sends a channel's datagrams one line after the other, from one thread: on a
 #: busy machine it may be put aside in between.
 FIX_GAP_WAIT_US = 10_000
-#: What the gateway calls the server of Resend Requests.
-SERVER = "rts"
+#: What the gateway calls the servers of Resend Requests, and of Market Data Requests.
+SERVER, STATES = "rts", "mds"
 #: When the packet goes missing that the retransmission server does not have, as a share of the
 #: session: late enough to find books that are full, early enough to be seen made good.
 HOLE_AT_SHARE = 0.25
@@ -70,6 +70,10 @@ def _euronext_arguments(seconds: float) -> tuple[str, ...]:
     return "--hole-at", str(seconds * HOLE_AT_SHARE)
 
 
+def _fix_arguments(seconds: float) -> tuple[str, ...]:
+    return "--feed", FIX, *_euronext_arguments(seconds)
+
+
 def _euronext_groups(port_base: int) -> Iterator[tuple[str, int]]:
     for service in SERVICES:
         for lines in (loopback_lines, loopback_refresh_lines):
@@ -86,7 +90,9 @@ def _fix_config(port_base: int, **sections: Any) -> Config:
         )
         topic = fix.channel_id(service)
         channels.append(
-            ChannelConfig(service=service, topic=topic, retransmission=SERVER, lines=lines)
+            ChannelConfig(
+                service=service, topic=topic, retransmission=SERVER, refresh=STATES, lines=lines
+            )
         )
     group, port = fix.retransmission_address(port_base)
     server = ServerConfig(
@@ -94,11 +100,8 @@ def _fix_config(port_base: int, **sections: Any) -> Config:
         address=f"127.0.0.1:{port_base + RETRANSMISSION_PORT}",
         lines=(ServerLineConfig(name="R", group=group, port=port),),
     )
-    return Config(channels=tuple(channels), servers=(server,), **sections)
-
-
-def _fix_arguments(_: float) -> tuple[str, ...]:
-    return "--feed", FIX
+    states = ServerConfig(name=STATES, address=f"127.0.0.1:{port_base + REFRESH_PORT}")
+    return Config(channels=tuple(channels), servers=(server, states), **sections)
 
 
 def _fix_groups(port_base: int) -> Iterator[tuple[str, int]]:
@@ -125,6 +128,6 @@ SCENES = {
         config=_fix_config,
         arguments=_fix_arguments,
         groups=_fix_groups,
-        tcp_ports=(RETRANSMISSION_PORT,),
+        tcp_ports=(RETRANSMISSION_PORT, REFRESH_PORT),
     ),
 }

@@ -36,10 +36,9 @@ KEEP_BYTES = 16 << 20
 COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_")
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
-#: Options that a FIX session has no use for: it has no refresh lines, and its server has all.
+#: Options that a FIX session has no use for: it has no refresh lines.
 NOT_OF_FIX = {
     "refresh_loss": "--loss-refresh",
-    "hole_s": "--hole-at",
     "refresh_s": "--refresh-s",
     "refresh_over_tcp": "--refresh-over-tcp",
 }
@@ -122,7 +121,10 @@ def fix_plan(options: Options) -> "FixExchangePlan":
     for name, option in NOT_OF_FIX.items():
         if getattr(options, name) != getattr(usual, name):
             raise UsageError(f"{option} makes no sense for FIX channels", "leave it out")
-    port = options.port_base + RETRANSMISSION_PORT if options.servers else None
+    ports = [
+        options.port_base + port if options.servers else None
+        for port in (RETRANSMISSION_PORT, REFRESH_PORT)
+    ]
     return FixExchangePlan(
         seed=options.seed,
         seconds=options.seconds,
@@ -133,7 +135,9 @@ def fix_plan(options: Options) -> "FixExchangePlan":
         interface=options.interface,
         port_base=options.port_base,
         host=options.host,
-        server_port=port,
+        hole_s=options.hole_s,
+        server_port=ports[0],
+        state_port=ports[1],
         store_bytes=_server_settings(options).window_bytes,
         ledger=options.ledger,
     )

@@ -58,7 +58,7 @@ def test_a_definition_says_where_a_receiver_finds_channels_and_server() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("refresh_s", 1.0), ("hole_s", 3.0), ("refresh_loss", 0.1), ("refresh_over_tcp", True)],
+    [("refresh_s", 1.0), ("refresh_loss", 0.1), ("refresh_over_tcp", True)],
 )
 def test_options_of_refreshes_are_refused_for_fix(option: str, value: object) -> None:
     with pytest.raises(UsageError, match="makes no sense for FIX channels"):
@@ -69,6 +69,26 @@ def test_options_of_refreshes_are_refused_for_fix(option: str, value: object) ->
 def test_a_plan_without_rate_or_with_negative_time_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         FixExchangePlan(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_hole_is_lost_on_both_lines_and_kept_back_by_the_server(tmp_path: Path) -> None:
+    plan = FixExchangePlan(
+        seconds=0.2,
+        messages_per_s=500,
+        port_base=places.exchange_port(),
+        hole_s=0.05,
+        ledger=tmp_path / "sent",
+        linger_s=0,
+    )
+    exchange = FixExchange(plan, FEED)
+    told = asyncio.run(exchange.run(asyncio.Event()))
+    assert told.withheld is not None
+    service, number = told.withheld
+    assert service == SERVICES[0]
+    assert [told.lines[line].dropped for line in "AB"] == [1, 1]
+    records = read_ledger(tmp_path / "sent").records
+    assert len(records) == 100  # it was published all the same
+    assert number in records["sequence"][records["service"] == service]
 
 
 def test_what_is_published_is_in_the_ledger(tmp_path: Path) -> None:
