@@ -28,6 +28,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.fix.encode import Value, encode
 from feedhandler.codecs.prices import Price
+from feedhandler.codecs.reference_data import ReferenceData
 
 #: Orders and levels that stand, over all symbols, as many as a `Market` holds.
 STANDING_MAX = 1 << 20
@@ -56,13 +57,16 @@ class FixTranslator:
         self.counts: Counter[str] = Counter()
         self.standing: dict[str, dict[object, str]] = {}
         self._rules = BOOK_FEEDS[feed.name]
+        self._known = ReferenceData(feed)
         self._room = STANDING_MAX
+        #: Price and size of orders whose messages do not repeat them.
+        self._resting: dict[tuple[str, object], tuple[Price, int]] = {}
         #: Symbols met so far in a retransmission of orders; None: there is none.
         self._again: set[str] | None = None
 
     def packet(self, data: bytes, day: date | None = None) -> list[bytes]:
         """The FIX messages of a packet. Raises `BadPacket` for what is none."""
-        packet = self.feed.decode_packet(data, day)
+        packet = self.feed.decode_packet(data, day, known=self._known)
         found = []
         for label, symbol, record in zip(
             packet.types, packet.symbols, packet.messages, strict=True
@@ -112,6 +116,7 @@ class FixTranslator:
     def take(self, symbol: str, key: object, rest: Entry | None = None) -> list[Entry]:
         """The entries by which `key` goes; none, and counted, where it does not stand."""
         side = self.standing.get(symbol, {}).pop(key, None)
+        self._resting.pop((symbol, key), None)
         if side is None:
             self.counts["unknown_entry"] += 1
             return []
@@ -120,7 +125,32 @@ class FixTranslator:
 
     def clear(self, symbol: str) -> None:
         """Nothing of the symbol stands."""
-        self._room += len(self.standing.pop(symbol, ()))
+        gone = self.standing.pop(symbol, {})
+        self._room += len(gone)
+        for key in gone:
+            self._resting.pop((symbol, key), None)
+
+    def rest(
+        self, symbol: str, key: int, side: str, price: Price, size: int, again: bool = False
+    ) -> list[Entry]:
+        """As `put`, of an order whose later messages do not repeat price or size."""
+        if not price.known:
+            self.counts["no_scale"] += 1
+            return []
+        entries = self.put(
+            symbol, key, side, [(278, str(key)), (270, _price(price)), (271, size)], again
+        )
+        if entries:
+            self._resting[symbol, key] = price, size
+        return entries
+
+    def order(self, symbol: str, key: int) -> tuple[str, Price, int] | None:
+        """Side, price and size of a resting order; None, and counted, for one that is not known."""
+        found = self._resting.get((symbol, key))
+        if found is None:
+            self.counts["unknown_entry"] += 1
+            return None
+        return self.standing[symbol][key], *found
 
     def retransmission(self, begins: bool) -> None:
         """Orders are told again from here on, or no longer."""
@@ -251,9 +281,77 @@ def _points(to: FixTranslator, told: Any, symbol: str) -> list[Entry]:
     return entries
 
 
+# -- nyse-integrated-xdp -------------------------------------------------------------------------
+
+
+def _integrated_add(
+    to: FixTranslator, order: Any, symbol: str
+) -> Iterator[tuple[str, list[Entry]]]:
+    """100: an order comes."""
+    side = _SIDES.get(order.side)
+    if side is None or not order.volume:
+        to.counts["no_volume" if side else "odd_side"] += 1
+    elif entries := to.rest(symbol, order.order_id, side, order.price, order.volume, again=True):
+        yield "X", entries
+
+
+def _integrated_modify(
+    to: FixTranslator, order: Any, symbol: str
+) -> Iterator[tuple[str, list[Entry]]]:
+    """101: an order has another price or size, and says whether it has lost its place."""
+    if before := to.order(symbol, order.order_id):
+        lost = bool(order.position_change)
+        if entries := to.rest(
+            symbol, order.order_id, before[0], order.price, order.volume, again=lost
+        ):
+            yield "X", entries
+
+
+def _integrated_delete(
+    to: FixTranslator, order: Any, symbol: str
+) -> Iterator[tuple[str, list[Entry]]]:
+    """102: an order goes."""
+    if entries := to.take(symbol, order.order_id):
+        yield "X", entries
+
+
+def _integrated_execution(
+    to: FixTranslator, trade: Any, symbol: str
+) -> Iterator[tuple[str, list[Entry]]]:
+    """103: an order trades, in part or whole."""
+    entries: list[Entry] = []
+    if before := to.order(symbol, trade.order_id):
+        side, price, size = before
+        if trade.volume < size:
+            entries = to.rest(symbol, trade.order_id, side, price, size - trade.volume)
+        else:
+            entries = to.take(symbol, trade.order_id)
+    if trade.price.known and trade.printable_flag:
+        entries.append(_trade(trade.price, trade.volume, trade.trade_id))
+    if entries:
+        yield "X", entries
+
+
+def _integrated_replace(
+    to: FixTranslator, order: Any, symbol: str
+) -> Iterator[tuple[str, list[Entry]]]:
+    """104: an order goes, and another comes on its side."""
+    if before := to.order(symbol, order.order_id):
+        entries = to.take(symbol, order.order_id)
+        entries += to.rest(symbol, order.new_order_id, before[0], order.price, order.volume, True)
+        yield "X", entries
+
+
 #: By feed the messages that tell books and trades, by type.
 BOOK_FEEDS: dict[str, dict[int | str, Rule]] = {
     "euronext-utp-md": {230: _utp_order, 231: _utp_delimiter, 240: _utp_trade},
     "iex-deep": {"8": _iex_level(_BID), "5": _iex_level(_OFFER), "T": _iex_trade},
+    "nyse-integrated-xdp": {
+        100: _integrated_add,
+        101: _integrated_modify,
+        102: _integrated_delete,
+        103: _integrated_execution,
+        104: _integrated_replace,
+    },
     "nyse-openbook-ultra": {230: _openbook_full, 231: _openbook_delta},
 }

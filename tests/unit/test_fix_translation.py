@@ -20,7 +20,7 @@ from feedhandler.codecs.fix.fields import fields
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.replay.state.book import Book
+from feedhandler.replay.state.book import BUY, SELL, Book
 from feedhandler.replay.state.fix_book import book_of
 from feedhandler.replay.state.fix_translation import FixTranslator, time_text
 from feedhandler.replay.state.market import Market
@@ -124,7 +124,11 @@ def test_books_of_the_real_session_sent_as_fix_are_the_binary_feeds(captures: Pa
 
 def openbook(captures: Path, name: str) -> bytes:
     """The payload of a real packet."""
-    path = captures / "nyse" / "openbook-ultra-2.1.b" / f"{name}.pcap"
+    return payload(captures / "nyse" / "openbook-ultra-2.1.b" / f"{name}.pcap")
+
+
+def payload(path: Path) -> bytes:
+    """What a capture's one datagram carries."""
     with path.open("rb") as file:
         ((_, frame),) = list(dpkt.pcap.Reader(file))
     return bytes(dpkt.ethernet.Ethernet(frame).data.data.data)
@@ -188,6 +192,101 @@ def test_a_full_update_replaces_a_book_that_deltas_change(seed: int) -> None:
             state.apply(body, number)
         assert levels_of(state, feed.symbol_text(7)) == expected
     assert not state.problems
+
+
+# -- orders of NYSE Integrated ---------------------------------------------------------------------
+
+INTEGRATED = load_feed("nyse-integrated-xdp")
+
+
+def integrated(kind: str, symbol: int = 7, **fields: object) -> bytes:
+    """A packet of one message."""
+    message = INTEGRATED.encode_message(kind, symbol_index=symbol, **fields)
+    return INTEGRATED.encode_packet(sequence=1, messages=[message])
+
+
+def mapping(symbol: int, scale: int) -> bytes:
+    """What tells a symbol's price scale."""
+    return integrated("symbol_index_mapping", symbol, symbol_name="ABC", price_scale_code=scale)
+
+
+def test_a_real_order_of_integrated_is_an_entry_once_its_scale_is_known(captures: Path) -> None:
+    path = captures / "nyse" / "integrated-xdp-2.1" / "AddOrderMessage.pcap"
+    data = payload(path)
+    index, raw, volume = (struct.unpack_from("<I", data, 16 + at)[0] for at in (8, 24, 28))
+    (number,) = struct.unpack_from("<Q", data, 32)
+    translator = FixTranslator(INTEGRATED)
+    assert translator.packet(data) == []
+    assert translator.counts["no_scale"] == 1
+    translator.packet(mapping(index, 4))
+    (message,) = translator.packet(data)
+    told = dict(fields(message))
+    assert (told[269], told[278]) == (b"0", b"%d" % number)
+    assert Decimal(told[270].decode()) == Decimal(raw).scaleb(-4)
+    assert int(told[271]) == volume
+
+
+def test_real_messages_of_orders_that_are_not_known_tell_no_book(captures: Path) -> None:
+    translator = FixTranslator(INTEGRATED)
+    for path in sorted((captures / "nyse" / "integrated-xdp-2.1").glob("*.pcap")):
+        assert translator.packet(payload(path)) == []
+    assert (translator.counts["unknown_entry"], translator.counts["no_scale"]) == (2, 1)
+
+
+def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
+    dice, translator, state, book = (
+        random.Random(seed),
+        FixTranslator(INTEGRATED),
+        MarketState(),
+        Book(),
+    )
+    translator.packet(mapping(7, 2))
+    ids = 0
+
+    def change() -> bytes:
+        nonlocal ids
+        kind = dice.choice(["add", "modify", "delete", "execution", "replace"])
+        price, volume = dice.randint(90, 110), dice.randint(1, 50)
+        if kind == "add" or not book.orders:
+            ids += 1
+            side = dice.choice((BUY, SELL))
+            book.add(ids, side, price, volume)
+            text = "B" if side == BUY else "S"
+            return integrated("add_order", order_id=ids, price=price, volume=volume, side=text)
+        order = dice.choice(book.orders)
+        told: dict[str, object] = {"order_id": order.key}
+        if kind == "modify":
+            lost = dice.random() < 0.3 or price != order.price or volume > order.volume
+            if lost:
+                book.remove(order.key)
+                book.add(order.key, order.side, price, volume)
+            else:
+                book.modify(order.key, price, volume)
+            told |= {"price": price, "volume": volume, "position_change": int(lost)}
+        elif kind == "delete":
+            book.remove(order.key)
+        elif kind == "execution":
+            traded = min(volume, order.volume)
+            told |= {"price": order.price, "volume": traded, "printable_flag": 1}
+            if traded == order.volume:
+                book.remove(order.key)
+            else:
+                book.modify(order.key, order.price, order.volume - traded)
+        else:
+            ids += 1
+            book.remove(order.key)
+            book.add(ids, order.side, price, volume)
+            told |= {"new_order_id": ids, "price": price, "volume": volume}
+        name = {"execution": "order_execution"}.get(kind, f"{kind}_order")
+        return integrated(name, **told)
+
+    for number in range(1, 500):
+        for message in translator.packet(change()):
+            state.apply(message, number)
+        made = book_of(state, INTEGRATED.symbol_text(7).encode())
+        same_queues(book, made.book, 10 ** (2 - made.price_places))
+    assert not state.problems
+    assert set(translator.counts) == {"type_3"}
 
 
 # -- orders: a generated session of UTP-MD against `feedhandler.Market` --------------------------
@@ -321,8 +420,8 @@ def test_a_point_of_no_side_is_counted_and_not_told() -> None:
 
 
 def test_a_feed_whose_messages_are_not_understood_is_refused() -> None:
-    with pytest.raises(UsageError, match="nyse-integrated-xdp cannot be translated to FIX"):
-        FixTranslator(load_feed("nyse-integrated-xdp"))
+    with pytest.raises(UsageError, match="fix-marketdata cannot be translated to FIX"):
+        FixTranslator(load_feed("fix-marketdata"))
 
 
 @pytest.mark.parametrize(
