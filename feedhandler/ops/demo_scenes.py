@@ -38,6 +38,7 @@ class Scene(Struct, frozen=True):
     """One feed's part of the demo.
 
     subscribers   name, routing-key pattern and granularity of each
+    gap_wait_us   how long the gateway waits for the other line
     config        the gateway's, for a base of ports; further sections by name
     arguments     of `feedhandler exchange`, for a session of so many seconds
     groups        where the exchange's multicast goes, for a base of ports

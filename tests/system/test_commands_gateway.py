@@ -148,6 +148,26 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
 
 
+def test_an_exchange_of_fix_channels_ends_in_order_when_it_is_told_to(tmp_path: Path) -> None:
+    path = tmp_path / "sent.ledger"
+    port_base = str(places.exchange_port(1))
+    words = ["--feed", "fix", "--rate", "2000", "--port-base", port_base, "--ledger", str(path)]
+    with running("exchange", *words, "--json") as exchange:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not path.exists() or path.stat().st_size < 1_000:
+            assert time.monotonic() < deadline, "it does not publish"
+            time.sleep(0.01)
+        exchange.send_signal(signal.SIGTERM)
+        output, errors = exchange.communicate(timeout=TIMEOUT_S)
+        assert exchange.returncode == 0, errors
+    told = json.loads(output)
+    assert told["stopped"]
+    assert len(read_ledger(path).records) == told["messages"]
+    assert told["next_sequences"] == {
+        service: each["messages"] + 1 for service, each in told["by_service"].items()
+    }
+
+
 def test_a_demo_gets_back_all_that_both_lines_lose() -> None:
     done = subprocess.run(
         command("demo", "--seconds", "2", "--rate", "3000", "--loop", "asyncio", "--json"),
