@@ -187,11 +187,19 @@ def receive(
     verify: Annotated[
         Verify, typer.Option(help="Signatures: before messages are delivered, after, or off.")
     ] = Verify.before,
+    states: Annotated[
+        bool,
+        typer.Option(
+            help="Ask for the books' state, late or where something was lost, if the definition "
+            "says whom."
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> Work:
     """Receive channels, until Ctrl-C: joins their lines, asks for what both lack, and prints the
-    ordered stream with its gaps. Exit code 1 where something was lost, or a channel is sealed and
-    could not be read.
+    ordered stream with its gaps. What it joined too late for, or nobody had, is made good by the
+    books' present state, where the definition names a server of it. Exit code 1 where something was
+    lost, or a channel is sealed and could not be read.
 
     \b
     Examples:
@@ -215,6 +223,7 @@ def receive(
         channel_tag=channel_tag,
         keys=keys,
         verify=verify.value,
+        states=states,
     )
     return lambda: ops.receive(definition, channel or (), out, count, as_json, settings)
 

@@ -15,6 +15,7 @@ import pytest
 
 from feedhandler.fixcast.channels import parse_channels
 from tests.support.commands import run_here
+from tests.support.fix_messages import sealed
 from tests.support.fixcast import SECONDS, definition, text_of, update
 
 #: Publishers that are killed; `KILLS=100` is the campaign.
@@ -269,5 +270,32 @@ def test_a_sealed_channel_without_and_with_wrong_keys_is_one_line_and_exit_code_
         assert [code for code, _ in told] == [1, 1, 0]
         assert "channel c1 is sealed (give a folder with its keys: --keys)" in told[0][1]
         assert "no datagram could be read with these keys" in told[1][1]
+
+    play(scenario())
+
+
+def test_a_late_receiver_says_what_state_it_began_from(tmp_path: Path) -> None:
+    path = tmp_path / "channels.toml"
+    path.write_text(definition(market_data=True))
+    entry = b"35=X|268=1|279=0|269=0|278=o%d|55=S1|270=10|271=5|"
+
+    async def scenario() -> None:
+        publisher = await start("publish", str(path), "-", "--heartbeat-ms", "50")
+        early = await start("receive", str(path), "--json", "--count", "20", "--no-states")
+        await lines_until(early, "joined")
+        assert publisher.stdin is not None
+        publisher.stdin.write(b"".join(sealed(entry % number) for number in range(20)))
+        await asyncio.wait_for(early.wait(), SECONDS)
+        late = await start("receive", str(path), "--json")
+        seen = await lines_until(late, "state")
+        assert seen[-1]["as_of"] == seen[-1]["number"] == 20
+        (state,) = seen[-1]["messages"]
+        assert "|35=W|" in state
+        assert "|369=20|" in state
+        assert state.count("|278=o") == 20
+        late.send_signal(signal.SIGINT)
+        _, wrong = await asyncio.wait_for(late.communicate(b""), SECONDS)
+        assert wrong == b"0 messages, 0 lost, 1 states\n"
+        await publisher.communicate(b"")
 
     play(scenario())

@@ -194,6 +194,7 @@ CORES = (
     "feedhandler/fixcast/signing.py",
     "feedhandler/fixcast/channels.py",
     "feedhandler/fixcast/datagrams.py",
+    "feedhandler/fixcast/membership.py",
     "feedhandler/fixcast/messages.py",
     "feedhandler/fixcast/pacing.py",
     "feedhandler/fixcast/planner.py",
