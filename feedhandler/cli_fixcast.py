@@ -96,7 +96,10 @@ PossDup = Annotated[bool, typer.Option("--poss-dup", help="Mark answers with Pos
 def publish(
     definition: Definition,
     messages: Annotated[
-        Path, typer.Argument(metavar="FILE", help="FIX messages; - for standard input.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="FIX messages, or a channel's capture; - for standard input."
+        ),
     ],
     channel: Annotated[
         str, typer.Option(help="The channel of all messages; else by their Symbol (55).")
@@ -123,7 +126,8 @@ def publish(
     keys: Keys = None,
 ) -> Work:
     """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend
-    Requests are answered meanwhile, where the definition names a server.
+    Requests are answered meanwhile, where the definition names a server. Of a capture each message
+    is published once, under a new number.
 
     \b
     Examples:

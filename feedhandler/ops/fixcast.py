@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from feedhandler.codecs.errors import UsageError, unwritable
+from feedhandler.codecs.errors import PeerError, UsageError, unwritable
+from feedhandler.fixcast.captured import CapturedChannel
 from feedhandler.fixcast.channels import Channels, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import SOH, Cutter
@@ -21,6 +22,7 @@ from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
 from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+from feedhandler.replay.captures.capture import Capture
 
 STDIN = Path("-")
 _READ_BYTES = 64 << 10
@@ -102,7 +104,19 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
 
 
 async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """The messages of a file, as they come, until it ends or `stop` is set."""
+    """The messages of a file, as they come, until it ends or `stop` is set. The file may be a
+    capture of a channel."""
+    if captured := _captured(path):
+        for message in captured:
+            if stop.is_set():
+                return
+            yield message
+        if captured.lost or captured.wrong:
+            complain(
+                f"{path}: {captured.lost:,} messages are not in the capture, {captured.wrong:,} "
+                "datagrams are not whole FIX messages"
+            )
+        return
     cutter = Cutter()
     with _opened(path) as file:
         while data := await _read_or_stop(file, stop):
@@ -113,6 +127,17 @@ async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
                 raise UsageError(f"{path}: {error.message}", error.hint) from None
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
+
+
+def _captured(path: Path) -> CapturedChannel | None:
+    """The channel in a capture; None where the file is none."""
+    # What is no plain file, a pipe say, can be read but once.
+    if path == STDIN or not path.is_file():
+        return None
+    try:
+        return CapturedChannel(Capture(path))
+    except PeerError:
+        return None
 
 
 async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:

@@ -55,7 +55,7 @@ class Stamper:
         if feed.table.fix and stamps is not Stamps.KEEP:
             raise UsageError(
                 "the send times of FIX messages are text, and are not written anew",
-                "leave --stamps out, or publish the messages: `feedhandler fixcast publish`",
+                "leave --stamps out, or publish the capture: `feedhandler fixcast publish`",
             )
         self.stamped = 0
         given = feed.description.packet.send_time

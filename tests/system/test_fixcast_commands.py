@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from feedhandler.fixcast.channels import parse_channels
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 from tests.support.commands import run_here
 from tests.support.fix_messages import sealed
+from tests.support.fix_translation import Wire
 from tests.support.fixcast import SECONDS, definition, text_of, update
 
 #: Publishers that are killed; `KILLS=100` is the campaign.
@@ -71,13 +73,29 @@ async def lines_until(process: asyncio.subprocess.Process, event: str) -> list[d
     return found
 
 
+def captured(path: Path, messages: list[bytes]) -> None:
+    """A capture of both lines of a channel, each of which lost every third datagram."""
+    wire = Wire()
+    list(wire.publish(messages))
+    list(wire.end())
+    with CaptureWriter(path) as writer:
+        for number, datagram in enumerate(wire.datagrams):
+            for line, group in enumerate(("239.9.9.1", "239.9.9.2")):
+                if number % 3 != line:
+                    writer.write(number * 1_000_000, group, 9_000, datagram)
+
+
+@pytest.mark.parametrize("kind", ["file", "capture"])
 def test_messages_of_a_file_are_received_and_recorded_in_order(
-    channels: Path, tmp_path: Path
+    channels: Path, tmp_path: Path, kind: str
 ) -> None:
     out = tmp_path / "received.fix"
     messages = [update(f"{n}", symbol="S1" if n % 3 else "T2") for n in range(300)]
-    given = tmp_path / "given.fix"
-    given.write_bytes(b"\n".join(messages) + b"\n")
+    given = tmp_path / "given"
+    if kind == "file":
+        given.write_bytes(b"\n".join(messages) + b"\n")
+    else:
+        captured(given, messages)
 
     async def scenario() -> None:
         receiver = await start("receive", str(channels), "--json", "--out", str(out))

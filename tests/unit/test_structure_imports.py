@@ -192,6 +192,7 @@ CORES = (
     "feedhandler/fixcast/keys.py",
     "feedhandler/fixcast/sealing.py",
     "feedhandler/fixcast/signing.py",
+    "feedhandler/fixcast/captured.py",
     "feedhandler/fixcast/channels.py",
     "feedhandler/fixcast/datagrams.py",
     "feedhandler/fixcast/membership.py",
