@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -108,6 +109,38 @@ def test_a_tally_counts_runs_messages_and_numbers(twin: str) -> None:
     assert totals["file_bytes"] == sum(len(each) + 42 + 16 for each in (*payloads, WRONG[1]))
     ((epoch, found),) = digest.runs()[0].items()
     assert (epoch, found.tolist()) == (0, [[1, 7], [9, 22], [1, 2]])
+
+
+def mutated(dice: random.Random) -> list[bytes]:
+    """Datagrams of a session with bytes changed, cut, doubled or put together."""
+    sent = [*session(), *(each[0] for each in DATAGRAMS)]
+    found = []
+    for each in dice.choices(sent, k=300):
+        data = bytearray(each)
+        kind = dice.randrange(5)
+        if kind == 0:
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        elif kind == 1:
+            del data[dice.randrange(len(data)) :]
+        elif kind == 2:
+            data += dice.choice(sent)
+        elif kind == 3:
+            at = dice.randrange(len(data))
+            data[at:at] = data[at : at + dice.randrange(40)]
+        found.append(bytes(data))
+    return found
+
+
+def test_both_twins_count_mutated_datagrams_alike(seed: int) -> None:
+    payloads = mutated(random.Random(seed))
+    ours, theirs = (tallied(twin, payloads).columns() for twin in TALLIES)
+    assert ours.keys() == theirs.keys()
+    for name, column in ours.items():
+        np.testing.assert_array_equal(column, theirs[name], name)
+    assert ours["foreign"].sum() > 10
+    found = [module.read_headers(FEED.table, *columns(payloads)) for module in HEADERS.values()]
+    for name in ("verdict", "kind", "sequence", "next_sequence", "service"):
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name), name)
 
 
 def session() -> list[bytes]:
