@@ -16,7 +16,8 @@ from pathlib import Path
 import feedhandler
 from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
 from feedhandler.config_show import to_toml
-from feedhandler.fixcast.exchange import FixExchange, FixExchangePlan, market_seed, symbols_of
+from feedhandler.fixcast.exchange import FixExchange
+from feedhandler.fixcast.exchange_plan import FixExchangePlan, market_seed, symbols_of
 from feedhandler.ops.children import Family
 from feedhandler.ops.demo_scenes import FIX, SCENES
 from feedhandler.ops.exchange import RETRANSMISSION_PORT

@@ -47,8 +47,6 @@ from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Compiled units that the demo's processes need: `make demo` compiles no others.
-UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
 #: How long each stage may take before the demo gives up on it.
 START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 20.0
@@ -149,7 +147,7 @@ class Verdict(Struct):
 def run(options: Options) -> int:
     """Run the demo; `FOUND` where the ledgers disagree or a process died. Raises
     `NotCompiledError`."""
-    require_units(UNITS)
+    require_units(SCENES[options.feed].units)
     return run_async(lambda stop: Demo(options, stop).run())
 
 

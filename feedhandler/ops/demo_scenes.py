@@ -15,12 +15,14 @@ from feedhandler.config import (
     loopback_lines,
     loopback_refresh_lines,
 )
-from feedhandler.fixcast import exchange as fix
+from feedhandler.fixcast import exchange_plan as fix
 from feedhandler.ops.exchange import EURONEXT, FIX, REFRESH_PORT, RETRANSMISSION_PORT
 from feedhandler.replay.exchange.exchange_plan import FEED_NAME
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.generating.instruments import FIRST_SYMBOL
 
+#: Compiled units that the demo's processes need: `make demo` compiles no others.
+UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
 #: Both lines come from one sender on this machine, side by side: what has not come from either
 #: after this long will not come, and is asked for.
 GAP_WAIT_US = 1_000
@@ -43,6 +45,7 @@ class Scene(Struct, frozen=True):
     arguments     of `feedhandler exchange`, for a session of so many seconds
     groups        where the exchange's multicast goes, for a base of ports
     tcp_ports     of its servers, above the base
+    units         compiled units that its processes need
     """
 
     feed: str
@@ -52,6 +55,7 @@ class Scene(Struct, frozen=True):
     arguments: Callable[[float], tuple[str, ...]]
     groups: Callable[[int], Iterator[tuple[str, int]]]
     tcp_ports: tuple[int, ...]
+    units: tuple[str, ...] = UNITS
 
 
 def _subscribers(key: str, service: int, symbol: str) -> tuple[tuple[str, str, str], ...]:

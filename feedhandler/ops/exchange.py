@@ -24,7 +24,7 @@ from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 
 if TYPE_CHECKING:
-    from feedhandler.fixcast.exchange import FixExchangePlan
+    from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
 #: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
 LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
@@ -115,7 +115,7 @@ def _run_fix(options: Options) -> int:
 
 def fix_plan(options: Options) -> "FixExchangePlan":
     """The options in the FIX exchange's own terms. Raises `UsageError` for what it has not."""
-    from feedhandler.fixcast.exchange import FixExchangePlan
+    from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
     usual = Options()
     for name, option in NOT_OF_FIX.items():

@@ -11,7 +11,7 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.encode import LENGTH_OF, encode
-from feedhandler.fixcast.exchange import symbols_of
+from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.fixcast.values import Kind, Message
 from feedhandler.replay.generating.fix_market import FixMarket
 from feedhandler.replay.state.fix_translation import FixTranslator

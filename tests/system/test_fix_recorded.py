@@ -14,7 +14,8 @@ from feedhandler.config import (
     StatsConfig,
 )
 from feedhandler.fixcast.channels import Address, Channel, Channels
-from feedhandler.fixcast.exchange import LossyLines, symbols_of
+from feedhandler.fixcast.exchange import LossyLines
+from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings

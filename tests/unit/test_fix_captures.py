@@ -18,7 +18,7 @@ from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.fixcast.exchange import symbols_of
+from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.generating.fix_market import FixMarket

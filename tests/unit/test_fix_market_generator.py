@@ -9,7 +9,7 @@ from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.fixcast.exchange import channel_id, symbols_of
+from feedhandler.fixcast.exchange_plan import channel_id, symbols_of
 from feedhandler.fixcast.messages import Header
 from feedhandler.replay.generating.fix_market import (
     LEVELS_MAX,

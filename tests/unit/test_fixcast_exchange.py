@@ -7,12 +7,11 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.fixcast.exchange import (
+from feedhandler.fixcast.exchange import FixExchange, LossyLines
+from feedhandler.fixcast.exchange_plan import (
     FEED_NAME,
     SERVICES,
-    FixExchange,
     FixExchangePlan,
-    LossyLines,
     channel_id,
     definition,
     symbols_of,

@@ -195,6 +195,7 @@ CORES = (
     "feedhandler/fixcast/captured.py",
     "feedhandler/fixcast/channels.py",
     "feedhandler/fixcast/datagrams.py",
+    "feedhandler/fixcast/exchange_plan.py",
     "feedhandler/fixcast/membership.py",
     "feedhandler/fixcast/messages.py",
     "feedhandler/fixcast/pacing.py",
