@@ -97,8 +97,7 @@ class FixTranslator:
     ) -> list[Entry]:
         """The entries by which `key` stands on `side` as `rest` says. `again`: one that stands
         already begins anew, at the back of its queue."""
-        standing = self.standing.setdefault(symbol, {})
-        before = standing.get(key)
+        before = self.standing.get(symbol, {}).get(key)
         if before is None and not self._room:
             self.counts["full"] += 1
             return []
@@ -108,19 +107,22 @@ class FixTranslator:
             before = None
         if before is None:
             self._room -= 1
-        standing[key] = side
+        self.standing.setdefault(symbol, {})[key] = side
         action = _NEW if before is None else _CHANGE
         entries.append([(279, action), (269, side), *rest])
         return entries
 
     def take(self, symbol: str, key: object, rest: Entry | None = None) -> list[Entry]:
         """The entries by which `key` goes; none, and counted, where it does not stand."""
-        side = self.standing.get(symbol, {}).pop(key, None)
+        standing = self.standing.get(symbol, {})
+        side = standing.pop(key, None)
         self._resting.pop((symbol, key), None)
         if side is None:
             self.counts["unknown_entry"] += 1
             return []
         self._room += 1
+        if not standing:
+            del self.standing[symbol]
         return [[(279, _DELETE), (269, side), *(_id(key) if rest is None else rest)]]
 
     def clear(self, symbol: str) -> None:
@@ -134,8 +136,8 @@ class FixTranslator:
         self, symbol: str, key: int, side: str, price: Price, size: int, again: bool = False
     ) -> list[Entry]:
         """As `put`, of an order whose later messages do not repeat price or size."""
-        if not price.known:
-            self.counts["no_scale"] += 1
+        if not price.known or not size:
+            self.counts["no_volume" if price.known else "no_scale"] += 1
             return []
         entries = self.put(
             symbol, key, side, [(278, str(key)), (270, _price(price)), (271, size)], again
@@ -289,8 +291,8 @@ def _integrated_add(
 ) -> Iterator[tuple[str, list[Entry]]]:
     """100: an order comes."""
     side = _SIDES.get(order.side)
-    if side is None or not order.volume:
-        to.counts["no_volume" if side else "odd_side"] += 1
+    if side is None:
+        to.counts["odd_side"] += 1
     elif entries := to.rest(symbol, order.order_id, side, order.price, order.volume, again=True):
         yield "X", entries
 

@@ -453,3 +453,51 @@ def test_the_pages_example_makes_the_book(captures: Path) -> None:
     bids = {price * unit: size for price, size, _ in made.book.bids.top(1_000)}
     assert bids == {price: size for price, size in levels.items() if size}
     assert len(levels) > 3
+
+
+NOTHING = [
+    ("an order of no side", integrated("add_order", order_id=2, volume=1, side="?"), "odd_side"),
+    ("an order of nothing", integrated("add_order", order_id=2, side="B"), "no_volume"),
+    ("an unknown order changes", integrated("modify_order", order_id=9, volume=1), "unknown_entry"),
+    ("an unknown order goes", integrated("delete_order", order_id=9), "unknown_entry"),
+    ("an unknown order trades", integrated("order_execution", order_id=9), "unknown_entry"),
+    ("an unknown order is replaced", integrated("replace_order", order_id=9), "unknown_entry"),
+]
+
+
+@pytest.mark.parametrize(("what", "data", "counter"), NOTHING, ids=[each[0] for each in NOTHING])
+def test_what_cannot_be_of_integrated_tells_nothing(what: str, data: bytes, counter: str) -> None:
+    translator = FixTranslator(INTEGRATED)
+    translator.packet(mapping(7, 2))
+    assert translator.packet(data) == []
+    assert translator.counts == {"type_3": 1, counter: 1}
+
+
+def test_an_order_of_integrated_that_changes_to_nothing_stays_as_it_was() -> None:
+    translator = FixTranslator(INTEGRATED)
+    translator.packet(mapping(7, 2))
+    translator.packet(integrated("add_order", order_id=1, price=5, volume=3, side="S"))
+    assert translator.packet(integrated("modify_order", order_id=1, price=5)) == []
+    assert translator.counts["no_volume"] == 1
+    (message,) = translator.packet(integrated("delete_order", order_id=1))
+    assert (279, b"2") in fields(message)
+    assert not translator.standing
+
+
+def test_an_order_of_integrated_without_room_is_counted_and_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("feedhandler.replay.state.fix_translation.STANDING_MAX", 1)
+    translator = FixTranslator(INTEGRATED)
+    translator.packet(mapping(7, 2))
+    added = [integrated("add_order", order_id=n, price=1, volume=1, side="B") for n in (1, 2)]
+    assert [len(translator.packet(each)) for each in added] == [1, 0]
+    assert translator.counts["full"] == 1
+
+
+def test_a_level_of_iex_that_goes_and_was_not_there_tells_nothing() -> None:
+    feed = load_feed("iex-deep")
+    message = feed.encode_message("8", symbol="ABC", size=0, price=10_000)
+    translator = FixTranslator(feed)
+    assert translator.packet(feed.encode_packet(sequence=1, messages=[message])) == []
+    assert translator.counts == {"unknown_entry": 1}
