@@ -176,6 +176,11 @@ class Feed:
         """Layouts by message type as written in the description (number, or one character)."""
         return {ways[0].label: ways for ways in self.layouts.values()}
 
+    def type_name(self, code: int) -> str | None:
+        """The description's name of a message type; None for one that it does not have."""
+        ways = self.layouts.get(code)
+        return ways[0].name if ways else None
+
     def type_label(self, code: int) -> int | str:
         """A message type as people write it: `230`, or `P` where types are characters."""
         ways = self.layouts.get(code)

@@ -16,6 +16,9 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
+from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
+from feedhandler.recovery.protocols import binary_fault_of, fix_fault_of, is_fix
+from feedhandler.replay.exchange.exchange_plan import FEED_NAME as EXCHANGE_FEED
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RecoveryProtocol
@@ -55,6 +58,10 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     return has
 
 
+#: Snapshots come as packets, which can be put together.
+_has_refresh_lines = _works(RefreshTypes)
+
+
 def _has_names(feed: Feed) -> bool:
     return feed.reference is not None or feed.symbols_are_text
 
@@ -65,6 +72,18 @@ def _conflates(feed: Feed) -> bool:
 
 def _tells_tail_loss(feed: Feed) -> bool:
     return feed.description.packet.sequence.heartbeat != "none"
+
+
+def _is_simulated(feed: Feed) -> bool:
+    return feed.name in (EXCHANGE_FEED, FIX_EXCHANGE_FEED)
+
+
+def _retransmits(feed: Feed) -> bool:
+    return is_fix(feed) or _works(RecoveryProtocol)(feed)
+
+
+def _refreshes(feed: Feed) -> bool:
+    return is_fix(feed) or _has_refresh_lines(feed)
 
 
 def _is_generated(feed: Feed) -> bool:
@@ -95,14 +114,27 @@ CAPABILITIES = (
     Capability(
         "replay",
         "capture, replay, record",
-        "captures written, played with new numbers and send times, and recorded by the gateway; "
-        "the latency laboratory from a capture",
+        "captures written, chosen from by number, played, and recorded by the gateway",
         _described,
     ),
     Capability(
+        "renumber",
+        "loop, new send times",
+        "captures played in passes that go on with the numbers, with new send times (`--loop`, "
+        "`--stamps`); the latency laboratory from a capture",
+        _has_header,
+    ),
+    Capability(
         "characterise",
-        "characterise, pipeline",
-        "tables, figures and Parquet of captures, on Spark or without",
+        "characterise",
+        "tables and figures of captures, on Spark or without",
+        _described,
+    ),
+    Capability(
+        "rows",
+        "pipeline, rows on Spark",
+        "captures as Parquet and as Spark's rows, a column a field; `characterise --exact` and "
+        "`--lake`",
         _has_header,
     ),
     Capability(
@@ -128,14 +160,20 @@ CAPABILITIES = (
         "retransmission",
         "what every line lost is fetched from the exchange's server over TCP (`[[server]]`, "
         "`retransmission`)",
-        _works(RecoveryProtocol),
+        _retransmits,
     ),
     Capability(
         "refresh",
         "refresh",
-        "snapshots from the exchange, on refresh lines or at request, make good what is lost, and "
-        "`snapshot=1` starts a subscription with the state of the moment",
-        _works(RefreshTypes),
+        "snapshots from the exchange, at request, make good what is lost, and `snapshot=1` starts "
+        "a subscription with the state of the moment",
+        _refreshes,
+    ),
+    Capability(
+        "refresh_lines",
+        "refresh lines",
+        "snapshots by multicast lines of their own (`[[channel.refresh_line]]`)",
+        _has_refresh_lines,
     ),
     Capability(
         "books",
@@ -145,9 +183,15 @@ CAPABILITIES = (
         _works(Market),
     ),
     Capability(
+        "exchange",
+        "exchange, demo",
+        "the simulated exchange and `feedhandler demo`",
+        _is_simulated,
+    ),
+    Capability(
         "generate",
-        "generate, exchange, demo",
-        "generated sessions, the simulated exchange, the laboratory without a capture, "
+        "generate",
+        "generated sessions as captures, the laboratory without a capture, "
         "`characterise --write-profile`",
         _is_generated,
     ),
@@ -192,11 +236,17 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         hint = "leave out [[server]] and the channels' retransmission and refresh"
         return _misfit(("server", 0), reason, hint, "retransmission")
     for place, channel in enumerate(config.channels):
-        if channel.refreshes and not has["refresh"]:
+        if channel.refresh and not has["refresh"]:
             reason = f"refresh is not known of {feed.name}"
-            here: KeyPath = ("refresh",) if channel.refresh else ("refresh_line", 0)
-            hint = f"leave out the channels' {here[0]}"
-            return _misfit(("channel", place, *here), reason, hint, "refresh")
+            hint = "leave out the channels' refresh"
+            return _misfit(("channel", place, "refresh"), reason, hint, "refresh")
+        if channel.refresh_lines and not has["refresh_lines"]:
+            what = "refresh lines are" if has["refresh"] else "refresh is"
+            here: KeyPath = ("channel", place, "refresh_line", 0)
+            hint = "leave out the channels' refresh_line"
+            return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
+    if wrong := fix_fault_of(config) if is_fix(feed) else binary_fault_of(config):
+        return wrong
     if config.gateway.symbols == "name" and not has["names"]:
         reason = f"{feed.name} describes no message that names symbols"
         hint = "index; or describe a [reference] message"

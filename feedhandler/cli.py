@@ -74,6 +74,18 @@ config_app = typer.Typer(help="Check or print a configuration.", rich_markup_mod
 app.add_typer(config_app, name="config")
 
 
+class SimulatedFeed(StrEnum):
+    """Feeds that can be simulated, by their keys."""
+
+    euronext = "euronext"
+    fix = "fix"
+
+
+Simulated = Annotated[
+    SimulatedFeed, typer.Option(help="What is sent: UTP-MD's packets, or FIX channels.")
+]
+
+
 class Loop(StrEnum):
     """Event loops that the gateway runs on."""
 
@@ -144,6 +156,7 @@ def _common(
 
 @app.command()
 def demo(
+    feed: Simulated = SimulatedFeed.euronext,
     seconds: Annotated[float, typer.Option(help="How long the exchange sends.", min=1)] = 20.0,
     rate: MessageRate = 20_000.0,
     loss: Annotated[float, share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
@@ -165,11 +178,13 @@ def demo(
     Examples:
       feedhandler demo
       feedhandler demo --seconds 60 --loss 5%
+      feedhandler demo --feed fix
       feedhandler demo --loop asyncio --json
     """
     from feedhandler.ops import demo as ops
 
     options = ops.Options(
+        feed=feed.value,
         seconds=seconds,
         rate=rate,
         loss=loss,
@@ -200,6 +215,7 @@ def run(
 
 @app.command()
 def exchange(
+    feed: Simulated = SimulatedFeed.euronext,
     seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
     rate: MessageRate = 20_000.0,
     loss: Loss = 0.0,
@@ -229,24 +245,26 @@ def exchange(
     ] = None,
     as_json: Json = False,
 ) -> Work:
-    """Send a simulated UTP-MD session.
+    """Send a simulated session, of UTP-MD or of FIX channels.
 
-    Services 101 to 107 on lines A and B: line A of service s is 239.101.1.(s-100):(30000+s),
+    UTP-MD: services 101 to 107 on two lines: line A of service s is 239.101.1.(s-100):(30000+s),
     line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
     server has the latest packets sent (TCP port 30001), the refresh server (TCP port 30002) sends
     snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
-    where they come in turn by themselves as well. After --seconds the servers stay while they
-    are asked, 10 s at most.
+    where they come in turn by themselves as well. They stay while they are asked.
+
+    FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
+    239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
     \b
     Examples:
-      feedhandler exchange --loss 2%
       feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
-      feedhandler exchange --seconds 60 --rate 50000 --seed 7 --ledger sent.ledger
+      feedhandler exchange --feed fix --seconds 60 --seed 7 --ledger sent.ledger
     """
     from feedhandler.ops import exchange as ops
 
     options = ops.Options(
+        feed=feed.value,
         seconds=seconds,
         rate=rate,
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),

@@ -96,7 +96,10 @@ PossDup = Annotated[bool, typer.Option("--poss-dup", help="Mark answers with Pos
 def publish(
     definition: Definition,
     messages: Annotated[
-        Path, typer.Argument(metavar="FILE", help="FIX messages; - for standard input.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="FIX messages, or a channel's capture; - for standard input."
+        ),
     ],
     channel: Annotated[
         str, typer.Option(help="The channel of all messages; else by their Symbol (55).")
@@ -123,7 +126,8 @@ def publish(
     keys: Keys = None,
 ) -> Work:
     """Publish FIX messages on both lines, until the file ends: numbered, packed, paced. Resend
-    Requests are answered meanwhile, where the definition names a server.
+    Requests are answered meanwhile, where the definition names a server. Of a capture each message
+    is published once, under a new number.
 
     \b
     Examples:
@@ -187,11 +191,19 @@ def receive(
     verify: Annotated[
         Verify, typer.Option(help="Signatures: before messages are delivered, after, or off.")
     ] = Verify.before,
+    states: Annotated[
+        bool,
+        typer.Option(
+            help="Ask for the books' state, late or where something was lost, if the definition "
+            "says whom."
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> Work:
     """Receive channels, until Ctrl-C: joins their lines, asks for what both lack, and prints the
-    ordered stream with its gaps. Exit code 1 where something was lost, or a channel is sealed and
-    could not be read.
+    ordered stream with its gaps. What it joined too late for, or nobody had, is made good by the
+    books' present state, where the definition names a server of it. Exit code 1 where something was
+    lost, or a channel is sealed and could not be read.
 
     \b
     Examples:
@@ -215,6 +227,7 @@ def receive(
         channel_tag=channel_tag,
         keys=keys,
         verify=verify.value,
+        states=states,
     )
     return lambda: ops.receive(definition, channel or (), out, count, as_json, settings)
 

@@ -197,11 +197,19 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source_id: Annotated[
         str, _setting("who we are, as agreed with the exchange; 20 characters at most")
     ] = "feedhandler"
+    #: Groups that the server answers by, where not in the connection.
+    lines: Annotated[tuple["ServerLineConfig", ...], Meta(max_length=MAX_LINES)] = field(
+        name="line", default=()
+    )
 
     @property
     def place(self) -> tuple[str, int]:
         """`address` as host and port."""
         return split_address(self.address)
+
+
+class ServerLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[server.line]]`: a retransmission group, by which a FIX server answers many at once."""
 
 
 class RefreshLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,6 +229,12 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reference: Annotated[
         bool, _setting("carries the reference data: refreshed before any other channel")
     ] = False
+    topic: Annotated[
+        str, _setting("the channel's id in requests to FIX servers; other feeds have none")
+    ] = ""
+    target: Annotated[
+        str, _setting("TargetCompID of the channel's FIX messages; empty: as topic")
+    ] = ""
     lines: Annotated[tuple[LineConfig, ...], Meta(min_length=1, max_length=MAX_LINES)] = field(
         name="line"
     )
@@ -485,6 +499,7 @@ def _check_servers(config: Config) -> None:
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
             raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
+        _check_lines("line", server.lines, here)
 
 
 def _check_amqp(config: Config) -> None:

@@ -35,8 +35,8 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.recovery.complaints import Complaints
 from feedhandler.recovery.desk import Desk
 from feedhandler.recovery.ports import DeskChannel
+from feedhandler.recovery.protocols import client_of
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -44,12 +44,14 @@ from feedhandler.retrans.events import (
     Packet,
     RefreshAccepted,
     RefreshPacket,
+    RefreshSnapshot,
 )
+from feedhandler.retrans.fix.resend_client import ResendClient
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.trading_day_settings import DayWatch
 
 #: Answers that tell that a server is well, whatever it did before.
-_USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket)
+_USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
 
 #: Key of `GatewayCore.counts`: what it counts.
 COUNTS: dict[str, str] = {
@@ -203,7 +205,7 @@ class GatewayCore:
     def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient:
         recovery, name = self.config.recovery, config.name
         return ReconnectingClient(
-            RequestClient(self.feed, config.source_id, recovery),
+            client_of(self.config, self.feed, config, seed),
             recovery,
             on_events=partial(self._on_events, name),
             on_up=partial(self._on_up, name),
@@ -316,6 +318,12 @@ class GatewayCore:
         for stream in self.streams:
             stream.begin_day(self._prefix(stream.service))
         return True
+
+    def group_datagram(self, server: str, data: bytes, now_ns: int) -> None:
+        """A datagram of the group that a server of Resend Requests answers by."""
+        client = self.servers[server].client
+        assert isinstance(client, ResendClient), "only such servers have groups"
+        self.servers[server].take(client.datagram(data, now_ns), now_ns)
 
     def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):

@@ -6,17 +6,24 @@ puts into links outside a pump is written soon after.
 """
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
+from feedhandler.config import LineConfig
 from feedhandler.gateway_core import GatewayCore
+from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.notes import tell_operator
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
+
+#: Datagrams of a retransmission group that are read before anything else gets its turn.
+TURN_DATAGRAMS = 64
+DATAGRAM_BYTES_MAX = 65_535
 
 
 class CoreRunner:
@@ -35,6 +42,7 @@ class CoreRunner:
         self.now_ns = steady_clock()
         self.tell = tell_operator
         self._connections: list[RequestConnection] = []
+        self._groups: list[socket.socket] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER
         self._flushing = False
@@ -55,6 +63,26 @@ class CoreRunner:
             connection = RequestConnection(server, *config.place, clock=self.now_ns)
             self._connections.append(connection)
             connection.start()
+            for line in config.lines:
+                self._join(config.name, line)
+
+    def _join(self, server: str, line: LineConfig) -> None:
+        """Join a group that a server answers by."""
+        interface = self._core.config.interface_of(line)
+        joined = Line(
+            f"{server}/{line.name}", line.group, line.port, interface, line.source or None
+        )
+        sock = open_line(joined)
+        self._groups.append(sock)
+        self._loop.add_reader(sock, self._read_group, server, sock)
+
+    def _read_group(self, server: str, sock: socket.socket) -> None:
+        for _ in range(TURN_DATAGRAMS):
+            try:
+                data = sock.recv(DATAGRAM_BYTES_MAX)
+            except BlockingIOError:
+                return
+            self._core.group_datagram(server, data, self.now_ns())
 
     def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
         """A link with snapshot=1."""
@@ -68,6 +96,10 @@ class CoreRunner:
         """Leave the servers."""
         if self._timer is not None:
             self._timer.cancel()
+        for sock in self._groups:
+            self._loop.remove_reader(sock)
+            sock.close()
+        self._groups.clear()
         for connection in self._connections:
             await connection.close()
 

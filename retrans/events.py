@@ -69,6 +69,25 @@ class RefreshPacket:
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshSnapshot:
+    """A whole snapshot in one piece, good for live number `last`: checked, and its `messages` as
+    they came."""
+
+    request_id: int
+    service: int
+    last: int
+    messages: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshFailed:
+    """No snapshot will come of this request; `reason` is for who logs it."""
+
+    request_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """The peer broke the protocol or is dead: the last event of a connection, which must be closed;
     `reason` is one line for the log."""
@@ -84,5 +103,7 @@ Event = (
     | RefreshAccepted
     | RefreshRejected
     | RefreshPacket
+    | RefreshSnapshot
+    | RefreshFailed
     | Broken
 )

@@ -17,7 +17,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.backoff import Backoff
-from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import Broken
 
 
@@ -45,6 +44,17 @@ class ConnectionClient(Protocol):
     def take_output(self) -> bytes: ...
     @property
     def deadline_ns(self) -> int: ...
+
+
+class RecoveryClient(ConnectionClient, Protocol):
+    """A client of retransmissions and refreshes, whatever its protocol: `retrans.client` says what
+    each verb means, and `retrans.events` has what it tells."""
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+    def ask(self, request: Ask, now_ns: int) -> bool: ...
+    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool: ...
+    def cancel(self, request_id: int) -> None: ...
 
 
 ClientType = TypeVar("ClientType", bound=ConnectionClient)
@@ -139,8 +149,13 @@ class Reconnection(Generic[ClientType]):
         return reason
 
 
-class ReconnectingClient(Reconnection[RequestClient]):
+class ReconnectingClient(Reconnection[RecoveryClient]):
     """The connections of a client of retransmissions and refreshes."""
+
+    def take(self, events: list[Any], now_ns: int) -> None:
+        """What the client told of something that came beside the connection."""
+        if events:
+            self._on_events(events, now_ns)
 
     def ask(self, request: Ask, now_ns: int) -> bool:
         """`RequestClient.ask`; what is asked while there is no connection is not sent."""

@@ -19,6 +19,7 @@ from feedhandler.codecs import scanner
 from feedhandler.codecs.description import FeedDescription
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed, Packet
+from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
@@ -103,6 +104,10 @@ class FixFeed(Feed):
     def message_types(self) -> dict[int | str, list[Layout]]:
         """The described types; none has a layout."""
         return {type_text(code): [] for code in self.names}
+
+    def type_name(self, code: int) -> str | None:
+        """The description's name of a message type; None for one that it does not have."""
+        return self.names.get(code)
 
     def type_label(self, code: int) -> int | str:
         """A message type as people write it: `W`, `AE`."""
@@ -250,9 +255,37 @@ class FixFeed(Feed):
 
     # -- encoding -------------------------------------------------------------------------------
 
-    def encode_message(self, *_: Any, **__: Any) -> NoReturn:
-        """FIX messages are not made from layouts: raises `UsageError`."""
-        raise UsageError(f"{self.name} has no layouts to encode", "see feedhandler.codecs.fix")
+    def encode_message(
+        self,
+        type: Any,
+        /,
+        fields: Any = (),
+        *,
+        sequence: int = 0,
+        begin_string: bytes = b"FIXT.1.1",
+        **named: Any,
+    ) -> bytes:
+        """One whole message. `type` is a message type, its name in the description, or a decoded
+        `FixMessage`; `fields` are (tag, value) pairs as `feedhandler.codecs.fix.encode` takes them,
+        groups as lists of entries; `sequence` is MsgSeqNum (34), 0: none.
+
+        Raises `UsageError` for an unknown type and for values that cannot be written.
+        """
+        if named:
+            raise UsageError(
+                f"{self.name} has no layouts with a field '{next(iter(named))}'",
+                "give fields by tag: [(55, 'ABC'), (268, [...])]",
+            )
+        if isinstance(type, FixMessage):
+            numbered = [pair for pair in type.fields[1:] if not (sequence and pair[0] == 34)]
+            type, fields = type.type, [*numbered, *fields]
+        header = [(34, sequence)] if sequence else []
+        return encode([(35, self._type_text(type)), *header, *fields], begin_string)
+
+    def _type_text(self, type: int | str) -> str:
+        """A message type as it is written, given as that, as its name, or as its number."""
+        named = next((code for code, name in self.names.items() if name == type), None)
+        return type_text(self.type_code(type) if named is None else named)
 
     def encode_packet(self, *, messages: Any = (), **_: Any) -> bytes:
         """A datagram of whole messages."""

@@ -105,8 +105,8 @@ class InOrder:
         first = headers.sequence.astype(np.int64)
         after = headers.next_sequence.astype(np.int64)
         data = (headers.kind == PacketKind.DATA) & (after > first)
-        # A reset has a number too: its own, whatever it leads to.
-        reset = headers.kind == PacketKind.RESET
+        # A reset has a number too: its own, whatever it leads to. (In FIX it has none.)
+        reset = (headers.kind == PacketKind.RESET) & (not self._table.fix)
         after[reset] = first[reset] + 1
         service = keys_of(self._plan.channels, line, headers.service)
         chosen = self._first_copies(np.flatnonzero(data | reset), service, epoch, first, after)

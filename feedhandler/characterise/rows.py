@@ -70,11 +70,21 @@ MESSAGE_SCHEMA = pa.schema(
 )
 
 
+def refuse_rows_of_fix(feed: Feed) -> None:
+    """Raise `UsageError` for a feed whose messages have no columns: FIX."""
+    if feed.table.fix:
+        raise UsageError(
+            f"{feed.name} has no rows of messages, for FIX messages have no layouts",
+            "characterise counts them, decode --json prints them, and "
+            "feedhandler.codecs.fix.entries makes columns of their entries",
+        )
+
+
 class RowMaker:
     """See the module's text. `messages`: a row a message, else a packet; `fields`: decoded fields
     by name, null where a message has none of that name; `lines`: names of lines by (group as a
     number, port), the others are called `group:port`. Raises `UsageError` for fields that no
-    message of the feed has."""
+    message of the feed has, and for rows of FIX messages."""
 
     def __init__(
         self,
@@ -84,6 +94,8 @@ class RowMaker:
         fields: Sequence[str] = (),
         lines: Mapping[tuple[int, int], str] | None = None,
     ) -> None:
+        if messages:
+            refuse_rows_of_fix(feed)
         self.feed = feed
         self._messages = messages
         self._lines = dict(lines or {})

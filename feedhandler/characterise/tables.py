@@ -297,7 +297,7 @@ class Tables:
         """Messages of types that the feed's description does not have, on all lines, by type."""
         found: dict[str, int] = {}
         for (_, code), cell in sorted(self.digest.cells.items()):
-            if code >= 0 and code not in self.feed.layouts:
+            if code >= 0 and self.feed.type_name(code) is None:
                 label = str(self.feed.type_label(code))
                 found[label] = found.get(label, 0) + cell.messages
         return found
@@ -412,9 +412,7 @@ class Tables:
         """A message type as people write it, with its layout's name."""
         if code < 0:
             return "others"
-        ways = self.feed.layouts.get(code)
-        label = str(self.feed.type_label(code))
-        return f"{label} {ways[0].name}" if ways else f"{label} (unknown)"
+        return f"{self.feed.type_label(code)} {self.feed.type_name(code) or '(unknown)'}"
 
     def message_types(self) -> Table:
         """The mix of message types, on the first line of each service."""

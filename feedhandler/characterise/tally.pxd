@@ -43,6 +43,10 @@ cdef class Tally:
         const long long[::1] time_ns, const unsigned int[::1] destination,
         const unsigned short[::1] port
     ) except? -1
+    cdef int _fix_runs(
+        self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, long long on_file,
+        long long time_ns, unsigned int group, unsigned short port
+    ) except? -1 nogil
     cdef int _channel(
         self, unsigned long long group, unsigned long long port, long long time_ns
     ) except? -2 nogil

@@ -15,6 +15,10 @@ some:
 - *cells*: a channel and a message type, with counts and bytes.
 - `interarrival` and `skew`, see there.
 
+A FIX datagram may hold several runs of messages: each counts as a packet, the first of them with
+what the capture file has beside the payload. A GapFill counts among the controls, and its numbers
+are no loss.
+
 Bytes are counted two ways: the UDP payload, and what a classic capture file has of the packet (the
 frame as captured and 16 bytes before it). A datagram whose header is not of the feed is counted by
 reason and is in no channel; a packet whose messages are not whole stays counted as a packet.
@@ -24,12 +28,13 @@ import cython
 import numpy as np
 from cython.cimports.feedhandler.characterise.interarrival import Interarrival
 from cython.cimports.feedhandler.characterise.skew import Skew
-from cython.cimports.feedhandler.codecs.kinds import DATA, FINE, RESET
+from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, FINE, RESET, SKIP, TRUNCATED
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
     PacketHeader,
     parse_header,
+    parse_next,
     scan_messages,
 )
 
@@ -37,6 +42,7 @@ from feedhandler.characterise.moments import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
 
 if cython.compiled:
+    from cython.cimports.feedhandler.codecs.fix.scanning import parse_run
     from cython.cimports.feedhandler.codecs.scanner import parse_header_at
 
 from feedhandler.codecs.scanner import REJECT_COUNT
@@ -196,6 +202,12 @@ class Tally:
             first = cython.address(data[0])
         with cython.nogil:
             for row in range(rows):
+                if self._table.fix:
+                    self._fix_runs(
+                        data, offset[row], length[row], frame_length[row], time_ns[row],
+                        destination[row], port[row],
+                    )  # fmt: skip
+                    continue
                 if cython.compiled:
                     verdict = parse_header_at(
                         self._table,
@@ -219,6 +231,48 @@ class Tally:
                 if self._with_messages and self._header.count:
                     self._messages(channel, data, offset[row], time_ns[row])
         return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _fix_runs(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        on_file: cython.longlong,
+        time_ns: cython.longlong,
+        group: cython.uint,
+        port: cython.ushort,
+    ) -> cython.int:
+        """The runs of a FIX datagram, up to one that is wrong."""
+        verdict: cython.int
+        channel: cython.int
+        end: cython.Py_ssize_t = start + size
+        on_file += _RECORD_HEADER
+        while True:
+            if not cython.compiled:
+                verdict = parse_next(self._table, data, start, end - start, self._header)
+            elif start >= end or end > len(data):
+                verdict = TRUNCATED
+            else:
+                verdict = parse_run(
+                    cython.address(data[start]), len(data) - start, end - start, self._header, False
+                )
+            if verdict != FINE:
+                self.foreign[verdict] += 1
+                return 0
+            channel = self._channel(group, port, time_ns)
+            if channel < 0:
+                self.channel_overflow += 1
+                return 0
+            self._packet(channel, self._header.length, on_file, time_ns)
+            on_file = 0
+            if self._with_messages and self._header.count:
+                self._messages(channel, data, start, time_ns)
+            start += self._header.length
+            if start >= end:
+                return 0
 
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
         """Room for what so many packets may add, and each channel's running minute and run."""
@@ -305,6 +359,7 @@ class Tally:
     ) -> cython.int:
         """Count a packet whose header is in `_header`."""
         kind: cython.int = self._header.kind
+        counted: cython.int = CONTROL if kind == SKIP else kind
         if time_ns < self._moment_from or time_ns >= self._moment_until:
             self._turn_moment(time_ns)
         self._moment_packets += 1
@@ -313,7 +368,7 @@ class Tally:
         self._payload[channel] += length
         self._on_file[channel] += on_file
         self._counted[channel] += self._header.count
-        self._kinds[_KINDS * channel + kind] += 1
+        self._kinds[_KINDS * channel + counted] += 1
         if time_ns >= self._latest_ns:
             self._latest_ns = self._last_ns[channel] = time_ns
         elif time_ns > self._last_ns[channel]:
@@ -405,10 +460,12 @@ class Tally:
             elif after + _STRAY_MAX <= self._reached[channel]:
                 self._close_run(channel)
                 self._epochs[channel] += 1
+            if self._table.fix:
+                return 0  # it has no number of its own
             after = first + 1  # the reset's own number; the next one may be far
-        elif kind != DATA or after <= first:
+        elif (kind != DATA and kind != SKIP) or after <= first:
             return 0
-        else:
+        elif kind == DATA:
             self.skew.note(self._service_places[channel], channel, first, time_ns)
         if self._run_after[channel] != first:
             self._close_run(channel)

@@ -26,7 +26,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -61,15 +61,19 @@ class Address(Struct, frozen=True, kw_only=True):
 class Retransmission(Struct, frozen=True, kw_only=True):
     """Where retransmissions are asked for and come from, for all channels that name it.
 
-    line      the group that answers are sent to
-    server    `host:port` of the server that takes Resend Requests by TCP
-    requests  the request topic: the group that requests are sent to, where not by TCP
+    line         the group that answers are sent to
+    join         receivers join it "always", or when "needed": from a loss on until all is whole
+    server       `host:port` of the server that takes Resend Requests by TCP
+    requests     the request topic: the group that requests are sent to, where not by TCP
+    market_data  `host:port` of the server of Market Data Requests, which has the books' state
     """
 
     id: Id
     line: Address | None = None
+    join: Literal["always", "needed"] = "always"
     server: str = ""
     requests: Address | None = None
+    market_data: str = ""
 
     @property
     def asked(self) -> bool:
@@ -257,6 +261,10 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
                 ("retransmission", at, "requests"),
                 f"{each.id} takes requests by TCP already",
                 "give it a server or a request topic",
+            )
+        if each.join == "needed" and each.line is None:
+            raise WrongKey(
+                ("retransmission", at, "join"), f"{each.id} has no group to join", "give it a line"
             )
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:

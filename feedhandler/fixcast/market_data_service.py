@@ -32,6 +32,7 @@ from feedhandler.retrans.fix.market_data_requests import MarketDataServer, Marke
 from feedhandler.retrans.fix.market_follower import Event as BookEvent
 from feedhandler.retrans.fix.market_follower import MarketFollower, Unhealed, Wanted
 from feedhandler.retrans.fix.market_history import MarketHistory
+from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.request import CHANNEL_TAG
 from feedhandler.retrans.fix.server import ServedChannel
 from feedhandler.retrans.reconnection import Reconnection
@@ -182,9 +183,14 @@ class MarketDataConnection:
         """`MarketDataClient.cancel`."""
         self.client.cancel(request)
 
-    def follow(self, channel: str, on_book: Callable[[BookEvent], None]) -> "Following":
-        """Keep the books of a channel: give the stream's events to what is returned."""
-        following = self._followers[channel] = Following(self, channel, on_book)
+    def follow(
+        self,
+        channel: str,
+        on_book: Callable[[BookEvent], None],
+        state: MarketState | None = None,
+    ) -> "Following":
+        """Keep the books of a channel, in `state`: give the stream's events to what is returned."""
+        following = self._followers[channel] = Following(self, channel, on_book, state)
         return following
 
     def _hear(self, events: list[Any], now_ns: int) -> None:
@@ -200,9 +206,13 @@ class Following:
     """A channel's books: the stream goes in, requests go out."""
 
     def __init__(
-        self, owner: MarketDataConnection, channel: str, on_book: Callable[[BookEvent], None]
+        self,
+        owner: MarketDataConnection,
+        channel: str,
+        on_book: Callable[[BookEvent], None],
+        state: MarketState | None = None,
     ) -> None:
-        self.follower = MarketFollower()
+        self.follower = MarketFollower(state)
         self._owner = owner
         self._channel = channel
         self._on_book = on_book

@@ -14,7 +14,7 @@ import ipaddress
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +48,8 @@ SEND_BUFFER_BYTES = 4 << 20
 HOPS_USUAL = 16
 #: Keys are looked for so often: they are made, and given, a minute before they are valid.
 KEYS_REFRESH_NS = 1_000_000_000
+#: (channel, datagram): by line, whether it carries the datagram. For losses on purpose.
+Network = Callable[[str, bytes], Sequence[bool]]
 _SECOND = 1_000_000_000
 
 
@@ -160,14 +162,22 @@ class Publisher:
     """Publishes channels of a definition; `ids` none: all of them.
 
     counts  datagrams that the operating system did not take, by the name of its error
+
+    A `network` is asked of each datagram which of the lines carry it; without one all do. What is
+    retransmitted does not pass it.
     """
 
     def __init__(
-        self, channels: Channels, ids: Sequence[str] = (), settings: PublisherSettings | None = None
+        self,
+        channels: Channels,
+        ids: Sequence[str] = (),
+        settings: PublisherSettings | None = None,
+        network: Network | None = None,
     ) -> None:
         self.settings = settings or PublisherSettings()
         self.channels = channels
         self.counts: Counter[str] = Counter()
+        self._network = network
         self._bucket = TokenBucket(self.settings.rate_bytes_s, self.settings.burst_bytes)
         for id in ids:
             if id not in channels.channels:
@@ -245,6 +255,11 @@ class Publisher:
         """What was sent, by channel, for whoever answers requests."""
         return {id: outlet.served for id, outlet in self._outlets.items()}
 
+    @property
+    def answered(self) -> Counter[str]:
+        """What the servers of Resend Requests have counted, all together."""
+        return sum((each.server.counts for each in self._services.values()), Counter())
+
     def _outlet(self, channel: str) -> _Outlet:
         try:
             return self._outlets[channel]
@@ -278,8 +293,10 @@ class Publisher:
         self._timer = loop.call_later(delay_s, self._turn)
 
     def _send(self, outlet: _Outlet, datagram: bytes) -> None:
-        for each, address in outlet.sockets:
-            self._send_to(each, datagram, address)
+        carried = self._network(outlet.channel.id, datagram) if self._network else None
+        for line, (each, address) in enumerate(outlet.sockets):
+            if carried is None or carried[line]:
+                self._send_to(each, datagram, address)
 
     def _send_to(self, sock: socket.socket, datagram: bytes, address: tuple[str, int]) -> None:
         try:

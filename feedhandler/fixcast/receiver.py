@@ -10,6 +10,7 @@ Resend Requests, which are kept up.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import random
 import socket
@@ -19,11 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.market_data_service import Following, MarketDataConnection
+from feedhandler.fixcast.membership import Membership
 from feedhandler.fixcast.publisher import (
     HOPS_USUAL,
     KEYS_REFRESH_NS,
@@ -36,6 +39,10 @@ from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ingest.lines import Line, open_line, source_addresses
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.market_data import MarketDataFormat
+from feedhandler.retrans.fix.market_follower import Event as BookEvent
+from feedhandler.retrans.fix.market_follower import Healed, Unhealed
+from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat, ResendRequest
 
 if TYPE_CHECKING:
@@ -51,9 +58,6 @@ UNSENT_BYTES_MAX = 256 << 10
 _READ_BYTES = 64 << 10
 _SECOND = 1_000_000_000
 
-Take = Callable[[str, list[Event]], None]
-Notice = Callable[[str, dict[str, object]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class ReceiverSettings:
@@ -66,6 +70,8 @@ class ReceiverSettings:
     seed         of random waits; None: another each time
     keys         folder of the channels' keys; None: they are in clear
     verify       signatures: "before" messages are delivered, "after", or "off"
+    states       ask for the books' state where messages are missing for good, and the definition
+                 names a server of Market Data Requests
     """
 
     interface: str = "127.0.0.1"
@@ -76,12 +82,45 @@ class ReceiverSettings:
     seed: int | None = None
     keys: Path | None = None
     verify: Literal["off", "before", "after"] = "before"
+    states: bool = True
+
+
+class Stated(NamedTuple):
+    """The books' present state, where messages are missing for good: `states`, a snapshot a
+    security, tell it as of the number `as_of`, and `since` are the messages (number, bytes) behind
+    it that were told before, up to `number`."""
+
+    as_of: int
+    number: int
+    states: tuple[bytes, ...]
+    since: tuple[tuple[int, bytes], ...]
+
+
+class NoState(NamedTuple):
+    """No state was to be had; it is asked for again."""
+
+    reason: str
+
+
+Told = Event | Stated | NoState
+Take = Callable[[str, list[Any]], None]
+Notice = Callable[[str, dict[str, object]], None]
+
+
+class _NoBooks(MarketState):
+    """Books that nobody looks at: what counts is whether they would be whole."""
+
+    def apply(self, data: bytes, number: int) -> None:
+        """Take the message with this number."""
+        self.number = number
 
 
 class Receiver:
     """Receives channels of a definition; `ids` none: all of them.
 
-    counts   datagrams from foreign sources, requests that could not be sent
+    `take` gets the stream's events, and `Stated` and `NoState` where states are asked for.
+
+    counts   datagrams from foreign sources, requests that could not be sent, groups joined
     openers  of sealed channels, with their counts
     notice   gets alarms of false or missing signatures, and once that a channel is sealed for which
              there are no keys
@@ -112,6 +151,9 @@ class Receiver:
         self._take = take
         self._sockets: list[socket.socket] = []
         self._links: dict[str, _Link | _Topic] = {}
+        self._groups: list[_Group] = []
+        self._states: dict[str, MarketDataConnection] = {}
+        self._following: dict[str, Following] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._form = RequestFormat(settings.channel_tag)
 
@@ -125,7 +167,7 @@ class Receiver:
                 if self._protection is not None:
                     self.openers[id] = self._protection.opener(id, self.settings.verify)
                 for line, address in enumerate(channel.lines):
-                    self._join(f"{id} {'AB'[line]}", address, line, [receiver])
+                    self.join(f"{id} {'AB'[line]}", address, line, [receiver])
                 if channel.retransmission:
                     groups.setdefault(channel.retransmission, []).append(receiver)
             for id, receivers in groups.items():
@@ -166,7 +208,13 @@ class Receiver:
     def _open(self, group: Retransmission, receivers: list[ChannelReceiver]) -> None:
         """Join a retransmission group, and connect to its server."""
         if group.line is not None:
-            self._join(f"retransmission {group.id}", group.line, RETRANSMISSION, receivers)
+            joined = _Group(self, f"retransmission {group.id}", group.line, receivers)
+            self._groups.append(joined)
+            joined.look(group.join == "always", time.monotonic_ns())
+            if group.join == "always":
+                self._groups.remove(joined)
+        if group.market_data and self.settings.states:
+            self._follow(group.market_data, receivers)
         if group.server:
             link = _Link(group.server, lambda data: self._hand_plain(data, receivers))
             self._links.update({receiver.name: link for receiver in receivers})
@@ -174,9 +222,34 @@ class Receiver:
             topic = _Topic(group.requests, self.settings.interface)
             self._links.update({receiver.name: topic for receiver in receivers})
 
-    def _join(
+    def _follow(self, server: str, receivers: list[ChannelReceiver]) -> None:
+        """Have the server of Market Data Requests asked where messages are missing for good."""
+        connection = self._states.get(server)
+        if connection is None:
+            host, port = host_and_port(server)
+            form = MarketDataFormat(self.settings.channel_tag)
+            connection = MarketDataConnection(
+                host, port, on_event=lambda event: None, form=form, seed=self.settings.seed or 0
+            )
+            self._states[server] = connection
+            connection.start()
+        for receiver in receivers:
+            told = functools.partial(self._stated, receiver.name)
+            self._following[receiver.name] = connection.follow(receiver.name, told, _NoBooks())
+
+    def _stated(self, channel: str, event: BookEvent) -> None:
+        """What became of a request for the state."""
+        follower = self._following[channel].follower
+        if isinstance(event, Healed):
+            states, since = tuple(follower.states), tuple(follower.since)
+            self._take(channel, [Stated(event.as_of, event.number, states, since)])
+        elif isinstance(event, Unhealed):
+            self._take(channel, [NoState(event.reason)])
+
+    def join(
         self, name: str, address: Address, line: int, receivers: list[ChannelReceiver]
-    ) -> None:
+    ) -> socket.socket:
+        """Join a group; datagrams of it are the receivers'."""
         interface = self.settings.interface
         if line == 1 and self.settings.interface_b:
             interface = self.settings.interface_b
@@ -186,6 +259,13 @@ class Receiver:
         self._sockets.append(sock)
         loop = asyncio.get_running_loop()
         loop.add_reader(sock, self._read, sock, sources, line, receivers)
+        return sock
+
+    def leave(self, sock: socket.socket) -> None:
+        """Leave a group."""
+        asyncio.get_running_loop().remove_reader(sock)
+        self._sockets.remove(sock)
+        sock.close()
 
     def _read(
         self,
@@ -233,8 +313,11 @@ class Receiver:
                 self._give(receiver.name, found)
 
     def _give(self, channel: str, events: list[Event]) -> None:
-        if events:
-            self._take(channel, events)
+        if not events:
+            return
+        self._take(channel, events)
+        if following := self._following.get(channel):
+            following.take(events, self.receivers[channel].reception.numbering)
 
     def _turn(self) -> None:
         """Do what is due on every channel, and come back when something is due next."""
@@ -248,6 +331,9 @@ class Receiver:
         for id, opener in self.openers.items():
             self._open_sealed(self.receivers[id], opener.tick(now_ns), now_ns)
             deadline_ns = min(deadline_ns, opener.deadline_ns)
+        for group in self._groups:
+            group.look(group.missing, now_ns)
+            deadline_ns = min(deadline_ns, group.membership.deadline_ns)
         for id, receiver in self.receivers.items():
             if receiver.deadline_ns <= now_ns:
                 self._give(id, receiver.tick(now_ns))
@@ -270,6 +356,38 @@ class Receiver:
             sock.close()
         for link in set(self._links.values()):
             await link.close()
+        for connection in self._states.values():
+            await connection.close()
+
+
+class _Group:
+    """A retransmission group, joined always or when needed."""
+
+    def __init__(
+        self, owner: Receiver, name: str, address: Address, receivers: list[ChannelReceiver]
+    ) -> None:
+        self.membership = Membership()
+        self._owner = owner
+        self._name, self._address, self._receivers = name, address, receivers
+        self._sock: socket.socket | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Is anything missing of its channels that is asked for?"""
+        return any(each.requester and each.requester.waiting for each in self._receivers)
+
+    def look(self, missing: bool, now_ns: int) -> None:
+        """Join, or leave, as the membership says."""
+        member = self.membership.look(missing, now_ns)
+        if member and self._sock is None:
+            self._owner.counts["groups_joined"] += 1
+            self._sock = self._owner.join(
+                self._name, self._address, RETRANSMISSION, self._receivers
+            )
+        elif not member and self._sock is not None:
+            self._owner.counts["groups_left"] += 1
+            self._owner.leave(self._sock)
+            self._sock = None
 
 
 class _Link:

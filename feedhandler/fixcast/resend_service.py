@@ -100,7 +100,11 @@ class ResendService:
         self.server.forget(id)
 
     def take(self, message: bytes, id: int) -> None:
-        """A client's message."""
+        """A client's message: a request, or a TestRequest, which is answered."""
+        if reply := self._form.reply(message):
+            if client := self._clients.get(id):
+                client.write([reply])
+            return
         self.server.request(self._form.decode(message), id, time.monotonic_ns())
         self._turn()
 

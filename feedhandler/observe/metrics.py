@@ -33,6 +33,7 @@ from feedhandler.histogram import BUCKETS, upper_bound
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
+from feedhandler.retrans.fix import resend_client, state_client
 
 #: The plain text format, which every version of Prometheus reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -115,7 +116,11 @@ SCOPES: dict[str, Scope] = {
         _scope("channel_recovery", ("service",), channel_recovery.COUNTS),
         _scope("channel_refresh", ("service",), refresh.COUNTS),
         _scope("recovery", (), {**desk.COUNTS, **gateway_core.COUNTS}),
-        _scope("server", ("server",), client.COUNTS),
+        _scope(
+            "server",
+            ("server",),
+            {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
+        ),
         _scope("receiver", (), counters.ReceiverCounter),
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),

@@ -27,6 +27,7 @@ from feedhandler.characterise.job import (
 )
 from feedhandler.characterise.lake import contents_table, outcome_of
 from feedhandler.characterise.measured_profile import profile_of
+from feedhandler.characterise.rows import refuse_rows_of_fix
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
 from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
@@ -82,6 +83,8 @@ def run(options: Options) -> int:
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)
+    if options.exact or options.lake is not None:
+        refuse_rows_of_fix(feed)
     options = structs.replace(options, master=_master(options))
     outcome = _outcome(options, feed)
     if options.lake is None and complain_if_foreign(options, outcome, feed):

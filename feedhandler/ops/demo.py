@@ -7,6 +7,8 @@ that server does not have either: it is announced lost, and a snapshot from the 
 it good. The exchange writes a ledger of what it sends, each subscriber one of what it gets and of
 what is announced to it; at the end they are compared. A message that is neither delivered nor made
 good by a snapshot (or is delivered twice, changed, or out of order) is a fault.
+
+What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels.
 """
 
 import asyncio
@@ -29,31 +31,22 @@ from msgspec import Struct
 
 from feedhandler._compiled import require_units
 from feedhandler.codecs import UsageError
-from feedhandler.config import (
-    GatewaySettings,
-    StatsConfig,
-    loopback_config,
-    loopback_lines,
-    loopback_refresh_lines,
-)
+from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
 from feedhandler.config_show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family
 from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.ops.demo_scenes import SCENES, Scene
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
-from feedhandler.ops.exchange import CLOSED, REFRESH_PORT, RETRANSMISSION_PORT
+from feedhandler.ops.exchange import CLOSED, EURONEXT
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
+from feedhandler.replay.exchange.exchange_plan import LINES
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.instruments import FIRST_SYMBOL
 from feedhandler.retrans.settings import RecoverySettings
 
-FEED = "euronext-utp-md"
-#: Compiled units that the demo's processes need: `make demo` compiles no others.
-UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
 #: How long each stage may take before the demo gives up on it.
 START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 20.0
@@ -62,18 +55,12 @@ END_SLACK_S = 60.0
 #: Nothing new at any subscriber for this long after the exchange's end: everything has arrived.
 IDLE_S = 1.0
 STATS_INTERVAL_MS = 500
-#: Both lines come from one sender on this machine, side by side: what has not come from either
-#: after this long will not come, and is asked for.
-GAP_WAIT_US = 1_000
 #: The gateway is there before the exchange: it looks for the servers so often that they are found
 #: before the first packet is lost.
 RECONNECT_US = 50_000
 #: Where the exchange's ports may begin, its servers' below what the kernel hands out by itself; the
 #: first is its own default.
 PORT_BASES = (30_000, 12_000, 16_000, 20_000)
-#: When the packet goes missing that the retransmission server does not have, as a share of the
-#: session: late enough to find books that are full, early enough to be seen made good.
-HOLE_AT_SHARE = 0.25
 
 
 #: What a message's fate may be, as a report counts it.
@@ -82,8 +69,9 @@ FATES = ("ok", "refreshed", "lost_announced", "lost_unannounced", "corrupt", "du
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How long, how much, how lossy."""
+    """What, how long, how much, how lossy. `feed`: its key."""
 
+    feed: str = EURONEXT
     seconds: float = 20.0
     rate: float = 20_000.0
     loss: float = 0.02
@@ -122,6 +110,8 @@ class Verdict(Struct):
     latency_p99_ns: int
     #: The gateway's own account: retransmitted packets, requests, refreshes.
     recovery: dict[str, int] = {}
+    #: What the lines did, as the exchange tells it: by name, of how many datagrams it lost which.
+    lines: dict[str, dict[str, int]] = {}
 
     @property
     def delivered(self) -> int:
@@ -157,7 +147,7 @@ class Verdict(Struct):
 def run(options: Options) -> int:
     """Run the demo; `FOUND` where the ledgers disagree or a process died. Raises
     `NotCompiledError`."""
-    require_units(UNITS)
+    require_units(SCENES[options.feed].units)
     return run_async(lambda stop: Demo(options, stop).run())
 
 
@@ -166,10 +156,12 @@ class Demo:
 
     def __init__(self, options: Options, stop: asyncio.Event) -> None:
         self.options = options
+        self.scene: Scene = SCENES[options.feed]
         self.stop = stop
         self.family = Family()
         self.rates = Rates()
         self.recovery: dict[str, int] = {}
+        self.lines: dict[str, dict[str, int]] = {}
         self.gateway_ready = asyncio.Event()
         self.exchange_ended = asyncio.Event()
         self.port_base = PORT_BASES[0]
@@ -192,19 +184,14 @@ class Demo:
             return ExitCode.INTERRUPTED
 
     def _subscribers(self) -> Iterator[Subscriber]:
-        key = open_feed(FEED).key
-        for name, pattern, granularity in (
-            ("service", f"{key}.104", "packet"),
-            ("symbol", f"{key}.104.{FIRST_SYMBOL}", "message"),
-            ("pattern", f"{key}.#", "batch"),
-        ):
+        for name, pattern, granularity in self.scene.subscribers:
             ledger = self.folder / f"{name}.ledger"
             yield Subscriber(name, pattern, granularity, ledger, asyncio.Event())
 
     async def _work(self) -> int:
         async with self.family:
             amqp_port, stats_port = free_ports(2)
-            self.port_base = free_port_base()
+            self.port_base = free_port_base(self.scene)
             await self._start_gateway(amqp_port, stats_port)
             await self._start_subscribers(f"amqp://127.0.0.1:{amqp_port}")
             watching = asyncio.create_task(self._watch_statistics(stats_port))
@@ -219,13 +206,13 @@ class Demo:
         return self._report(self._verdict())
 
     async def _start_gateway(self, amqp_port: int, stats_port: int) -> None:
-        config = loopback_config(
-            listen=f"127.0.0.1:{amqp_port}",
-            port_base=self.port_base,
-            with_servers=True,
-            arbitration=ArbitrationSettings(gap_wait_us=GAP_WAIT_US),
+        feed, loop = self.scene.feed, self.options.loop
+        config = self.scene.config(
+            self.port_base,
+            amqp=AmqpConfig(listen=f"127.0.0.1:{amqp_port}"),
+            arbitration=ArbitrationSettings(gap_wait_us=self.scene.gap_wait_us),
             recovery=RecoverySettings(reconnect_us=RECONNECT_US, reconnect_max_us=RECONNECT_US),
-            gateway=GatewaySettings(feed=FEED, loop=self.options.loop),  # type: ignore[arg-type]
+            gateway=GatewaySettings(feed=feed, loop=loop),  # type: ignore[arg-type]
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats_port}", interval_ms=STATS_INTERVAL_MS),
         )
         path = self.folder / "gateway.toml"
@@ -243,7 +230,7 @@ class Demo:
             await self.family.start(
                 f"subscriber {each.pattern}",
                 *("-m", "feedhandler", "receipts", url, each.pattern, each.granularity),
-                *(FEED, str(each.ledger)),
+                *(self.scene.feed, str(each.ledger)),
                 on_line=each.on_line,
             )
         for each in self.subscribers:
@@ -257,9 +244,10 @@ class Demo:
             *("-m", "feedhandler", "exchange", "--seconds", str(options.seconds)),
             *("--rate", str(options.rate), "--loss", str(options.loss)),
             *("--loss-together", str(options.together)),
-            *("--hole-at", str(options.seconds * HOLE_AT_SHARE)),
+            *self.scene.arguments(options.seconds),
             *("--seed", str(options.seed), "--port-base", str(self.port_base)),
-            *("--ledger", str(self.folder / "exchange.ledger")),
+            *("--ledger", str(self.folder / "exchange.ledger"), "--json"),
+            on_line=self._on_exchange_line,
             on_error=self._on_exchange_error,
         )
         watching = asyncio.create_task(self._note_end(exchange))
@@ -268,6 +256,10 @@ class Demo:
             await self.family.until(self.exchange_ended, seconds, "the exchange's session")
         finally:
             watching.cancel()
+
+    def _on_exchange_line(self, line: str) -> None:
+        """The exchange's account, when it has ended."""
+        self.lines = json.loads(line)["lines"]
 
     def _on_exchange_error(self, line: str) -> None:
         """The session is over: rates from here on would tell of nothing."""
@@ -326,7 +318,7 @@ class Demo:
             context.term()
 
     def _verdict(self) -> Verdict:
-        feed = open_feed(FEED)
+        feed = open_feed(self.scene.feed)
         sent = read_ledger(self.folder / "exchange.ledger")
         reports = {
             each.pattern: check(feed, sent, read_ledger(each.ledger), Selection(each.pattern))
@@ -337,12 +329,20 @@ class Demo:
             for bucket, count in each.latency.items():
                 buckets[int(bucket)] += count
         p50, p99 = percentiles_of(buckets, 0.5, 0.99)
-        return Verdict(len(sent.records), reports, p50, p99, self.recovery)
+        return Verdict(
+            published=len(sent.records),
+            reports=reports,
+            latency_p50_ns=p50,
+            latency_p99_ns=p99,
+            recovery=self.recovery,
+            lines={name: each for name, each in self.lines.items() if name in LINES},
+        )
 
     def _report(self, verdict: Verdict) -> int:
         if self.options.as_json:
             print_json(self._as_dict(verdict))
         else:
+            print(*line_texts(verdict), sep="\n")
             for each in self.subscribers:
                 report = verdict.reports[each.pattern]
                 print(
@@ -378,6 +378,7 @@ class Demo:
             "lost": verdict.lost,
             **fates,
             "recovery": verdict.recovery,
+            "lines": verdict.lines,
             "subscribers": {
                 pattern: report.delivered for pattern, report in verdict.reports.items()
             },
@@ -386,22 +387,26 @@ class Demo:
         }
 
 
-def free_port_base() -> int:
+def line_texts(verdict: Verdict) -> Iterator[str]:
+    """What each line lost of what was sent."""
+    for name, counts in verdict.lines.items():
+        yield (
+            f"  line {name}: {counts['dropped']:,} of {counts['datagrams']:,} datagrams lost, "
+            f"{counts['together']:,} of them on both lines"
+        )
+
+
+def free_port_base(scene: Scene) -> int:
     """Where the exchange's ports may begin so that nobody on this host listens on any of them.
 
     Tried in random order, so that two demos that start together do not choose the same.
     """
     for base in random.sample(PORT_BASES, len(PORT_BASES)):
-        lines = [
-            line
-            for service in SERVICES
-            for line in (*loopback_lines(service, base), *loopback_refresh_lines(service, base))
-        ]
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for line in lines:
+            for address in scene.groups(base):
                 probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                stack.enter_context(probe).bind((line.group, line.port))
-            for port in (base + RETRANSMISSION_PORT, base + REFRESH_PORT):
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                stack.enter_context(probe).bind(address)
+            for port in scene.tcp_ports:
+                stack.enter_context(socket.create_server(("127.0.0.1", base + port)))
             return base
     raise UsageError("every range of ports for the exchange is in use", "end other demos")

@@ -20,7 +20,6 @@ from feedhandler.amqp.security import ServerTls
 from feedhandler.amqp_settings import TlsConfig, split_address
 from feedhandler.codecs import ConfigError
 from feedhandler.config import (
-    ChannelConfig,
     Config,
     LineConfig,
     loopback_config,
@@ -71,12 +70,12 @@ def all_checks(
     yield from check_modules()
     yield check_cpus()
     yield from check_receive_buffer(config.receive.socket_buffer_bytes)
-    lines = [(channel, line) for channel in config.channels for line in channel.lines]
+    lines = list(_lines(config))
     for interface in sorted({config.interface_of(line) for _, line in lines}):
         yield from check_interface(interface)
     if not is_default:
-        for channel, line in lines:
-            yield check_join(channel, line, config.interface_of(line))
+        for name, line in lines:
+            yield check_join(name, line, config.interface_of(line))
         if config.amqp.address is not None:
             yield check_port(config.amqp.address)
         if config.amqp.tls.address is not None:
@@ -93,6 +92,18 @@ def all_checks(
     yield from check_openness(config, path)
     clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
     yield check_descriptors(clients + len(lines) + SPARE_DESCRIPTORS)
+
+
+def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
+    """Every line that the gateway joins, with its name: of channels, of refreshes, of servers."""
+    for channel in config.channels:
+        for line in channel.lines:
+            yield f"line {channel.service}.{line.name}", line
+        for refresh in channel.refresh_lines:
+            yield f"refresh line {channel.service}.{refresh.name}", refresh
+    for server in config.servers:
+        for answers in server.lines:
+            yield f"server {server.name}, line {answers.name}", answers
 
 
 def check_modules() -> Iterator[Check]:
@@ -216,9 +227,8 @@ def _self_test(interface: str) -> Check:
     return Check(name, "ok", f"joined, received after {result.elapsed_us:,} us, kernel time stamp")
 
 
-def check_join(channel: ChannelConfig, line: LineConfig, interface: str) -> Check:
+def check_join(name: str, line: LineConfig, interface: str) -> Check:
     """One configured line can be joined, the way the gateway will."""
-    name = f"line {channel.service}.{line.name}"
     place = f"{line.group}:{line.port}" + (f" from {line.source}" if line.source else "")
     try:
         open_line(Line(line.name, line.group, line.port, interface, line.source or None)).close()

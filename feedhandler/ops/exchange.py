@@ -1,17 +1,19 @@
-"""`feedhandler exchange`: a simulated UTP-MD session on two lines, in real time, with its servers.
+"""`feedhandler exchange`: a simulated session on two lines, in real time, with its servers.
 
-Lines, refresh lines and the two TCP servers all have their places counted from one `port_base`,
-so that a gateway's configuration follows from it.
+A session is UTP-MD's, or that of FIX channels. Lines, refresh lines and the TCP servers all have
+their places counted from one `port_base`, so that a gateway's configuration follows from it.
 """
 
+import asyncio
 import dataclasses
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
+from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
 from feedhandler.replay.exchange.exchange import (
     Exchange,
     ExchangePlan,
@@ -21,6 +23,9 @@ from feedhandler.replay.exchange.exchange import (
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 
+if TYPE_CHECKING:
+    from feedhandler.fixcast.exchange_plan import FixExchangePlan
+
 #: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
 LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
@@ -28,7 +33,15 @@ RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
 #: Which of a server's counts the account names.
-COUNTS_TOLD = ("requests", "packets", "rejected", "refresh_requests", "refresh_rejected")
+COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_")
+#: Feeds that can be simulated, by their keys.
+EURONEXT, FIX = "euronext", "fix"
+#: Options that a FIX session has no use for: it has no refresh lines.
+NOT_OF_FIX = {
+    "refresh_loss": "--loss-refresh",
+    "refresh_s": "--refresh-s",
+    "refresh_over_tcp": "--refresh-over-tcp",
+}
 #: Said on stderr after the last message, where clients may still want something.
 CLOSED = "the session is closed; the servers stay while they are asked"
 
@@ -39,6 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     `refresh_s` 0: snapshots at request alone; `servers` False: lines A and B and nothing else.
     """
 
+    feed: str = EURONEXT
     seconds: float = 0.0
     rate: float = 20_000.0
     losses: tuple[float, float] = (0.0, 0.0)
@@ -60,6 +74,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Send until the time is up or a signal comes; either way the session is closed in order."""
+    if options.feed == FIX:
+        return _run_fix(options)
     exchange = Exchange(plan(options))
     with progress("sending", total=options.seconds or None, unit="s") as advance:
 
@@ -72,6 +88,59 @@ def run(options: Options) -> int:
             result = exchange.run(on_progress, handle_signals=True)
     _print_account(result, options)
     return ExitCode.OK
+
+
+def _run_fix(options: Options) -> int:
+    """The same with FIX channels."""
+    from feedhandler.fixcast.exchange import FixExchange
+
+    exchange = FixExchange(fix_plan(options))
+
+    async def main(stop: asyncio.Event) -> int:
+        with progress("sending", total=options.seconds or None, unit="s") as advance:
+
+            def on_progress(state: ExchangeProgress) -> None:
+                if state.closed:
+                    print(f"feedhandler: exchange: {CLOSED}", file=sys.stderr, flush=True)
+                else:
+                    advance(completed=state.elapsed_ns / 1e9)
+
+            with host_faults():
+                result = await exchange.run(stop, on_progress)
+        _print_account(result, options)
+        return ExitCode.OK
+
+    return run_async(main, "uvloop")
+
+
+def fix_plan(options: Options) -> "FixExchangePlan":
+    """The options in the FIX exchange's own terms. Raises `UsageError` for what it has not."""
+    from feedhandler.fixcast.exchange_plan import FixExchangePlan
+
+    usual = Options()
+    for name, option in NOT_OF_FIX.items():
+        if getattr(options, name) != getattr(usual, name):
+            raise UsageError(f"{option} makes no sense for FIX channels", "leave it out")
+    ports = [
+        options.port_base + port if options.servers else None
+        for port in (RETRANSMISSION_PORT, REFRESH_PORT)
+    ]
+    return FixExchangePlan(
+        seed=options.seed,
+        seconds=options.seconds,
+        messages_per_s=options.rate,
+        losses=options.losses,
+        together=options.together,
+        spare_shared=options.spare_shared,
+        interface=options.interface,
+        port_base=options.port_base,
+        host=options.host,
+        hole_s=options.hole_s,
+        server_port=ports[0],
+        state_port=ports[1],
+        store_bytes=_server_settings(options).window_bytes,
+        ledger=options.ledger,
+    )
 
 
 def plan(options: Options) -> ExchangePlan:

@@ -10,17 +10,19 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from feedhandler.codecs.errors import UsageError, unwritable
+from feedhandler.codecs.errors import PeerError, UsageError, unwritable
+from feedhandler.fixcast.captured import CapturedChannel
 from feedhandler.fixcast.channels import Channels, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
-from feedhandler.fixcast.messages import Cutter
+from feedhandler.fixcast.messages import SOH, Cutter
 from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
-from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
+from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
-from feedhandler.fixcast.reception import Deliver, Event, Lost
+from feedhandler.fixcast.reception import Deliver, Lost
 from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+from feedhandler.replay.captures.capture import Capture
 
 STDIN = Path("-")
 _READ_BYTES = 64 << 10
@@ -49,11 +51,12 @@ def publish(
     """Publish the messages of a file, or of standard input, until it ends; meanwhile answer Market
     Data Requests at the address `requests`, where there is one."""
     channels = _definition(path)
+    ids = [channel] if channel else list(channels.channels)
+    requests = requests or _market_data_of(channels, ids)
     address = host_and_port(requests) if requests else None
 
     async def main(stop: asyncio.Event) -> int:
         published: Counter[str] = Counter()
-        ids = [channel] if channel else ()
         async with (
             Publisher(channels, ids, settings) as publisher,
             requests_answered(publisher, address, settings.channel_tag),
@@ -74,6 +77,21 @@ def publish(
     return run_async(main)
 
 
+def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
+    """Where the definition has Market Data Requests answered for these channels; "" for nowhere.
+    Raises `UsageError` for more than one place: a publisher has one."""
+    groups = [
+        channels.retransmission_of(channels.channels[id]) for id in ids if id in channels.channels
+    ]
+    places = sorted({each.market_data for each in groups if each and each.market_data})
+    if len(places) > 1:
+        raise UsageError(
+            f"Market Data Requests are to be answered at {' and '.join(places)}",
+            "publish the channels of each by a process of its own, or give --requests",
+        )
+    return places[0] if places else ""
+
+
 def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     """The one channel of all instruments that a message names. Raises `UsageError`."""
     symbols = {symbol.decode("latin-1") for symbol in _SYMBOL.findall(message)}
@@ -86,7 +104,19 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
 
 
 async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """The messages of a file, as they come, until it ends or `stop` is set."""
+    """The messages of a file, as they come, until it ends or `stop` is set. The file may be a
+    capture of a channel."""
+    if captured := _captured(path):
+        for message in captured:
+            if stop.is_set():
+                return
+            yield message
+        if captured.lost or captured.wrong:
+            complain(
+                f"{path}: {captured.lost:,} messages are not in the capture, {captured.wrong:,} "
+                "datagrams are not whole FIX messages"
+            )
+        return
     cutter = Cutter()
     with _opened(path) as file:
         while data := await _read_or_stop(file, stop):
@@ -97,6 +127,17 @@ async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
                 raise UsageError(f"{path}: {error.message}", error.hint) from None
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
+
+
+def _captured(path: Path) -> CapturedChannel | None:
+    """The channel in a capture; None where the file is none."""
+    # What is no plain file, a pipe say, can be read but once.
+    if path == STDIN or not path.is_file():
+        return None
+    try:
+        return CapturedChannel(Capture(path))
+    except PeerError:
+        return None
 
 
 async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
@@ -161,7 +202,7 @@ def receive(
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(_written(out)) if out else None
 
-            def take(channel: str, events: list[Event]) -> None:
+            def take(channel: str, events: list[Any]) -> None:
                 for event in events:
                     if isinstance(event, Deliver):
                         if count and seen["messages"] >= count:
@@ -173,6 +214,8 @@ def receive(
                             stop.set()
                     elif isinstance(event, Lost):
                         seen["lost"] += event.last - event.first + 1
+                    elif isinstance(event, Stated):
+                        seen["states"] += 1
                     _show(channel, event, as_json, file is not None)
 
             def notice(channel: str, what: dict[str, object]) -> None:
@@ -182,7 +225,8 @@ def receive(
             async with Receiver(channels, ids, settings, take, notice) as receiver:
                 await stop.wait()
         shut = _drops(receiver, as_json)
-        print(f"{seen['messages']:,} messages, {seen['lost']:,} lost", file=sys.stderr)
+        states = f", {seen['states']:,} states" if seen["states"] else ""
+        print(f"{seen['messages']:,} messages, {seen['lost']:,} lost{states}", file=sys.stderr)
         return ExitCode.FOUND if seen["lost"] or seen["sealed"] or shut else ExitCode.OK
 
     return run_async(main)
@@ -218,11 +262,13 @@ def _drops(receiver: Receiver, as_json: bool) -> bool:
     return shut
 
 
-def _show(channel: str, event: Event, as_json: bool, recorded: bool) -> None:
+def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
     """Print an event. Messages that are recorded are not printed too."""
     if isinstance(event, Deliver) and recorded:
         return
-    if as_json:
+    if isinstance(event, Stated):
+        _show_state(channel, event, as_json)
+    elif as_json:
         print_json({"channel": channel, **described(event)})
     elif isinstance(event, Deliver):
         text = event.body.replace(b"\x01", b"|").decode("utf-8", "backslashreplace")
@@ -232,6 +278,21 @@ def _show(channel: str, event: Event, as_json: bool, recorded: bool) -> None:
         values = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
         sys.stdout.write(f"{channel} {told['event']} {values}\n")
     sys.stdout.flush()
+
+
+def _show_state(channel: str, event: Stated, as_json: bool) -> None:
+    """Print the books' state: what it is as of, its snapshots, the messages since."""
+    said = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
+    messages = [*event.states, *(body for _, body in event.since)]
+    if as_json:
+        texts = [each.replace(SOH, b"|").decode("utf-8", "backslashreplace") for each in messages]
+        print_json({"channel": channel, "event": "state", **said, "messages": texts})
+        return
+    values = " ".join(f"{name}={value}" for name, value in said.items())
+    sys.stdout.write(f"{channel} state {values}\n")
+    for each in messages:
+        text = each.replace(SOH, b"|").decode("utf-8", "backslashreplace")
+        sys.stdout.write(f"{channel} state {text}\n")
 
 
 @contextlib.contextmanager

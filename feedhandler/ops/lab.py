@@ -82,6 +82,11 @@ def _refuse_early(plan: Plan) -> None:
     for path in plan.captures:
         open_capture(path)
     feed = open_feed(plan.feed)
+    if feed.table.fix:
+        raise UsageError(
+            "the laboratory numbers packets anew, and the numbers of FIX messages are text",
+            "measure a binary feed",
+        )
     if not plan.captures and feed.key != GENERATED_KEY:
         raise UsageError(f"{feed.name} cannot be generated", "replay a capture of it: --capture")
     if plan.pace and not plan.captures:

@@ -56,7 +56,7 @@ class Bookkeeper:
             )
             return
         for packet in split_packets(self._feed, message.body):
-            self._ledger.received_packet(packet)
+            self._ledger.received_packet(packet, message.service)
 
     def _note(self, told: dict[str, Any]) -> None:
         """What the gateway says of a service: where it starts, what is lost, what is made good."""

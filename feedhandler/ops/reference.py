@@ -44,6 +44,7 @@ from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
+from feedhandler.retrans.fix import resend_client, state_client
 
 _COUNTERS_HEAD = """\
 # Counters and statistics
@@ -173,7 +174,11 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
-    ("A server's connection", "`recovery.servers` of the snapshot.", client.COUNTS),
+    (
+        "A server's connection",
+        "`recovery.servers` of the snapshot: each has those of its protocol.",
+        {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
+    ),
 ]
 
 _CONFIGURATION_HEAD = """\
@@ -265,6 +270,11 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.ServerConfig,
     ),
     (
+        "[[server.line]]",
+        "Groups by which the FIX server above answers; see [fix-feed.md](fix-feed.md).",
+        config.ServerLineConfig,
+    ),
+    (
         "[[channel]]",
         "One table for each sequence-number space; a service appears once. "
         f"1 to {config.MAX_CHANNELS} of them.",
@@ -327,8 +337,8 @@ _FEEDS_HEAD = """\
 
 Written by `make docs` from `feedhandler/capabilities.py`, which asks the parts of the program;
 `feedhandler feeds` prints the same. A feed is a description, and a description is enough for what
-every feed has. What needs the exchange's own recovery protocol, or knows what its messages mean, is
-there for UTP-MD alone.
+every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows what
+messages mean, for UTP-MD alone.
 """
 
 _FEEDS_FOOT = """\

@@ -31,21 +31,23 @@ from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.records import RecordKind
 from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
+from feedhandler.recovery.protocols import LINES, TCP, snapshots_of
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, Disprove, GiveUp, NoSnapshot
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
     Packet,
     RefreshAccepted,
+    RefreshFailed,
     RefreshPacket,
     RefreshRejected,
+    RefreshSnapshot,
     Rejected,
 )
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
-from feedhandler.retrans.send_times import SendTimes
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from feedhandler.retrans.store import PacketStore
@@ -61,9 +63,6 @@ WELL_NS = 10_000_000
 #: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited
 #: for only as long as live lines may lag behind refresh lines.
 LAG_NS = 700_000_000
-
-
-LINES, TCP = range(2)
 
 #: Key of `Desk.counts`: what it counts, over all channels.
 COUNTS: dict[str, str] = {
@@ -104,7 +103,7 @@ class Desk:
     ) -> None:
         self.settings = settings
         self._trading_day = trading_day or feed.trading_day
-        self._times = SendTimes(feed, settings)
+        self._snapshots = snapshots_of(feed, settings)
         self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self.ports = ports
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
@@ -118,9 +117,7 @@ class Desk:
                     self._trading_day,
                 )
         self._desks = [
-            self._desk(
-                feed, place, channel, quality, self._quotas.get(channel.retransmission), seed
-            )
+            self._desk(place, channel, quality, self._quotas.get(channel.retransmission), seed)
             for place, (channel, quality) in enumerate(zip(channels, qualities, strict=True))
         ]
         # A reset packet may be the day's first: who joins behind it has missed nothing.
@@ -137,7 +134,6 @@ class Desk:
 
     def _desk(
         self,
-        feed: Feed,
         place: int,
         channel: DeskChannel,
         quality: QualityState,
@@ -158,9 +154,7 @@ class Desk:
         desk = Channel(channel, recovery, quality)
         if channel.refresh:
             desk.store = PacketStore(self._store_bytes)
-            desk.assemblers = tuple(
-                RefreshAssembler(feed, channel.service, settings) for _ in (LINES, TCP)
-            )
+            desk.assemblers = self._snapshots.assemblers(channel.service)
         return desk
 
     # -- what it knows ----------------------------------------------------------------------
@@ -316,6 +310,10 @@ class Desk:
         elif isinstance(event, RefreshRejected):
             self.counts["refresh_rejected"] += 1
             recovery.refresh_rejected(request_id, event.reason, now_ns)
+        elif isinstance(event, RefreshSnapshot):
+            self._came(place, desk, self._snapshots.whole(event), now_ns)
+        elif isinstance(event, RefreshFailed):
+            self._failed(desk, event.reason, now_ns)
 
     def server_up(self, server: str, now_ns: int) -> None:
         """The connection to `server` stands."""
@@ -498,23 +496,31 @@ class Desk:
             if isinstance(outcome, SnapshotBegan):
                 desk.recovery.snapshot_began(now_ns)
             elif isinstance(outcome, SnapshotFailed):
-                self.counts["snapshots_failed"] += 1
-                desk.recovery.snapshot_failed(outcome.reason, now_ns)
+                self._failed(desk, outcome.reason, now_ns)
             else:
-                self.counts["snapshots"] += 1
-                desk.pending = outcome
-                patience_ns = self.settings.refresh_timeout_us * 1000
-                if now_ns < desk.young_until_ns:
-                    patience_ns = min(patience_ns, LAG_NS)
-                desk.pending_until_ns = now_ns + patience_ns
-                self._try_pending(place, desk, now_ns)
+                self._came(place, desk, outcome, now_ns)
+
+    def _failed(self, desk: Channel, reason: str, now_ns: int) -> None:
+        """A snapshot came to nothing."""
+        self.counts["snapshots_failed"] += 1
+        desk.recovery.snapshot_failed(reason, now_ns)
+
+    def _came(self, place: int, desk: Channel, snapshot: Snapshot, now_ns: int) -> None:
+        """A snapshot came whole."""
+        self.counts["snapshots"] += 1
+        desk.pending = snapshot
+        patience_ns = self.settings.refresh_timeout_us * 1000
+        if now_ns < desk.young_until_ns:
+            patience_ns = min(patience_ns, LAG_NS)
+        desk.pending_until_ns = now_ns + patience_ns
+        self._try_pending(place, desk, now_ns)
 
     def _try_pending(self, place: int, desk: Channel, now_ns: int) -> None:
         """Use the newest snapshot once its stream has come as far as it has."""
         snapshot = desk.pending
         assert snapshot is not None
         assert desk.store is not None
-        if not self._times.fit(snapshot, desk.store):
+        if not self._snapshots.fit(snapshot, desk.store):
             desk.pending = None
             self.counts["foreign"] += 1
             desk.recovery.snapshot_failed("foreign", now_ns)
@@ -573,7 +579,7 @@ class Desk:
         """The first snapshot of a stream that was closed, then what was stored behind it."""
         assert desk.store is not None
         self._block(place, desk, snapshot, [], snapshot.last + 1, None)
-        packets = desk.store.packets(snapshot.last + 1, following)
+        packets = self._snapshots.since(snapshot, desk.store, following)
         self._open(place, desk, packets, snapshot.last + 1)
 
     def _send_latest(self, place: int, desk: Channel, links: list[Any] | None) -> bool:
@@ -583,7 +589,7 @@ class Desk:
         following = self.ports.next_sequence(place)
         if snapshot is None or not self._has_since(desk, snapshot.last + 1, following):
             return False
-        since = [data for _, _, data in desk.store.packets(snapshot.last + 1, following)]
+        since = [data for _, _, data in self._snapshots.since(snapshot, desk.store, following)]
         self._block(place, desk, snapshot, since, following, links)
         return True
 

@@ -9,7 +9,9 @@ made that good. The snapshot's own messages are no deliveries and are not writte
 
 A packet that reaches a subscriber may have been thinned to the messages it asked for, so its
 messages are numbered by their place in what was delivered (`PACKED`); a message delivered alone
-carries its place in the exchange's packet (`MESSAGE`), as everything sent does.
+carries its place in the exchange's packet (`MESSAGE`), as everything sent does. FIX messages carry
+their own numbers wherever they are: each is a `MESSAGE` under its number, at place 0. Their
+packets name no service, so it is given with them.
 
 Records are appended in the order of events, `BUFFER_RECORDS` at a time. A ledger that was cut
 short (the writer was killed) reads up to its last whole record.
@@ -33,6 +35,7 @@ from feedhandler.codecs.scanner import (
     MessageIndex,
     PacketHeader,
     parse_header,
+    parse_next,
     scan_messages,
 )
 
@@ -109,15 +112,20 @@ class LedgerWriter:
                 f"{path}: cannot be written: {error.strerror}", "give another place for the ledger"
             ) from None
 
-    def sent(self, packet: bytes) -> int:
-        """Every message of a packet that the exchange sends; returns how many.
+    def sent(self, packet: bytes, service: int = 0) -> int:
+        """Every message of a packet that the exchange sends; returns how many. `service` counts
+        where packets name none: FIX.
 
         Control packets have none. Raises `PeerError` for what the feed's scanner rejects.
         """
+        if self._table.fix:
+            return self._runs(packet, service)
         return self._packet(packet, RecordKind.MESSAGE)
 
-    def received_packet(self, packet: bytes) -> int:
+    def received_packet(self, packet: bytes, service: int = 0) -> int:
         """Every message of a packet as delivered, thinned or not; returns how many."""
+        if self._table.fix:
+            return self._runs(packet, service)
         return self._packet(packet, RecordKind.PACKED)
 
     def received_message(
@@ -181,7 +189,7 @@ class LedgerWriter:
         elif not verdict:
             return 0
         if verdict:
-            raise PeerError(f"not a packet: {Reject(verdict).name}", "is this the right feed?")
+            raise _no_packet(verdict)
         sequence, service, count = header.sequence, header.service, index.count
         offsets, sizes = index.offsets, index.sizes
         symbols, types = index.symbols, index.types
@@ -196,10 +204,33 @@ class LedgerWriter:
             self.flush()
         return count
 
+    def _runs(self, packet: bytes, service: int) -> int:
+        """The application messages of FIX bytes, run by run; returns how many."""
+        header, index, at, count = self._header, self._index, 0, 0
+        while at < len(packet):
+            verdict = parse_next(self._table, packet, at, len(packet) - at, header)
+            if not verdict and header.kind == PacketKind.DATA:
+                verdict = scan_messages(self._table, packet, at, header, index)
+                for place in range(0 if verdict else index.count):
+                    begin, size = at + index.offsets[place], index.sizes[place]
+                    self.received_message(
+                        service, header.sequence + place, 0, packet[begin : begin + size],
+                        index.symbols[place], index.types[place],
+                    )  # fmt: skip
+                    count += 1
+            if verdict:
+                raise _no_packet(verdict)
+            at += header.length
+        return count
+
     def _append(self, record: bytes) -> None:
         self._records.append(record)
         if len(self._records) >= BUFFER_RECORDS:
             self.flush()
+
+
+def _no_packet(verdict: int) -> PeerError:
+    return PeerError(f"not a packet: {Reject(verdict).name}", "is this the right feed?")
 
 
 def read_ledger(path: Path) -> Ledger:

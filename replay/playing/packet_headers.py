@@ -5,7 +5,9 @@ What a replay needs of a feed is little: of which service a packet is, which num
 when it was sent, to choose by it and to go on counting. `read_headers` fills `PacketHeaders`, one
 row a datagram, through the scanner's own `parse_header`; `write_sequences` and `write_send_times`
 put other numbers into the same fields of the same bytes. A datagram that is no packet of the feed
-is no error: its `verdict` says what is wrong with it, and nothing is ever written into it.
+is no error: its `verdict` says what is wrong with it, and nothing is ever written into it. Nor is
+anything into FIX messages, whose numbers and times are text; a datagram of several runs of them has
+one row, with the numbers of all its application messages.
 
 A write also sets the two bytes of the UDP checksum before the payload to 0, which means "not
 computed" (RFC 768), where the bytes of a frame stand there: the old one would be wrong.
@@ -18,8 +20,13 @@ from typing import Any
 
 import cython
 import numpy as np
-from cython.cimports.feedhandler.codecs.kinds import FINE
-from cython.cimports.feedhandler.codecs.scanner import FeedTable, PacketHeader, parse_header
+from cython.cimports.feedhandler.codecs.kinds import DATA, FINE
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    PacketHeader,
+    parse_header,
+    parse_next,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +138,10 @@ def _read(
     header: PacketHeader = PacketHeader()
     place: cython.Py_ssize_t
     for place in range(len(offset)):
-        verdict[place] = parse_header(table, data, offset[place], length[place], header)
+        if table.fix:
+            verdict[place] = _read_runs(table, data, offset[place], length[place], header)
+        else:
+            verdict[place] = parse_header(table, data, offset[place], length[place], header)
         if verdict[place] != FINE:
             continue
         kind[place] = header.kind
@@ -142,6 +152,35 @@ def _read(
         next_sequence[place] = header.next_sequence
         send_time[place] = header.send_time
     return 0
+
+
+@cython.cfunc
+def _read_runs(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    header: PacketHeader,
+) -> cython.int:
+    """The header of a whole FIX datagram: its application messages', else its first run's."""
+    verdict: cython.int
+    at: cython.Py_ssize_t = 0
+    kind: cython.int = 0
+    sequence: cython.ulonglong = 0
+    after: cython.ulonglong = 0
+    while at == 0 or at < size:
+        verdict = parse_next(table, data, start + at, size - at, header)
+        if verdict != FINE:
+            return verdict
+        if at == 0 or (header.kind == DATA and kind != DATA):
+            kind, sequence, after = header.kind, header.sequence, header.next_sequence
+        elif header.kind == DATA:
+            sequence = min(sequence, header.sequence)
+            after = max(after, header.next_sequence)
+        at += header.length
+    header.kind = kind
+    header.sequence, header.next_sequence = sequence, after
+    return FINE
 
 
 @cython.cfunc

@@ -86,6 +86,11 @@ class Pipeline:
             raise UsageError(
                 "a loop goes on with the feed's sequence numbers", "name the feed with --feed"
             )
+        if passes != 1 and feed is not None and feed.table.fix:
+            raise UsageError(
+                "a loop goes on with the sequence numbers, and those of FIX messages are text",
+                "play it once, or publish the capture: `feedhandler fixcast publish`",
+            )
         self.captures = tuple(captures)
         self.selection = selection or Selection()
         self.feed = feed

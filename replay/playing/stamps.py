@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, day_of, day_start_ns
@@ -51,6 +52,11 @@ class Stamper:
     """
 
     def __init__(self, feed: Feed, stamps: Stamps) -> None:
+        if feed.table.fix and stamps is not Stamps.KEEP:
+            raise UsageError(
+                "the send times of FIX messages are text, and are not written anew",
+                "leave --stamps out, or publish the capture: `feedhandler fixcast publish`",
+            )
         self.stamped = 0
         given = feed.description.packet.send_time
         self._feed = feed

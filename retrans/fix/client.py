@@ -124,6 +124,11 @@ class Requester:
         return requests
 
     @property
+    def waiting(self) -> bool:
+        """Is anything missing that is asked for, or will be?"""
+        return bool(self._runs)
+
+    @property
     def deadline_ns(self) -> int:
         """When `tick` has something to do next."""
         return min((run.due_ns for run in self._runs), default=NEVER)

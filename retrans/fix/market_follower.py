@@ -62,7 +62,11 @@ Event = Wanted | Healed | Unhealed
 
 
 class MarketFollower:
-    """The books of one channel. `state` is to be relied upon while `standing` is WHOLE."""
+    """The books of one channel. `state` is to be relied upon while `standing` is WHOLE.
+
+    `states` and `since`: what healed them last, a snapshot a security, and the live messages
+    (number, bytes) behind it that had come before.
+    """
 
     def __init__(
         self, state: MarketState | None = None, held_bytes_max: int = HELD_BYTES_MAX
@@ -72,6 +76,8 @@ class MarketFollower:
         self.numbering = 0
         self.number = 0
         self.counts: Counter[str] = Counter()
+        self.states: Sequence[bytes] = ()
+        self.since: list[tuple[int, bytes]] = []
         self._least = self._olds = 0
         self._asked = False
         self._held: deque[tuple[int, bytes]] = deque()
@@ -164,10 +170,10 @@ class MarketFollower:
         for each in messages:
             self.state.apply(each, as_of)
         self.state.number = as_of
-        while self._held:
-            number, data = self._held.popleft()
-            if number > as_of:
-                self.state.apply(data, number)
+        self.states = messages
+        self.since = [each for each in self._held if each[0] > as_of]
+        for number, data in self.since:
+            self.state.apply(data, number)
         self._drop_held()
         self._least = self._olds = 0
         self.standing = Standing.WHOLE

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.fix.datagram import RESEND_REQUEST
+from feedhandler.codecs.fix.datagram import RESEND_REQUEST, TEST_REQUEST
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.framing import SEQUENCE_MAX, Frame, frame_message
 
@@ -18,6 +18,7 @@ CHANNEL_TAG = 57
 #: Tags that a request has anyway.
 _TAKEN = {8, 9, 10, 34, 35, 7, 16}
 _BEGIN = re.compile(rb"\x017=(\d{1,20})\x01")
+_TEST_ID = re.compile(rb"\x01112=([^\x01]{1,64})\x01")
 _END = re.compile(rb"\x0116=(\d{1,20})\x01")
 
 
@@ -46,6 +47,19 @@ class RequestFormat:
         header = b"35=2\x0134=0\x01%d=%b\x01" % (self._tag, request.channel.encode())
         body = b"7=%d\x0116=%d\x01" % (request.begin, request.end)
         return envelope(self._begin_string, header + body)
+
+    def test(self) -> bytes:
+        """A TestRequest: whoever gets it is to answer, if it understands."""
+        return envelope(self._begin_string, b"35=1\x0134=0\x01112=alive\x01")
+
+    def reply(self, data: bytes) -> bytes | None:
+        """The Heartbeat that answers a TestRequest; None where the message is none."""
+        frame = Frame()
+        if frame_message(data, 0, len(data), frame) or frame.message_type != TEST_REQUEST:
+            return None
+        found = _TEST_ID.search(data, frame.body)
+        said = b"112=%b\x01" % found[1] if found else b""
+        return envelope(self._begin_string, b"35=0\x0134=0\x01" + said)
 
     def decode(self, data: bytes) -> ResendRequest | None:
         """The request in a message; None where it is none, or does not say all."""

@@ -66,6 +66,8 @@ class ServedChannel:
 
     gap_fill  (first number skipped, number after the last) as a message
     repeated  a message with PossDupFlag
+    skipped   numbers that the publisher left out
+    withheld  numbers that are not answered though they are held: a loss on purpose
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ServedChannel:
         self.gap_fill = gap_fill
         self.repeated = repeated
         self.skipped = RangeSet()
+        self.withheld = RangeSet()
         self.answered: deque[tuple[int, int, int, int]] = deque()
         self._numbering = store.numbering
 
@@ -92,6 +95,7 @@ class ServedChannel:
             self._numbering = self.store.numbering
             self.answered.clear()
             self.skipped.clear()
+            self.withheld.clear()
 
 
 class _Wanted(NamedTuple):
@@ -199,8 +203,9 @@ class ResendServer:
         at = wanted.first
         for first, end, data in channel.store.packets(wanted.first, wanted.last + 1):
             messages += self._skips(channel, at, first - 1)
-            messages.append(channel.repeated(data) if self.settings.poss_dup else data)
             at = end
+            if not channel.withheld.within(first, end - 1):
+                messages.append(channel.repeated(data) if self.settings.poss_dup else data)
         return messages + self._skips(channel, at, wanted.last)
 
     def _skips(self, channel: ServedChannel, first: int, last: int) -> list[bytes]:

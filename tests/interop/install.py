@@ -1,11 +1,12 @@
-"""Installs the foreign AMQP clients that the interoperation tests drive, Compose's loader, and
-Porcupine, which judges histories.
+"""Installs the foreign AMQP clients that the interoperation tests drive, Compose's loader,
+Porcupine, which judges histories, and QuickFIX/J, which judges FIX messages.
 
 `python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, Qpid
-JMS, Vert.x Proton and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the versions of the
-files beside this (Kafka's: `bench/kafka`), and builds the programs in Go, Java and Rust, in the
-folder that `FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What is up to date
-already is left alone. Where a tool is missing it says so, does the rest, and ends with exit code 1.
+JMS, Vert.x Proton, QuickFIX/J and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the
+versions of the files beside this (Kafka's: `bench/kafka`), and builds the programs in Go, Java and
+Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What
+is up to date already is left alone. Where a tool is missing it says so, does the rest, and ends
+with exit code 1.
 """
 
 import hashlib
@@ -32,6 +33,8 @@ GO_PROGRAMS = {
 JAVA_PROGRAMS = {
     "jms": HERE / "jms",
     "vertx": HERE / "vertx",
+    # A judge of FIX messages, no client.
+    "quickfixj": HERE / "quickfixj",
     # The bench's, with the broker itself among its libraries.
     "kafka": HERE.parents[1] / "bench" / "kafka",
 }

@@ -174,7 +174,7 @@ def _interpreted() -> SimpleNamespace:
     twins["boundaries"].read_u32 = frames.read_u32
     for name in ("Interarrival", "Skew"):
         setattr(twins["tally"], name, getattr(twins[name.lower()], name))
-    for name in ("MessageIndex", "PacketHeader", "parse_header", "scan_messages"):
+    for name in ("MessageIndex", "PacketHeader", "parse_header", "parse_next", "scan_messages"):
         setattr(twins["tally"], name, getattr(scan, name))
     return SimpleNamespace(**twins, scanner=scan, table=FEED.table_of(scan))
 

@@ -56,7 +56,7 @@ class PublishedChannel:
 
     def skip(self, count: int) -> None:
         """Leave out numbers."""
-        self.served.skipped.add(self.next, self.next + count - 1)
+        self.served.skip(self.next, self.next + count - 1)
         self.next += count
 
     def restart(self) -> None:

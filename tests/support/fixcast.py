@@ -15,7 +15,9 @@ SECONDS = 120
 _TEXT = re.compile(rb"\x0158=([^\x01]*)\x01")
 
 
-def definition(*, count: int = 1, by_topic: bool = False) -> str:
+def definition(
+    *, count: int = 1, by_topic: bool = False, join: str = "always", market_data: bool = False
+) -> str:
     """Channels `c1`, `c2` and so on, which share a retransmission group and a server."""
     text = ""
     for number in range(1, count + 1):
@@ -23,7 +25,9 @@ def definition(*, count: int = 1, by_topic: bool = False) -> str:
         text += f'carries = [{{ symbols = ["S{number}", "T{number}"] }}]\n'
         for line in "ab":
             text += f'{line} = {{ group = "{group()}", port = {port()}, source = "127.0.0.1" }}\n'
-    text += '[[retransmission]]\nid = "r"\n'
+    text += f'[[retransmission]]\nid = "r"\njoin = "{join}"\n'
+    if market_data:
+        text += f'market_data = "127.0.0.1:{port()}"\n'
     if by_topic:
         text += f'requests = {{ group = "{group()}", port = {port()} }}\n'
     else:
@@ -64,6 +68,10 @@ class Sink:
     def texts(self, channel: str = "c1") -> list[str]:
         """What was delivered, in order."""
         return [text_of(each.body) for each in self.events[channel] if isinstance(each, Deliver)]
+
+    def count(self, channel: str = "c1") -> int:
+        """How many messages were delivered."""
+        return sum(isinstance(each, Deliver) for each in self.events[channel])
 
     def others(self, channel: str = "c1") -> list[Event]:
         """What happened beside deliveries."""

@@ -14,7 +14,6 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
-from feedhandler.ops.demo import FEED
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import places
 
@@ -144,9 +143,29 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     ledger = read_ledger(path)
-    assert ledger.feed == load_feed(FEED).key
+    assert ledger.feed == load_feed("euronext-utp-md").key
     assert len(ledger.records) == told["messages"] > 0
     assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
+
+
+def test_an_exchange_of_fix_channels_ends_in_order_when_it_is_told_to(tmp_path: Path) -> None:
+    path = tmp_path / "sent.ledger"
+    port_base = str(places.exchange_port(1))
+    words = ["--feed", "fix", "--rate", "2000", "--port-base", port_base, "--ledger", str(path)]
+    with running("exchange", *words, "--json") as exchange:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not path.exists() or path.stat().st_size < 1_000:
+            assert time.monotonic() < deadline, "it does not publish"
+            time.sleep(0.01)
+        exchange.send_signal(signal.SIGTERM)
+        output, errors = exchange.communicate(timeout=TIMEOUT_S)
+        assert exchange.returncode == 0, errors
+    told = json.loads(output)
+    assert told["stopped"]
+    assert len(read_ledger(path).records) == told["messages"]
+    assert told["next_sequences"] == {
+        service: each["messages"] + 1 for service, each in told["by_service"].items()
+    }
 
 
 def test_a_demo_gets_back_all_that_both_lines_lose() -> None:
@@ -164,6 +183,27 @@ def test_a_demo_gets_back_all_that_both_lines_lose() -> None:
     assert told["recovery"]["retransmitted"] > 0
     assert told["refreshed"] > 0
     assert set(told["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
+
+
+def test_a_demo_of_fix_channels_gets_back_all_that_both_lines_lose() -> None:
+    done = subprocess.run(
+        command("demo", "--feed", "fix", "--seconds", "2", "--rate", "3000", "--json"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["published"] == 6_000
+    assert told["refreshed"] > 0
+    assert told["lost"] == told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
+    lines = told["lines"]
+    assert lines["A"]["dropped"] > lines["A"]["together"] == lines["B"]["together"] > 0
+    # All datagrams but one: that one the server of Resend Requests did not have either.
+    assert told["recovery"]["retransmitted"] >= lines["A"]["together"] - 1 > 0
+    assert told["recovery"]["refreshes"] > 0
+    assert set(told["subscribers"]) == {"fix.1", "fix.1.EQ1001", "fix.#"}
 
 
 def test_an_interrupted_demo_ends_its_children() -> None:

@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from feedhandler.fixcast.channels import parse_channels
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 from tests.support.commands import run_here
+from tests.support.fix_messages import sealed
+from tests.support.fix_translation import Wire
 from tests.support.fixcast import SECONDS, definition, text_of, update
 
 #: Publishers that are killed; `KILLS=100` is the campaign.
@@ -70,13 +73,29 @@ async def lines_until(process: asyncio.subprocess.Process, event: str) -> list[d
     return found
 
 
+def captured(path: Path, messages: list[bytes]) -> None:
+    """A capture of both lines of a channel, each of which lost every third datagram."""
+    wire = Wire()
+    list(wire.publish(messages))
+    list(wire.end())
+    with CaptureWriter(path) as writer:
+        for number, datagram in enumerate(wire.datagrams):
+            for line, group in enumerate(("239.9.9.1", "239.9.9.2")):
+                if number % 3 != line:
+                    writer.write(number * 1_000_000, group, 9_000, datagram)
+
+
+@pytest.mark.parametrize("kind", ["file", "capture"])
 def test_messages_of_a_file_are_received_and_recorded_in_order(
-    channels: Path, tmp_path: Path
+    channels: Path, tmp_path: Path, kind: str
 ) -> None:
     out = tmp_path / "received.fix"
     messages = [update(f"{n}", symbol="S1" if n % 3 else "T2") for n in range(300)]
-    given = tmp_path / "given.fix"
-    given.write_bytes(b"\n".join(messages) + b"\n")
+    given = tmp_path / "given"
+    if kind == "file":
+        given.write_bytes(b"\n".join(messages) + b"\n")
+    else:
+        captured(given, messages)
 
     async def scenario() -> None:
         receiver = await start("receive", str(channels), "--json", "--out", str(out))
@@ -269,5 +288,32 @@ def test_a_sealed_channel_without_and_with_wrong_keys_is_one_line_and_exit_code_
         assert [code for code, _ in told] == [1, 1, 0]
         assert "channel c1 is sealed (give a folder with its keys: --keys)" in told[0][1]
         assert "no datagram could be read with these keys" in told[1][1]
+
+    play(scenario())
+
+
+def test_a_late_receiver_says_what_state_it_began_from(tmp_path: Path) -> None:
+    path = tmp_path / "channels.toml"
+    path.write_text(definition(market_data=True))
+    entry = b"35=X|268=1|279=0|269=0|278=o%d|55=S1|270=10|271=5|"
+
+    async def scenario() -> None:
+        publisher = await start("publish", str(path), "-", "--heartbeat-ms", "50")
+        early = await start("receive", str(path), "--json", "--count", "20", "--no-states")
+        await lines_until(early, "joined")
+        assert publisher.stdin is not None
+        publisher.stdin.write(b"".join(sealed(entry % number) for number in range(20)))
+        await asyncio.wait_for(early.wait(), SECONDS)
+        late = await start("receive", str(path), "--json")
+        seen = await lines_until(late, "state")
+        assert seen[-1]["as_of"] == seen[-1]["number"] == 20
+        (state,) = seen[-1]["messages"]
+        assert "|35=W|" in state
+        assert "|369=20|" in state
+        assert state.count("|278=o") == 20
+        late.send_signal(signal.SIGINT)
+        _, wrong = await asyncio.wait_for(late.communicate(b""), SECONDS)
+        assert wrong == b"0 messages, 0 lost, 1 states\n"
+        await publisher.communicate(b"")
 
     play(scenario())

@@ -1,6 +1,7 @@
 """A publisher and receivers of FIX over multicast, on loopback."""
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.fixcast import resend_service
 from feedhandler.fixcast.channels import parse_channels
+from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
-from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
+from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.reception import (
+    Deliver,
     Ended,
     Joined,
     Lost,
@@ -24,7 +27,9 @@ from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import ResendSettings
+from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, update
 
 #: Heartbeats come often, so that nobody waits for one.
@@ -48,6 +53,19 @@ def losing(monkeypatch: pytest.MonkeyPatch, lost: set[int]) -> None:
         nonlocal count
         count += 1
         if count not in lost:
+            send(self, outlet, datagram)
+
+    monkeypatch.setattr(Publisher, "_send", lossy)
+
+
+def losing_once(monkeypatch: pytest.MonkeyPatch, parts: set[bytes]) -> None:
+    """Of the datagrams that contain each of these, the first is sent on neither line."""
+    send = Publisher._send
+
+    def lossy(self: Publisher, outlet: Any, datagram: bytes) -> None:
+        found = {part for part in parts if part in datagram}
+        parts.difference_update(found)
+        if not found:
             send(self, outlet, datagram)
 
     monkeypatch.setattr(Publisher, "_send", lossy)
@@ -283,3 +301,89 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_server_has_a_host_and_a_port(server: str) -> None:
     with pytest.raises(ConfigError, match="is no server"):
         host_and_port(server)
+
+
+def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    losing_once(monkeypatch, {b"text 2", b"text 3"})
+
+    async def scenario() -> None:
+        known, sink = channels(join="needed"), Sink()
+        async with Receiver(known, [], receiving(), sink.take) as receiver:
+            assert receiver.counts["groups_joined"] == 0
+            settings = PublisherSettings(sending=SENDING, resend=ResendSettings(route="group"))
+            async with Publisher(known, [], settings) as publisher:
+                for number in range(5):
+                    await publisher.publish("c1", update(f"text {number}"))
+                await sink.until(lambda: len(sink.texts()) == 5)
+                async with asyncio.timeout(SECONDS):
+                    while not receiver.counts["groups_left"]:
+                        await asyncio.sleep(0.01)
+        assert sink.texts() == [f"text {number}" for number in range(5)]
+        assert not [each for each in sink.others() if isinstance(each, Lost)]
+        assert receiver.counts["groups_joined"] == receiver.counts["groups_left"] > 0
+
+    asyncio.run(scenario())
+
+
+def test_a_late_receiver_and_a_loss_that_nobody_answers_are_healed_by_the_books_state(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    lost: set[int] = set()
+    losing(monkeypatch, lost)
+    flow = Flow(random.Random(seed))
+    sent = {number: flow.message() for number in range(1, 301)}
+    books = MarketState()
+
+    def take(channel: str, events: list[Any]) -> None:
+        """The books of a user: a state, what follows it, then what comes."""
+        sink.take(channel, events)
+        for event in events:
+            if isinstance(event, Stated):
+                books.clear()
+                for each in event.states:
+                    books.apply(each, event.as_of)
+                for number, body in event.since:
+                    books.apply(body, number)
+            elif isinstance(event, Deliver):
+                books.apply(event.body, event.number)
+
+    def stated() -> list[Stated]:
+        return [each for each in sink.others() if isinstance(each, Stated)]
+
+    async def scenario() -> None:
+        known = channels(market_data=True)
+        (group,) = known.retransmissions.values()
+        resend = ResendSettings(answer="never")
+        settings = PublisherSettings(sending=SENDING, resend=resend)
+        quick = ReceiverSettings(
+            reception=ReceptionSettings(recovery_wait_ns=20_000_000), seed=seed
+        )
+        async with (
+            Publisher(known, [], settings) as publisher,
+            requests_answered(publisher, host_and_port(group.market_data)),
+        ):
+            first = Sink()
+            async with Receiver(known, [], quick, first.take):
+                for number in range(1, 101):
+                    await publisher.publish("c1", sent[number])
+                await first.until(lambda: first.count() == 100)
+            async with Receiver(known, [], quick, take):
+                for number in range(101, 301):
+                    if number == 200:
+                        # Told late enough to be behind the first state, and lost on both lines.
+                        await sink.until(lambda: bool(stated()))
+                        lost.update(range(1, 10_000))
+                    if number == 205:
+                        await asyncio.sleep(0.05)
+                        lost.clear()
+                    await publisher.publish("c1", sent[number])
+                    await asyncio.sleep(0.001)
+                await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
+                await sink.until(lambda: len(stated()) > 1 and books.number == 300)
+        assert stated()[0].as_of >= 100
+        assert books.contents() == state_of(sent).contents()
+
+    sink = Sink()
+    asyncio.run(scenario())

@@ -10,10 +10,24 @@ from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.ops import config, feeds, run
 
 #: What is there for every feed; and of the rest, what each built-in one has.
-ALL = {"decode", "arbitration", "subscriptions", "replay", "characterise", "names"}
+ALL = {
+    "decode",
+    "arbitration",
+    "subscriptions",
+    "replay",
+    "renumber",
+    "characterise",
+    "rows",
+    "names",
+}
 HAS = {
-    "euronext-utp-md": ALL | {"conflation", "retransmission", "refresh", "books", "generate"},
-    "fix-marketdata": (ALL | {"tail_loss"}) - {"characterise"},
+    "euronext-utp-md": ALL
+    | {
+        *("conflation", "retransmission", "refresh", "refresh_lines", "books", "exchange"),
+        "generate",
+    },
+    "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
+    - {"renumber", "rows"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
     "nyse-integrated-xdp": ALL | {"conflation"},
     "nyse-openbook-ultra": ALL,
@@ -79,7 +93,7 @@ def test_what_a_feed_has_not_is_refused_with_line_reason_and_remedy(
     with pytest.raises(ConfigError) as caught:
         command(path)  # type: ignore[operator]
     assert str(caught.value).startswith(f"{path}:{told}")
-    assert "known of euronext-utp-md: docs/feeds.md" in str(caught.value) or feed == "euronext"
+    assert "known of euronext-utp-md" in str(caught.value) or feed == "euronext"
 
 
 def test_names_are_not_to_be_had_of_a_feed_without_reference_data(tmp_path: Path) -> None:
@@ -107,5 +121,92 @@ def test_the_feeds_command_shows_what_each_has(capsys: pytest.CaptureFixture[str
 def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     assert "[docs/feeds.md](docs/feeds.md)" in text
-    only = [name for name, has in HAS.items() if {"retransmission", "refresh", "books"} & has]
-    assert only == ["euronext-utp-md"], "mend the README's sentences on recovery and books"
+    recovered = [name for name, has in HAS.items() if {"retransmission", "refresh"} & has]
+    assert recovered == ["euronext-utp-md", "fix-marketdata"], "mend the README on recovery"
+    only = [name for name, has in HAS.items() if {"books", "refresh_lines"} & has]
+    assert only == ["euronext-utp-md"], "mend the README's sentences on books"
+
+
+FIX = """
+[gateway]
+feed = "fix-marketdata"
+
+[[server]]
+name = "rts"
+address = "127.0.0.1:7001"
+
+[[server.line]]
+name = "R"
+group = "239.101.9.1"
+port = 30900
+
+[[server]]
+name = "mds"
+address = "127.0.0.1:7002"
+
+[[channel]]
+service = 1
+topic = "equities-1"
+retransmission = "rts"
+refresh = "mds"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel]]
+service = 2
+topic = "equities-2"
+retransmission = "rts"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.5"
+port = 30104
+"""
+
+
+def test_a_fix_channel_that_is_recovered_names_its_topic_and_servers(tmp_path: Path) -> None:
+    path = tmp_path / "gw.toml"
+    path.write_text(FIX)
+    opened, feed = open_config(path)
+    assert feed.name == "fix-marketdata"
+    assert [each.topic for each in opened.channels] == ["equities-1", "equities-2"]
+    assert opened.servers[0].lines[0].group == "239.101.9.1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('topic = "equities-1"\n', "", "18: channel[0]: topic is missing"),
+        ("equities-2", "equities-1", "31: channel[1].topic: answers of rts are those of"),
+        ('refresh = "mds"', 'refresh = "rts"', "5: server[0]: rts is asked for messages and for"),
+        ('retransmission = "rts"\n', "", "9: server[0].line[0]: no channel has rts for its"),
+        ("fix-marketdata", "euronext-utp-md", "9: server[0].line[0]: retransmission groups are"),
+        (FIX[FIX.index("[[server.line]]") : FIX.index('[[server]]\nname = "mds"')], "", ""),
+        ("[[channel.line]]", "[[channel.refresh_line]]", "channel[0].line: missing"),
+    ],
+)
+def test_what_fix_servers_cannot_do_is_refused_with_line_and_reason(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = tmp_path / "gw.toml"
+    path.write_text(FIX.replace(old, new))
+    if not told:
+        assert open_config(path)
+        return
+    with pytest.raises(ConfigError) as caught:
+        open_config(path)
+    assert told in str(caught.value)
+
+
+def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "gw.toml"
+    path.write_text(FIX + REFRESH_LINE)
+    with pytest.raises(ConfigError, match=r"refresh_line\[0\]: refresh lines are not known"):
+        open_config(path)
+    path.write_text(CONFIGURATION.replace("FEED", "euronext-utp-md").replace(
+        "service = 1", 'service = 1\ntopic = "equities-1"'))  # fmt: skip
+    with pytest.raises(ConfigError, match=r"channel\[0\].topic: channels of FIX feeds alone"):
+        open_config(path)

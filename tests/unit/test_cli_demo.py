@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import load_feed
+from feedhandler.config import GatewaySettings
 from feedhandler.ops.console import ExitCode
-from feedhandler.ops.demo import FEED, Demo, Options, Verdict
+from feedhandler.ops.demo import Demo, Options, Verdict, line_texts
+from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.ops.receipts import Bookkeeper
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
@@ -84,6 +87,24 @@ def test_what_a_snapshot_made_good_is_not_lost() -> None:
     assert (verdict.lost, verdict.faults) == (0, [])
 
 
+def test_what_each_line_lost_is_told() -> None:
+    lines = {"A": {"dropped": 3, "datagrams": 1_200, "together": 1}}
+    assert list(line_texts(Verdict(10, {}, 1, 2, lines=lines))) == [
+        "  line A: 3 of 1,200 datagrams lost, 1 of them on both lines"
+    ]
+
+
+@pytest.mark.parametrize("key", SCENES)
+def test_a_scenes_gateway_listens_where_its_exchange_sends(key: str) -> None:
+    scene = SCENES[key]
+    config = scene.config(12_000, gateway=GatewaySettings(feed=scene.feed))
+    assert misfit_of(config, load_feed(scene.feed)) is None
+    sent_to = set(scene.groups(12_000))
+    assert {(line.group, line.port) for each in config.channels for line in each.lines} <= sent_to
+    services = {str(each.service) for each in config.channels}
+    assert {pattern.split(".")[1] for _, pattern, _ in scene.subscribers} <= {*services, "#"}
+
+
 def test_the_last_line_tells_what_was_recovered() -> None:
     demo = Demo(Options(), None)  # type: ignore[arg-type]
     reports = {"euronext.104": CheckReport(expected=10, ok=10, delivered=10)}
@@ -130,7 +151,7 @@ class FakeMessage:
 
 
 def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
-    feed = load_feed(FEED)
+    feed = load_feed("euronext-utp-md")
     packets = [
         feed.encode_packet(
             sequence=sequence,
@@ -159,7 +180,7 @@ def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_path: Path) -> None:
-    feed = load_feed(FEED)
+    feed = load_feed("euronext-utp-md")
     packets = [
         feed.encode_packet(
             sequence=sequence,

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from feedhandler._compiled import NotCompiledError
-from feedhandler.config import ChannelConfig, LineConfig, loopback_config
+from feedhandler.config import LineConfig, loopback_config
 from feedhandler.ops import console, doctor, host, wakefulness
+from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
 from feedhandler.ops.memory_bounds import memory_bounds
 from feedhandler.queue_settings import DurableQueueConfig
@@ -25,6 +26,18 @@ def test_every_configured_line_and_the_port_are_looked_at() -> None:
     checks = {check.name: check for check in doctor.all_checks(loopback_config(services=[104]))}
     assert checks["line 104.A"].status == checks["line 104.B"].status == "ok"
     assert checks["AMQP port 0"].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("euronext", {"line 104.A", "line 104.B", "refresh line 104.A", "refresh line 104.B"}),
+        ("fix", {"line 1.A", "line 1.B", "server rts, line R"}),
+    ],
+)
+def test_lines_of_refreshes_and_of_servers_are_looked_at_too(key: str, names: set[str]) -> None:
+    checks = {check.name: check for check in doctor.all_checks(SCENES[key].config(16_000))}
+    assert {checks[name].status for name in names} == {"ok"}
 
 
 def test_a_small_receive_buffer_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +110,7 @@ def test_a_clock_that_nobody_steers_is_a_warning(
 
 def test_a_line_that_cannot_be_joined_is_a_failure() -> None:
     line = LineConfig(name="A", group="239.101.1.4", port=30_104)
-    check = doctor.check_join(ChannelConfig(service=104, lines=(line,)), line, "no-such-card")
+    check = doctor.check_join("line 104.A", line, "no-such-card")
     assert check.status == "fail"
     assert "no-such-card" in check.found
 

@@ -10,7 +10,7 @@ import pytest
 
 import feedhandler
 from feedhandler import _compiled
-from feedhandler.ops import demo
+from feedhandler.ops import demo_scenes
 
 PACKAGE = Path(feedhandler.__file__).parent
 
@@ -68,16 +68,16 @@ def test_only_units_that_are_needed_and_missing_beside_others_are_a_fault(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(_compiled, "missing_units", lambda: missing)
     if not fault:
-        _compiled.require_units(demo.UNITS)
+        _compiled.require_units(demo_scenes.UNITS)
         return
     with pytest.raises(_compiled.NotCompiledError, match=f"^{fault}$"):
-        _compiled.require_units(demo.UNITS)
+        _compiled.require_units(demo_scenes.UNITS)
 
 
 def test_make_demo_compiles_what_the_demo_asks_for() -> None:
     makefile = (PACKAGE.parent / "Makefile").read_text()
     (units,) = re.findall(r"^DEMO_UNITS := (.*)$", makefile, re.MULTILINE)
-    assert tuple(units.split()) == demo.UNITS
+    assert tuple(units.split()) == demo_scenes.UNITS
 
 
 def test_the_doctor_names_what_make_demo_has_not_compiled(tmp_path: Path) -> None:

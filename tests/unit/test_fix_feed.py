@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -464,11 +465,13 @@ def test_the_configuration_on_the_page_is_one():
     assert [line.name for line in channel.lines] == ["A", "B"]
 
 
-def test_recovery_and_refresh_are_refused():
-    text = PAGE.split("```toml\n")[1].split("```")[0]
-    server = '[[server]]\nname = "rts"\naddress = "127.0.0.1:7001"\n\n[[channel]]'
-    config = parse_config(text.replace("[[channel]]", server), "fix-feed.md")
-    assert misfit_of(config, FEED) is not None
+def test_the_servers_on_the_page_are_those_of_a_configuration():
+    lines, servers = (PAGE.split("```toml\n")[at].split("```")[0] for at in (1, 2))
+    begin = lines.index("[[channel]]")
+    text = lines[:begin] + servers + lines[lines.index("[[channel.line]]") :]
+    config = parse_config(text, "fix-feed.md")
+    assert misfit_of(config, FEED) is None
+    assert (config.channels[0].topic, config.channels[0].refresh) == ("equities-1", "mds")
 
 
 def test_the_addresses_on_the_page_are_taken():
@@ -476,3 +479,32 @@ def test_the_addresses_on_the_page_are_taken():
     assert len(rows) == 3
     for row in rows:
         assert parse_address(row.split("`")[1], FEED.type_code).patterns[0][0] == "fix"
+
+
+ENTRIES = [[(279, "0"), (269, "0"), (55, "ABC"), (270, "101.25"), (355, b"a\x01b")]]
+
+
+@pytest.mark.parametrize("type", ["X", "market_data_incremental_refresh", 0x58])
+def test_a_message_is_encoded_of_its_fields(type: str | int) -> None:
+    message = FEED.encode_message(type, [(268, ENTRIES)], sequence=7)
+    packet = FEED.decode_packet(FEED.encode_packet(messages=[message]))
+    assert packet.sequence == 7
+    decoded = packet.messages[0]
+    assert (decoded.type, decoded.get(55), decoded.get(355)) == ("X", b"ABC", b"a\x01b")
+    assert FEED.encode_message(decoded) == message
+    assert b"\x0134=9\x01" in FEED.encode_message(decoded, sequence=9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "reason"),
+    [
+        (("market_data",), {}, "'market_data' is no message type of fix-marketdata"),
+        (("X",), {"price": 5}, "no layouts with a field 'price'"),
+        (("X", [(55, "")]), {}, "field 55 has no value"),
+    ],
+)
+def test_what_cannot_be_a_message_is_refused(
+    arguments: tuple[Any, ...], named: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        FEED.encode_message(*arguments, **named)

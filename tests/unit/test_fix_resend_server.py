@@ -175,3 +175,15 @@ def test_nothing_waits_for_a_client_that_has_gone() -> None:
 def test_a_channel_is_served_once() -> None:
     with pytest.raises(UsageError, match="served already"):
         server().add("c", served())
+
+
+def test_what_is_withheld_is_not_answered_and_no_gap_fill_says_that_it_is_skipped() -> None:
+    channel = served()
+    channel.withheld.add(4, 5)
+    made = server(channel, unheld="skip")
+    assert texts(ask(made, 3, 6)) == [b"m3", b"m6"]
+    assert ask(made, 4, 5, 2, 100 * MS) == []
+    assert made.counts["not_held"] == 1
+    channel.store.clear()
+    channel.follow()
+    assert not channel.withheld

@@ -50,6 +50,7 @@ def test_a_definition_has_what_it_says(tmp_path: Path) -> None:
     group = found.retransmission_of(first)
     assert group is not None
     assert group.server == "10.1.0.5:31900"
+    assert (group.join, group.market_data) == ("always", "")
     assert found.retransmission_of(found.channels["bonds"]) is None
     assert found.warnings == []
 
@@ -93,6 +94,11 @@ def test_an_instrument_has_one_channel(
             'server = "10.1.0.5:31900"',
             'server = "10.1.0.5:31900"\nrequests = { group = "239.10.4.1", port = 1 }',
             "takes requests by TCP already",
+        ),
+        (
+            'line = { group = "239.10.3.1", port = 31001, source = "10.1.0.5" }',
+            'join = "needed"',
+            r"retransmission\[0\].join: equities has no group to join",
         ),
         ("31001", "0", "port"),
         (

@@ -1,0 +1,69 @@
+"""Application messages of a captured FIX channel, each once and in order, to be published anew.
+
+A capture has a channel's one or two lines. `CapturedChannel` reads its datagrams as a receiver does
+(`fixcast.receiving`), the capture's times being the clock: copies of the other line are dropped,
+what one line lost the other has, and what neither has is counted in `lost`. Administrative
+messages are not given: whoever publishes has its own.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.fixcast.receiving import ChannelReceiver
+from feedhandler.fixcast.reception import Deliver, Event, Lost, ReceptionSettings
+
+if TYPE_CHECKING:
+    from feedhandler.replay.captures.capture import Datagram
+
+#: A channel has two lines at most; what is on more groups and ports is several channels.
+LINES_MAX = 2
+#: What one line lacks is waited for on the other: nobody is in a hurry, and what waits is bounded.
+GAP_WAIT_NS = 2_000_000_000
+
+
+class CapturedChannel:
+    """Iterable over the messages' bytes; `lost` is how many numbers no line had, `wrong` how many
+    datagrams were not whole FIX messages.
+
+    Raises `UsageError`, while it is read, for a capture of several channels."""
+
+    def __init__(self, datagrams: "Iterable[Datagram]") -> None:
+        self.lost = 0
+        self._datagrams = datagrams
+        self._lines: dict[tuple[str, int], int] = {}
+        self._receiver: ChannelReceiver | None = None
+
+    @property
+    def wrong(self) -> int:
+        """Datagrams in which something was wrong."""
+        return self._receiver.counts.total() if self._receiver else 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        now_ns = 0
+        for datagram in self._datagrams:
+            now_ns = max(now_ns, datagram.time_ns)
+            if self._receiver is None:
+                settings = ReceptionSettings(gap_wait_ns=GAP_WAIT_NS)
+                self._receiver = ChannelReceiver("", b"", settings, None, 0, now_ns)
+            line = self._line((datagram.group, datagram.port))
+            yield from self._bodies(self._receiver.tick(now_ns))
+            yield from self._bodies(self._receiver.datagram(datagram.payload, line, now_ns))
+        if self._receiver is not None:
+            yield from self._bodies(self._receiver.finish())
+
+    def _line(self, place: tuple[str, int]) -> int:
+        line = self._lines.setdefault(place, len(self._lines))
+        if line >= LINES_MAX:
+            raise UsageError(
+                "the capture is of several channels, for it has more than two groups and ports",
+                "take one channel's lines: `feedhandler replay --group ... --write one.pcap`",
+            )
+        return line
+
+    def _bodies(self, events: list[Event]) -> Iterator[bytes]:
+        for event in events:
+            if isinstance(event, Deliver):
+                yield event.body
+            elif isinstance(event, Lost):
+                self.lost += event.last - event.first + 1

@@ -1,0 +1,234 @@
+"""A simulated FIX exchange: book updates published on two lossy lines, in real time, with a server.
+
+`FixExchange.run` has a `FixMarket` (`replay.generating.fix_market`) for each channel, and publishes
+what happens there by a `Publisher`: numbered, packed, paced, on both lines. On the way the lines
+lose datagrams, each by itself and both together. The publisher's server of Resend Requests has what
+both lost, but for one datagram (`hole_s`), for which the server of Market Data Requests gives the
+present state of the books. What was published is written to a ledger, lost or not.
+
+A run ends after `seconds`, or when `stop` is set. Then the lines lose nothing more, and Heartbeats
+go on for `linger_s`, so that a loss just before the end shows and is asked for; a Logout is last.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from feedhandler.codecs import Feed, load_feed
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.fixcast.exchange_plan import (
+    FEED_NAME,
+    SERVICES,
+    FixExchangePlan,
+    channel_id,
+    definition,
+    market_seed,
+    symbols_of,
+)
+from feedhandler.fixcast.market_data_service import requests_answered
+from feedhandler.fixcast.publisher import Publisher, PublisherSettings
+from feedhandler.fixcast.sending import SendingSettings
+from feedhandler.fixcast.session import SessionSettings
+from feedhandler.replay.exchange.exchange_plan import LINES, ExchangeProgress, ExchangeResult
+from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.generating.fix_market import FixMarket
+from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults
+
+#: Messages are published so often, each time what is due: a clock period of the publisher's.
+STEP_S = 0.002
+#: A silent channel says how far it has come: a loss at the end shows that soon.
+HEARTBEAT_NS = 100_000_000
+PROGRESS_INTERVAL_S = 0.25
+#: Losses are drawn for so many datagrams at once.
+DRAWN = 1024
+
+
+class LossyLines:
+    """Tells of each datagram which lines carry it, and counts what each has lost.
+
+    `counts[line].together` are the datagrams that no line carried, whatever the reason.
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[float],
+        seed: int = 0,
+        spare_shared: bool = False,
+        together: float = 0.0,
+    ) -> None:
+        faults = [LineFaults(loss=loss) for loss in losses]
+        self._injector = Injector(faults, seed, spare_shared, together)
+        self._drawn: list[list[bool]] = []
+        self._all = [True] * len(faults)
+        self.counts = [FaultCounts() for _ in faults]
+        self.healed = False
+
+    def carry(self, lost: bool = False) -> Sequence[bool]:
+        """By line, whether it carries the next datagram; `lost`: none does."""
+        carried = self._all if self.healed else self._next()
+        if lost:
+            carried = [False] * len(carried)
+        lost_by_all = not any(carried)
+        for each, counts in zip(carried, self.counts, strict=True):
+            counts.datagrams += 1
+            counts.sends += each
+            counts.dropped += not each
+            counts.together += lost_by_all
+        return carried
+
+    def _next(self) -> list[bool]:
+        if not self._drawn:
+            columns = np.zeros((DRAWN, len(self._all)), bool)
+            first = self._injector.oldest_held
+            for line, sends in enumerate(self._injector.plan(np.zeros(DRAWN, np.int64))):
+                columns[sends.index - first, line] = True
+            self._drawn = columns[::-1].tolist()
+        return self._drawn.pop()
+
+
+class FixExchange:
+    """One run of a plan. Raises `ConfigError` for an interface, a port or a ledger that cannot be
+    used."""
+
+    def __init__(self, plan: FixExchangePlan, feed: Feed | None = None) -> None:
+        self.plan = plan
+        self.lines = LossyLines(plan.losses, plan.seed, plan.spare_shared, plan.together)
+        self._feed = feed or load_feed(FEED_NAME)
+        self._services = {channel_id(service): service for service in SERVICES}
+        self._markets = {
+            id: FixMarket(market_seed(plan.seed, service), symbols_of(service))
+            for id, service in self._services.items()
+        }
+        self._ledger: LedgerWriter | None = None
+        self._packets = dict.fromkeys(SERVICES, 0)
+        self._messages = dict.fromkeys(SERVICES, 0)
+        self._late_ns = 0
+        self._publisher: Publisher | None = None
+        #: The channel whose next datagram is to be lost for good.
+        self._hole = ""
+        self._withheld: tuple[int, int] | None = None
+
+    async def run(
+        self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None = None
+    ) -> ExchangeResult:
+        """Publish to the end of the plan, or until `stop` is set; the account."""
+        plan, begun_ns = self.plan, time.monotonic_ns()
+        with contextlib.ExitStack() as opened:
+            if plan.ledger is not None:
+                self._ledger = opened.enter_context(LedgerWriter(plan.ledger, self._feed))
+            settings = PublisherSettings(
+                interface=plan.interface,
+                serves=plan.server_port is not None,
+                sending=SendingSettings(
+                    store_bytes=plan.store_bytes, session=SessionSettings(heartbeat_ns=HEARTBEAT_NS)
+                ),
+            )
+            state = (plan.host, plan.state_port) if plan.state_port is not None else None
+            async with (
+                Publisher(definition(plan), (), settings, self._network) as publisher,
+                requests_answered(publisher, state),
+            ):
+                self._publisher = publisher
+                await self._publish(publisher, stop, on_progress)
+                stopped = stop.is_set()
+                self.lines.healed = True
+                await self._linger(stop, on_progress)
+                servers = {"resend server": dict(publisher.answered)} if settings.serves else {}
+                following = {
+                    service: publisher.sender(id).session.next
+                    for id, service in self._services.items()
+                }
+        counts = dict(zip(LINES, self.lines.counts, strict=True))
+        return ExchangeResult(
+            packets=dict(self._packets),
+            messages=dict(self._messages),
+            lines=counts,
+            next_sequences=following,
+            sent=sum(each.sends for each in self.lines.counts),
+            duration_ns=time.monotonic_ns() - begun_ns,
+            lateness_max_ns=self._late_ns,
+            behind=0,
+            withheld=self._withheld,
+            snapshots={},
+            servers=servers,
+            stopped=stopped,
+        )
+
+    def _network(self, channel: str, datagram: bytes) -> Sequence[bool]:
+        """A datagram is sent: it is written down, and the lines lose it or not."""
+        service = self._services[channel]
+        self._packets[service] += 1
+        if self._ledger is not None:
+            self._ledger.sent(datagram, service)
+        return self.lines.carry(lost=channel == self._hole and self._withhold(channel, datagram))
+
+    def _withhold(self, channel: str, datagram: bytes) -> bool:
+        """Withhold a datagram's messages from the server; whether it has any."""
+        packet = self._feed.decode_packet(datagram)
+        if packet.kind != PacketKind.DATA or self._publisher is None:
+            return False
+        self._hole = ""
+        self._withheld = (self._services[channel], packet.sequence)
+        served = self._publisher.served[channel]
+        served.withheld.add(packet.sequence, packet.next_sequence - 1)
+        return True
+
+    async def _publish(
+        self,
+        publisher: Publisher,
+        stop: asyncio.Event,
+        on_progress: Callable[[ExchangeProgress], object] | None,
+    ) -> None:
+        """Publish what is due, step by step from one anchor, the channels in turn."""
+        plan, ids = self.plan, list(self._services)
+        anchor_ns = time.monotonic_ns()
+        until_ns = int(plan.seconds * 1e9) or None
+        done = step = reported_ns = 0
+        while not stop.is_set():
+            elapsed_ns = time.monotonic_ns() - anchor_ns
+            over = until_ns is not None and elapsed_ns >= until_ns
+            due = int(min(elapsed_ns, until_ns or elapsed_ns) * plan.messages_per_s / 1e9)
+            wall_ns = time.time_ns()
+            for number in range(done, due):
+                id = ids[number % len(ids)]
+                await publisher.publish(id, self._markets[id].next_message(wall_ns))
+                self._messages[self._services[id]] += 1
+            done = due
+            if self._hole_is_due(elapsed_ns):
+                self._hole = ids[0]
+            if over:
+                return
+            if on_progress is not None and elapsed_ns - reported_ns >= PROGRESS_INTERVAL_S * 1e9:
+                reported_ns = elapsed_ns
+                on_progress(self._progress(elapsed_ns))
+            step = max(step + 1, int(elapsed_ns / 1e9 / STEP_S))
+            late_ns = time.monotonic_ns() - anchor_ns - int(step * STEP_S * 1e9)
+            self._late_ns = max(self._late_ns, late_ns)
+            await asyncio.sleep(max(-late_ns, 0) / 1e9)
+
+    def _hole_is_due(self, elapsed_ns: int) -> bool:
+        hole_s = self.plan.hole_s
+        return hole_s is not None and self._withheld is None and elapsed_ns >= hole_s * 1e9
+
+    async def _linger(
+        self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None
+    ) -> None:
+        """Heartbeats alone, while somebody may still want something."""
+        if on_progress is not None:
+            on_progress(self._progress(0, closed=True))
+        if not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self.plan.linger_s)
+
+    def _progress(self, elapsed_ns: int, closed: bool = False) -> ExchangeProgress:
+        return ExchangeProgress(
+            elapsed_ns=elapsed_ns,
+            packets=sum(self._packets.values()),
+            messages=sum(self._messages.values()),
+            sent=sum(each.sends for each in self.lines.counts),
+            lateness_max_ns=self._late_ns,
+            closed=closed,
+        )

@@ -1,0 +1,169 @@
+"""What differs between feeds in how that is got back which was lost; all else is the desk's.
+
+A feed with a binary protocol (UTP-MD) has retransmission and refresh servers that one client speaks
+to, and snapshots come as packets, by lines or connections, which have to be put together. A feed
+that is framed by FIX has servers of Resend Requests for what is missing and of Market Data Requests
+for the books' present state, each with a client of its own, and a state comes whole.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.toml_text import WrongKey
+from feedhandler.config import ChannelConfig, Config, ServerConfig
+from feedhandler.retrans.client import RequestClient
+from feedhandler.retrans.events import RefreshSnapshot
+from feedhandler.retrans.fix.resend_client import ResendClient, Topic
+from feedhandler.retrans.fix.state_client import StateClient, fits, snapshot_of, trimmed
+from feedhandler.retrans.reconnection import RecoveryClient
+from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.send_times import SendTimes
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.store import PacketStore
+
+#: Where a snapshot's packets come from, each numbered by itself.
+LINES, TCP = range(2)
+
+
+class Snapshots(Protocol):
+    """A feed's snapshots."""
+
+    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+        """Who puts a service's snapshots together, of `LINES` and `TCP`; none where they come
+        whole."""
+
+    def whole(self, event: RefreshSnapshot) -> Snapshot:
+        """A snapshot that came whole, as packets."""
+
+    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
+        """Is the snapshot of the numbering that its stream is in?"""
+
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """(first number, number after, packet) of what was published from the snapshot on."""
+
+
+class PacketSnapshots:
+    """Snapshots of a feed with a binary protocol."""
+
+    def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
+        self._feed, self._settings = feed, settings
+        self.fit: Callable[[Snapshot, PacketStore], bool] = SendTimes(feed, settings).fit
+
+    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+        """One for the refresh lines, one for the connection."""
+        return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
+
+    def whole(self, event: RefreshSnapshot) -> Snapshot:
+        """No server of these sends one: raises `NotImplementedError`."""
+        raise NotImplementedError(event)
+
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Whole packets: a snapshot ends where one does."""
+        return store.packets(snapshot.last + 1, following)
+
+
+class FixSnapshots:
+    """States of books, as Market Data Requests bring them."""
+
+    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+        """None: a state comes whole."""
+        return ()
+
+    def whole(self, event: RefreshSnapshot) -> Snapshot:
+        """Its packets."""
+        return snapshot_of(event)
+
+    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
+        """By what both say of their numbering."""
+        return fits(snapshot, store)
+
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Whole messages: the first packet may begin with some that are in the state."""
+        first = snapshot.last + 1
+        packets = store.packets(first, following)
+        if packets and packets[0][0] < first:
+            _, end, data = packets[0]
+            packets[0] = (first, end, trimmed(data, first))
+        return packets
+
+
+def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
+    """How a feed's snapshots are had."""
+    return FixSnapshots() if is_fix(feed) else PacketSnapshots(feed, settings)
+
+
+def is_fix(feed: Feed) -> bool:
+    """Is the feed framed by FIX?"""
+    return bool(feed.description.framing == "fix")
+
+
+def topic_of(channel: ChannelConfig) -> Topic:
+    """A channel as requests and answers name it."""
+    return Topic(channel.topic, (channel.target or channel.topic).encode())
+
+
+def fix_fault_of(config: Config) -> WrongKey | None:
+    """What servers of FIX requests cannot do of a configuration; None where they can do all."""
+    asked = {channel.retransmission for channel in config.channels}
+    states = {channel.refresh for channel in config.channels}
+    for place, channel in enumerate(config.channels):
+        if (channel.retransmission or channel.refresh) and not channel.topic:
+            hint = 'its id in the definition of channels: topic = "equities-1"'
+            return WrongKey(("channel", place), "topic is missing, by which it is asked for", hint)
+    for place, server in enumerate(config.servers):
+        if server.name in asked & states:
+            reason = f"{server.name} is asked for messages and for the state of books"
+            hint = "these are two servers: give each a [[server]]"
+            return WrongKey(("server", place), reason, hint)
+        if server.lines and server.name not in asked:
+            reason = f"no channel has {server.name} for its retransmission"
+            return WrongKey(("server", place, "line", 0), reason, "leave the line out")
+    return _same_targets(config)
+
+
+def _same_targets(config: Config) -> WrongKey | None:
+    """Two channels of one server that its answers do not tell apart."""
+    known: dict[tuple[str, bytes], int] = {}
+    for place, channel in enumerate(config.channels):
+        if not channel.retransmission:
+            continue
+        first = known.setdefault((channel.retransmission, topic_of(channel).target), place)
+        if first != place:
+            reason = f"answers of {channel.retransmission} are those of channel[{first}] as well"
+            hint = "channels of one server have topics, or targets, that differ"
+            return WrongKey(("channel", place, "topic"), reason, hint)
+    return None
+
+
+def binary_fault_of(config: Config) -> WrongKey | None:
+    """What only FIX has, and the configuration asks for; None where it asks for nothing of it."""
+    for place, server in enumerate(config.servers):
+        if server.lines:
+            reason = "retransmission groups are known of FIX feeds alone"
+            return WrongKey(("server", place, "line", 0), reason, "leave the line out")
+    for place, channel in enumerate(config.channels):
+        for key in ("topic", "target"):
+            if getattr(channel, key):
+                reason = "channels of FIX feeds alone have one"
+                return WrongKey(("channel", place, key), reason, f"leave {key} out")
+    return None
+
+
+def client_of(config: Config, feed: Feed, server: ServerConfig, seed: int) -> RecoveryClient:
+    """The client of a configured server."""
+    settings = config.recovery
+    if not is_fix(feed):
+        client: Any = RequestClient(feed, server.source_id, settings)
+        return client
+    refreshed = {c.service: c.topic for c in config.channels if c.refresh == server.name}
+    if refreshed:
+        return StateClient(refreshed, settings, seed)
+    topics = {c.service: topic_of(c) for c in config.channels if c.retransmission == server.name}
+    return ResendClient(topics, settings)

@@ -1,0 +1,24 @@
+"""The example of FIX channels does what it says: exchange, gateway and subscriber on loopback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import places
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_books_kept_behind_two_lossy_lines_are_the_exchanges() -> None:
+    words = ["--seconds", "1", "--port", str(places.port()), "--port-base"]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "fix_books.py", *words, str(places.exchange_port())],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("the same as the exchange's\n")
+    lost = int(done.stdout.split(" datagrams lost")[0].split()[-1].replace(",", ""))
+    assert lost > 0
