@@ -27,6 +27,7 @@ from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
 from feedhandler.fixcast.market_data_service import Following, MarketDataConnection
 from feedhandler.fixcast.membership import Membership
+from feedhandler.fixcast.messages import datagram_of
 from feedhandler.fixcast.publisher import (
     HOPS_USUAL,
     KEYS_REFRESH_NS,
@@ -213,10 +214,11 @@ class Receiver:
             joined.look(group.join == "always", time.monotonic_ns())
             if group.join == "always":
                 self._groups.remove(joined)
-        if group.market_data and self.settings.states:
+        # States are not sealed, so they are not asked for where the messages are.
+        if group.market_data and self.settings.states and not self.openers:
             self._follow(group.market_data, receivers)
         if group.server:
-            link = _Link(group.server, lambda data: self._hand_plain(data, receivers))
+            link = _Link(group.server, lambda data: self._hand_answer(data, receivers))
             self._links.update({receiver.name: link for receiver in receivers})
         elif group.requests is not None:
             topic = _Topic(group.requests, self.settings.interface)
@@ -297,11 +299,15 @@ class Receiver:
                 self._noticed.add(receiver.name)
                 self._notice(receiver.name, {"event": "sealed"})
 
-    def _hand_plain(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
-        """Take an answer in a TCP session, which is not sealed."""
-        now_ns = time.monotonic_ns()
-        for receiver in receivers:
-            self._give(receiver.name, receiver.datagram(data, RETRANSMISSION, now_ns))
+    def _hand_answer(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
+        """Take an answer in a TCP session. What is in clear is no answer where a channel is sealed:
+        whoever has the server's address could have made it."""
+        if not self.openers:
+            self._hand(data, RETRANSMISSION, receivers)
+        elif datagram := datagram_of(data):
+            self._hand(datagram, RETRANSMISSION, receivers)
+        else:
+            self.counts["answers_in_clear"] += 1
 
     def _open_sealed(self, receiver: ChannelReceiver, events: "list[Opened]", now_ns: int) -> None:
         """Read what was opened; tell alarms."""
