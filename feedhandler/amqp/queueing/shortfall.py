@@ -38,8 +38,8 @@ BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
 #: Keys that say what one message is about, and are not carried over to the next.
 _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
              "unsequenced")  # fmt: skip
-#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the lower bits of the
-#: snapshot's LastSeqNum above `BLOCK_SHIFT`.
+#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the lower bits of
+#: the snapshot's LastSeqNum above `BLOCK_SHIFT`.
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24
 BLOCK_LAST_MASK = (1 << 39) - 1
