@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
-from feedhandler.codecs.fix.faults import find_fault
+from feedhandler.codecs.fix.faults import SEQUENCE_END, find_beyond, find_fault
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
 from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
@@ -67,8 +67,12 @@ def _fix_fault(feed: Feed, data: bytes) -> Fault | None:
         feed.decode_packet(data)
     except BadPacket as error:
         fault = find_fault(data)
+        if fault is None and (beyond := find_beyond(data)):
+            wanted = f"a number below {SEQUENCE_END:,} (2**62): a gateway counts no further"
+            found = f"{beyond.number:,}"
+            return Fault(error.reason, "MsgSeqNum", beyond.at, found, wanted, beyond.message)
         if fault is None:
-            what, wanted = "administrative message", "right fields, and numbers below 2**62"
+            what, wanted = "administrative message", "right fields, and a NewSeqNo below 2**62"
             return Fault(error.reason, what, 0, REJECT_TEXT[error.reason], wanted)
         return Fault(error.reason, fault.what, fault.at, fault.found, "a whole message",
                      fault.message)  # fmt: skip

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from feedhandler.codecs.fix.framing import Frame, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
+#: Numbers from here on are not the gateway's: `scanning` rejects them.
+SEQUENCE_END = 1 << 62
+
 
 class FixFault(NamedTuple):
     """The first fault of a datagram."""
@@ -21,6 +24,27 @@ class FixFault(NamedTuple):
     def what(self) -> str:
         """The fault in words."""
         return REJECT_TEXT[self.reason]
+
+
+class BeyondCount(NamedTuple):
+    """A message whose number is as wide as FIX has them, and wider than the gateway's."""
+
+    message: int
+    """the message's place in the datagram, from 1"""
+    at: int
+    """its first byte"""
+    number: int
+
+
+def find_beyond(data: bytes) -> BeyondCount | None:
+    """The first message of a well-framed datagram with a number from `SEQUENCE_END` on."""
+    frame, at, number = Frame(), 0, 0
+    while at < len(data) and not frame_message(data, at, len(data) - at, frame):
+        number += 1
+        if frame.sequence >= SEQUENCE_END:
+            return BeyondCount(number, at, frame.sequence)
+        at = frame.end
+    return None
 
 
 def find_fault(data: bytes) -> FixFault | None:

@@ -39,7 +39,7 @@ from cython.cimports.feedhandler.ingest.records import (
 from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.amqp import framing
-from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
+from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
@@ -171,7 +171,8 @@ class Fanout(Splitter):
                 self.keeper.packet(bytes(data))
         chosen = [each for each in stream.concerned if outlets is None or each in outlets]
         if chosen:
-            self._block(stream, begin, packets, last << BLOCK_SHIFT, end, chosen)
+            place = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
+            self._block(stream, begin, packets, place, end, chosen)
 
     def books(
         self,
@@ -187,7 +188,8 @@ class Fanout(Splitter):
         in their tags. It is no part of what is published: no recorder hears of it."""
         tap, self.tap = self.tap, None
         try:
-            self._block(stream, begin, packets, (place[0] << BLOCK_SHIFT) + place[1], end, [outlet])
+            first = ((place[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + place[1]
+            self._block(stream, begin, packets, first, end, [outlet])
         finally:
             self.tap = tap
 

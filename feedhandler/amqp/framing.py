@@ -26,9 +26,11 @@ WHOLE_PACKET = 0xFFFF
 QUALITY_NOTE = 0xFFFE
 
 #: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
-#: below it the packet's place in the block. No live packet has so high a number.
+#: below it the packet's place in the block. No live packet has so high a number. Of a LastSeqNum
+#: the lower 39 bits are there (`BLOCK_LAST_MASK`): one of FIX may be longer.
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24
+BLOCK_LAST_MASK = (1 << 39) - 1
 
 
 def is_unsequenced(sequence: int) -> bool:

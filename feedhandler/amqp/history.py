@@ -27,7 +27,13 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
-from feedhandler.amqp.framing import BLOCK_SHIFT, QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
+from feedhandler.amqp.framing import (
+    BLOCK_LAST_MASK,
+    BLOCK_SHIFT,
+    QUALITY_NOTE,
+    SNAPSHOT_BIT,
+    WHOLE_PACKET,
+)
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.store import PacketStore
 
@@ -347,7 +353,8 @@ class History:
         last = (sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT
         block = sequence & ((1 << BLOCK_SHIFT) - 1)
         for place, note in enumerate(self.notes):
-            if (note.prefix, note.last) == (prefix, last) and block < len(note.packets):
+            known = note.prefix, note.last & BLOCK_LAST_MASK
+            if known == (prefix, last) and block < len(note.packets):
                 whole = number == WHOLE_PACKET
                 found = Place(
                     note.position,
@@ -358,6 +365,10 @@ class History:
                 return Found(found, self._number_at(found, next_sequence))
         # Half a block is worth nothing, and neither is what follows it but live.
         numbering = self.numberings[-1]
+        # The bits that a tag has no room for are those of the stream.
+        last |= next_sequence & ~BLOCK_LAST_MASK
+        if last >= next_sequence > BLOCK_LAST_MASK:
+            last -= BLOCK_LAST_MASK + 1
         first = last + 1 if numbering.prefix == prefix else numbering.first
         lost = ((first, next_sequence - 1),) if first < next_sequence else ()
         return Found(self.find_end(), next_sequence, "a snapshot that is not kept", lost)

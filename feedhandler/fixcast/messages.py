@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.fix.datagram import HEARTBEAT, LOGON, LOGOUT, SEQUENCE_RESET, TIME_BEACON
 from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 from feedhandler.fixcast.values import NUMBER_FIRST, Kind, Message
@@ -143,6 +144,21 @@ def framed(data: bytes) -> Frame:
     if verdict not in _READABLE or frame.end != len(data):
         raise UsageError(f"byte {frame.fault_at}: {REJECT_TEXT[verdict]}", "give whole messages")
     return frame
+
+
+def enveloped(datagram: bytes, begin_string: bytes = b"FIXT.1.1") -> bytes:
+    """A sealed datagram as a FIX message of our own type `US`, to be sent in a TCP session."""
+    data = b"95=%d\x0196=%b\x01" % (len(datagram), datagram)
+    return envelope(begin_string, b"35=US\x0134=0\x01" + data)
+
+
+def datagram_of(message: bytes) -> bytes | None:
+    """The sealed datagram in a message of type `US`; None where it is none."""
+    try:
+        said = fields(message)
+    except FixError:
+        return None
+    return dict(said).get(96) if said[0] == (35, b"US") else None
 
 
 class Cutter:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
-from feedhandler.fixcast.messages import Header
+from feedhandler.fixcast.messages import Header, enveloped
 from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.resend_service import ResendService, host_and_port
@@ -103,7 +103,7 @@ class _Outlet:
             channel.topic.encode(),
             settings.tells_numbering,
         )
-        # Answers by the retransmission group have a run of their own.
+        # Answers by the retransmission group, or in TCP sessions, have a run of their own.
         self.sealer = protection.sealer(channel.id) if protection else None
         self.answers_sealer = protection.sealer(channel.id) if protection else None
         self.sender = ChannelSender(header, settings.sending, bucket, self.sealer)
@@ -116,6 +116,14 @@ class _Outlet:
     def _gap_fill(self, first: int, end: int) -> bytes:
         fill = Message(Kind.GAP_FILL, first, b"", end, self.sender.session.numbering)
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
+
+    def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
+        """Datagrams of an answer as they are sent: sealed, and their signatures behind them."""
+        sealer = self.answers_sealer
+        if sealer is None:
+            return datagrams
+        sealed = [out for each in datagrams for out in sealer.seal(each, now_ns)]
+        return sealed + sealer.flush(now_ns)
 
     def open(self, settings: PublisherSettings) -> None:
         """Open the lines' sockets and begin the session."""
@@ -338,7 +346,9 @@ class Publisher:
     async def _service(self, group: Retransmission) -> ResendService:
         """What takes the requests of a retransmission group."""
         form = RequestFormat(self.settings.channel_tag)
-        service = ResendService(ResendServer(self.settings.resend), form, self._answer)
+        service = ResendService(
+            ResendServer(self.settings.resend), form, self._answer, self._written
+        )
         if group.requests is not None:
             topic = group.requests
             interface = self.settings.interface or "127.0.0.1"
@@ -358,14 +368,22 @@ class Publisher:
             for datagram in datagrams:
                 outlet.sender.repeat(datagram, now_ns)
         else:
-            if sealer := outlet.answers_sealer:
-                datagrams = [out for each in datagrams for out in sealer.seal(each, now_ns)]
-                datagrams += sealer.flush(now_ns)
+            datagrams = outlet.sealed(datagrams, now_ns)
             waiting = self._answers[outlet.channel.retransmission].waiting
             room = max(WAITING_MAX - len(waiting), 0)
             self.counts["answers_dropped"] += max(len(datagrams) - room, 0)
             waiting += datagrams[:room]
         self._soon()
+
+    def _written(self, answer: Answer) -> list[bytes]:
+        """An answer in a TCP session: messages, or sealed datagrams in messages of our own."""
+        outlet = self._outlets[answer.channel]
+        if outlet.answers_sealer is None:
+            return answer.messages
+        packer = plain_packer(self.settings.sending, 1, outlet.answers_sealer)
+        datagrams = [each for message in answer.messages for each in packer.add(message, 0)]
+        sealed = outlet.sealed([*datagrams, *packer.flush()], time.monotonic_ns())
+        return [enveloped(each) for each in sealed]
 
     def _send_answers(self, answers: _Answers, now_ns: int) -> int:
         """Send what may leave now; when the next may."""

@@ -22,11 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
 from feedhandler.fixcast.market_data_service import Following, MarketDataConnection
 from feedhandler.fixcast.membership import Membership
+from feedhandler.fixcast.messages import datagram_of
 from feedhandler.fixcast.publisher import (
     HOPS_USUAL,
     KEYS_REFRESH_NS,
@@ -102,7 +103,7 @@ class NoState(NamedTuple):
     reason: str
 
 
-Told = Event | Stated | NoState
+#: Gets a channel's stream: events of the reception, `Stated` and `NoState`.
 Take = Callable[[str, list[Any]], None]
 Notice = Callable[[str, dict[str, object]], None]
 
@@ -208,15 +209,16 @@ class Receiver:
     def _open(self, group: Retransmission, receivers: list[ChannelReceiver]) -> None:
         """Join a retransmission group, and connect to its server."""
         if group.line is not None:
-            joined = _Group(self, f"retransmission {group.id}", group.line, receivers)
-            self._groups.append(joined)
-            joined.look(group.join == "always", time.monotonic_ns())
+            name = f"retransmission {group.id}"
             if group.join == "always":
-                self._groups.remove(joined)
-        if group.market_data and self.settings.states:
+                self.join(name, group.line, RETRANSMISSION, receivers)
+            else:
+                self._groups.append(_Group(self, name, group.line, receivers))
+        # States are not sealed, so they are not asked for where the messages are.
+        if group.market_data and self.settings.states and not self.openers:
             self._follow(group.market_data, receivers)
         if group.server:
-            link = _Link(group.server, lambda data: self._hand_plain(data, receivers))
+            link = _Link(group.server, lambda data: self._hand_answer(data, receivers))
             self._links.update({receiver.name: link for receiver in receivers})
         elif group.requests is not None:
             topic = _Topic(group.requests, self.settings.interface)
@@ -297,11 +299,15 @@ class Receiver:
                 self._noticed.add(receiver.name)
                 self._notice(receiver.name, {"event": "sealed"})
 
-    def _hand_plain(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
-        """Take an answer in a TCP session, which is not sealed."""
-        now_ns = time.monotonic_ns()
-        for receiver in receivers:
-            self._give(receiver.name, receiver.datagram(data, RETRANSMISSION, now_ns))
+    def _hand_answer(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
+        """Take an answer in a TCP session. What is in clear is no answer where a channel is sealed:
+        whoever has the server's address could have made it."""
+        if not self.openers:
+            self._hand(data, RETRANSMISSION, receivers)
+        elif datagram := datagram_of(data):
+            self._hand(datagram, RETRANSMISSION, receivers)
+        else:
+            self.counts["answers_in_clear"] += 1
 
     def _open_sealed(self, receiver: ChannelReceiver, events: "list[Opened]", now_ns: int) -> None:
         """Read what was opened; tell alarms."""
@@ -361,7 +367,8 @@ class Receiver:
 
 
 class _Group:
-    """A retransmission group, joined always or when needed."""
+    """A retransmission group that is joined when needed. One that cannot be joined is tried again
+    with every turn, as long as it is needed."""
 
     def __init__(
         self, owner: Receiver, name: str, address: Address, receivers: list[ChannelReceiver]
@@ -380,10 +387,14 @@ class _Group:
         """Join, or leave, as the membership says."""
         member = self.membership.look(missing, now_ns)
         if member and self._sock is None:
+            try:
+                self._sock = self._owner.join(
+                    self._name, self._address, RETRANSMISSION, self._receivers
+                )
+            except ConfigError:
+                self._owner.counts["groups_not_joined"] += 1
+                return
             self._owner.counts["groups_joined"] += 1
-            self._sock = self._owner.join(
-                self._name, self._address, RETRANSMISSION, self._receivers
-            )
         elif not member and self._sock is not None:
             self._owner.counts["groups_left"] += 1
             self._owner.leave(self._sock)

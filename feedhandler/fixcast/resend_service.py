@@ -31,11 +31,20 @@ _SECOND = 1_000_000_000
 
 
 class ResendService:
-    """Takes requests to `server`; counts connections, and what is wrong with them."""
+    """Takes requests to `server`; counts connections, and what is wrong with them.
+
+    `send` sends answers that are for all, `written` makes of an answer for one what is written into
+    its connection.
+    """
 
     def __init__(
-        self, server: ResendServer, form: RequestFormat, send: Callable[[Answer], None]
+        self,
+        server: ResendServer,
+        form: RequestFormat,
+        send: Callable[[Answer], None],
+        written: Callable[[Answer], list[bytes]] = lambda answer: answer.messages,
     ) -> None:
+        self._written = written
         self.server = server
         self.counts: Counter[str] = Counter()
         self._form = form
@@ -118,7 +127,7 @@ class ResendService:
             if answer.client == ALL:
                 self._send(answer)
             elif client := self._clients.get(answer.client):
-                client.write(answer.messages)
+                client.write(self._written(answer))
         if self.server.deadline_ns != NEVER:
             delay_s = (self.server.deadline_ns - now_ns) / _SECOND
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)

@@ -246,6 +246,11 @@ def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:
 def _drops(receiver: Receiver, as_json: bool) -> bool:
     """Print what was dropped of sealed channels, by reason; whether nothing of one was opened."""
     shut = False
+    if clear := receiver.counts["answers_in_clear"]:
+        if as_json:
+            print_json({"event": "dropped", "reasons": {"answers_in_clear": clear}})
+        else:
+            complain(f"answers in clear that were not read: {clear:,}", "is it the right server?")
     for id, opener in receiver.openers.items():
         drops = dict(sorted(opener.drops.items()))
         if drops and as_json:

@@ -98,6 +98,8 @@ class Plan:
     join_ns: int
     lag_ns: int
     recovery: RecoverySettings
+    #: Number of the session's first message.
+    begins: int
 
     @classmethod
     def drawn(cls, dice: random.Random) -> "Plan":
@@ -137,6 +139,7 @@ class Plan:
                 reconnect_us=5_000,
                 reconnect_max_us=100_000,
             ),
+            begins=dice.choice([1, 1, 1, 2**40, 2**62 - 10_000]),
         )
 
     @property
@@ -282,13 +285,16 @@ class World:
         #: Of each numbering what was published, and what was skipped.
         self.published: list[tuple[dict[int, bytes], set[int]]] = [(self.channel.bodies, set())]
         plan = self.plan
+        self.channel.next = plan.begins
+        history = self.channel.history()
+        history.state.number = plan.begins - 1
         self.resends = ResendServer(
             ResendSettings(
                 route=plan.route, poss_dup=plan.poss_dup, once_ns=20 * MS  # type: ignore[arg-type]
             )
         )  # fmt: skip
         self.resends.add("c1", self.channel.served)
-        self.states = MarketDataServer(MarketDataFormat(), {"c1": self.channel.history()}, STATES)
+        self.states = MarketDataServer(MarketDataFormat(), {"c1": history}, STATES)
         self._make_gateway(seed)
         self._plan_session()
 
@@ -594,9 +600,9 @@ class Oracle:
         self.number = -1
         self.state = MarketState()
         self.missing: set[int] = set()
-        #: Numbers that came or were skipped, and those that a snapshot contains.
+        #: Numbers that came or were skipped, and the last one that a snapshot contains.
         self.told: set[int] = set()
-        self.covered: set[int] = set()
+        self.covered = 0
         self.block: tuple[int, MarketState] | None = None
         self.stands = ""
         self.seen: Counter[str] = Counter()
@@ -626,8 +632,8 @@ class Oracle:
             self.told.update(range(first, last + 1))
         elif reason == "reset":
             self.epoch += 1
-            self.number = 0
-            self.missing, self.told, self.covered = set(), set(), set()
+            self.number = self.covered = 0
+            self.missing, self.told = set(), set()
             self.state.clear()
             self.whole = True
         elif reason == "withdrawn":
@@ -636,7 +642,7 @@ class Oracle:
             self.whole = False
             for low, high in told["withdrawn"]:
                 self.missing -= set(range(low, high + 1))
-                self.covered -= set(range(low, high + 1))
+            self.covered = min(self.covered, self.number)
         elif reason == "snapshot-begin":
             self.block = told["last"], MarketState()
         elif reason == "snapshot-end":
@@ -660,7 +666,7 @@ class Oracle:
             return
         assert number > self.number, f"{number} after {self.number}"
         between = set(range(self.number + 1, number)) if self.number >= 0 else set()
-        unsaid = between - self.missing - self.told - self.covered
+        unsaid = {n for n in between - self.missing - self.told if n > self.covered}
         assert not unsaid, f"{sorted(unsaid)} were not announced"
         assert number not in self.told, f"{number} comes twice"
         self.number = number
@@ -672,7 +678,7 @@ class Oracle:
         assert self.block is not None
         last, self.state = self.block
         self.block = None
-        self.covered.update(range(1, last + 1))
+        self.covered = max(self.covered, last)
         self.whole = True
         self.number = max(self.number, last)
         self.check("a snapshot block")

@@ -1,23 +1,30 @@
 """Sealed, signed channels from publisher to receiver, on loopback."""
 
 import asyncio
+import shutil
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast.channels import Channels
 from feedhandler.fixcast.key_files import KeyFolder, new_key
 from feedhandler.fixcast.keys import FOREVER
+from feedhandler.fixcast.messages import Header, enveloped
+from feedhandler.fixcast.protection import Protection
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings, open_sender
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.reception import Lost, Missing, ReceptionSettings
+from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.fixcast.signing import Mode
 from feedhandler.retrans.fix.client import RequesterSettings
+from feedhandler.retrans.fix.request import RequestFormat
 from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fixcast import Sink, channels, update
 
@@ -70,7 +77,9 @@ def watch_sent(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]) -> 
 
 @pytest.mark.parametrize("verify", ["off", "before", "after"])
 @pytest.mark.parametrize(
-    "resend", [ResendSettings(), ResendSettings(route="main", poss_dup=True)], ids=["group", "main"]
+    "resend",
+    [ResendSettings(), ResendSettings(route="main", poss_dup=True), ResendSettings(route="tcp")],
+    ids=["group", "main", "tcp"],
 )
 def test_what_both_lines_lost_of_a_sealed_channel_is_retransmitted_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verify: Mode, resend: ResendSettings
@@ -171,5 +180,76 @@ def test_a_key_that_is_rotated_while_both_run_loses_nothing(tmp_path: Path) -> N
                 opener = receiver.openers["c1"]._receiver.opener
                 used = {each.key.id for each in opener._sessions.values()}
         assert sink.texts() == [str(each + 1) for each in range(number)]
+
+    asyncio.run(scenario())
+
+
+class FalseServer:
+    """Whoever has the server's address: answers with messages that were never published."""
+
+    def __init__(self, path: Path, other: Path) -> None:
+        self.requests = 0
+        #: Who has the channel's key, but not the publisher's; who has neither.
+        self.holder = Protection(path, time.time_ns() - time.monotonic_ns()).sealer("c1")
+        self.stranger = Protection(other, time.time_ns() - time.monotonic_ns()).sealer("c1")
+        self.recorded: list[bytes] = []
+
+    def answers(self, first: int, last: int) -> bytes:
+        """What it says to a request."""
+        now_ns = time.monotonic_ns()
+        false = [
+            Header(sender=b"PUB", target=b"c1").application(update("false"), number, 1)
+            for number in range(first, last + 1)
+        ]
+        sealed = [out for each in false for out in self.holder.seal(each, now_ns)]
+        sealed += [out for each in false for out in self.stranger.seal(each, now_ns)]
+        return b"".join([*false, *(enveloped(each) for each in [*sealed, *self.recorded])])
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A connection."""
+        stream, form = FixStream(), RequestFormat()
+        while data := await reader.read(4096):
+            for message in stream.receive(data):
+                if request := form.decode(message):
+                    self.requests += 1
+                    writer.write(self.answers(request.begin, request.end))
+        writer.close()
+
+
+def test_a_false_server_of_a_sealed_channel_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[bool] = []
+    sent = watch_sent(monkeypatch, lambda place: bool(losses) and losses.pop(0))
+
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        path, other = keys(tmp_path / "keys"), keys(tmp_path / "other")
+        given = tmp_path / "given"
+        shutil.copytree(path, given)
+        (given / "c1.sign").unlink()
+        false = FalseServer(given, other)
+        (group,) = known.retransmissions.values()
+        settings = replace(sending(path), serves=False)
+        listener = await asyncio.start_server(false.serve, *host_and_port(group.server))
+        quick = replace(
+            receiving(path, "before"), reception=ReceptionSettings(recovery_wait_ns=2_000_000_000)
+        )
+        async with listener, Receiver(known, [], quick, sink.take) as receiver:
+            async with Publisher(known, [], settings) as publisher:
+                await sink.until(lambda: bool(sink.events["c1"]))
+                false.recorded = sent[:1]
+                losses.extend([False, True, False])
+                for number in range(MANY):
+                    await publisher.publish("c1", update(f"{number} {'x' * 200}"))
+                await sink.until(lambda: any(isinstance(each, Lost) for each in sink.others()))
+            drops = receiver.openers["c1"].drops
+            assert false.requests
+            assert receiver.counts["answers_in_clear"]
+            assert drops["forged"]
+            assert drops["alarm_unsigned"]
+        texts = sink.texts()
+        assert "false" not in texts
+        assert len(texts) < MANY
 
     asyncio.run(scenario())

@@ -508,3 +508,15 @@ def test_what_cannot_be_a_message_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=reason):
         FEED.encode_message(*arguments, **named)
+
+
+def test_a_number_that_a_gateway_cannot_count_to_is_told_with_its_message():
+    fault = explain(FEED, ONE + update((1 << 64) - 2, "A"))
+    assert fault is not None
+    assert (fault.message, fault.what, fault.at) == (2, "MsgSeqNum", len(ONE))
+    found, wanted = "18,446,744,073,709,551,614", "4,611,686,018,427,387,904"
+    assert str(fault) == (
+        f"message 2, MsgSeqNum at byte {len(ONE)}: {found}, wanted a number below {wanted} "
+        "(2**62): a gateway counts no further"
+    )
+    assert explain(FEED, update((1 << 62) - 2, "A")) is None

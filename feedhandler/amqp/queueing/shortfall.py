@@ -38,10 +38,11 @@ BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
 #: Keys that say what one message is about, and are not carried over to the next.
 _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
              "unsequenced")  # fmt: skip
-#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the snapshot's
-#: LastSeqNum above `BLOCK_SHIFT`.
+#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the lower bits of
+#: the snapshot's LastSeqNum above `BLOCK_SHIFT`.
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24
+BLOCK_LAST_MASK = (1 << 39) - 1
 #: Why a destination is in doubt that missed a snapshot everybody else got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
@@ -206,7 +207,7 @@ class Shortfall:
             told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
             self.healed = self.healed or self.lacks
             self.lost.clear()
-            if told.get("last") != self._broken_last:
+            if (told.get("last") or 0) & BLOCK_LAST_MASK != self._broken_last:
                 self.doubt = None
         self._told = told
         return self._worse(told) if self.lacks or self.healed or self.conflating else body

@@ -38,7 +38,7 @@ from cython.cimports.feedhandler.retrans.entries import (
 from cython.cimports.feedhandler.retrans.store import PacketStore
 
 from feedhandler.amqp import framing
-from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
+from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.history import History, Note, Place
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
@@ -271,7 +271,8 @@ class CatchUps:
 
     def _block_packet(self, cursor: Cursor, note: Note) -> cython.Py_ssize_t:
         data: bytes = note.packets[cursor.block]
-        tag: cython.ulonglong = SNAPSHOT_BIT | note.last << BLOCK_SHIFT | cursor.block
+        last = note.last & BLOCK_LAST_MASK
+        tag: cython.ulonglong = SNAPSHOT_BIT | last << BLOCK_SHIFT | cursor.block
         count = self.fanout._take(data)
         self._deliver(cursor, tag, 0, data, 0, len(data), count, cursor.skip)
         cursor.skip = 0

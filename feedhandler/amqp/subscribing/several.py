@@ -15,6 +15,8 @@ from collections.abc import Callable
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.hothot import NEVER, WHOLE, Merge
 from feedhandler.amqp.subscribing.inbox import Message, feed_of, last_sequence, rewritten, trimmed
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.scanner import FeedTable, PacketHeader, frame_length, parse_header
 
 
 class MessageShape:
@@ -22,12 +24,19 @@ class MessageShape:
 
     def __init__(self, grain: str) -> None:
         self.grain = grain
+        #: Places are messages: whoever packs them otherwise has packets that begin at other ones.
+        self.by_message = False
 
     def span(self, message: Message) -> tuple[int, int]:
         """First and last place. Where a feed counts messages, their own numbers tell."""
         sequence = message.sequence
+        table = feed_of(message).table
+        if table.fix:
+            self.by_message = True
+            return _fix_span(message, table)
         if self.grain == "message":
             if feed_of(message).counts_messages:
+                self.by_message = True
                 place = (sequence + message.number) << 16 | WHOLE
             else:
                 place = sequence << 16 | message.number
@@ -36,7 +45,7 @@ class MessageShape:
         return first, first if self.grain == "packet" else last_sequence(message) << 16 | WHOLE
 
     def cut(self, message: Message, after: int) -> Message:
-        """A batch without what is at `after` and before."""
+        """A batch, or a packet of messages, without what is at `after` and before."""
         return trimmed(message, after)
 
     def note(self, like: Message, body: bytes) -> Message:
@@ -44,12 +53,26 @@ class MessageShape:
         return rewritten(like, body)
 
 
+def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
+    """First and last place of a body of FIX messages, whatever its grain. Each has a number of its
+    own; but one that begins a numbering carries that of the next one, and stands before it."""
+    header, body = PacketHeader(), message.body
+    length = frame_length(table, body, 0, len(body))
+    if parse_header(table, body, 0, length, header):
+        return message.sequence << 16 | WHOLE, message.sequence << 16 | WHOLE
+    before = header.kind != PacketKind.DATA
+    first = header.sequence - before
+    last = first if before and length == len(body) else last_sequence(message)
+    return first << 16 | WHOLE, last << 16 | WHOLE
+
+
 class Several:
     """The merged messages of several links, numbered from 0. `wake` is called when something may
     be taken that no link has brought just now."""
 
     def __init__(self, grain: str, snapshot: bool, wake: Callable[[], None]) -> None:
-        self.merge = Merge(MessageShape(grain), snapshot)
+        self._shape = MessageShape(grain)
+        self.merge = Merge(self._shape, snapshot)
         self._wake = wake
         self._intakes: dict[int, Intake] = {}
         #: Of each link how much was read from it that no credit was given back for.
@@ -97,9 +120,12 @@ class Several:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """Of each service the tag up to which the merged stream has come."""
+        """Of each service the tag up to which the merged stream has come: a packet's, or, where
+        places are messages, the one of a message that begins a packet; for a gateway may have a
+        packet that begins there and goes on."""
+        mask = 0 if self._shape.by_message else WHOLE
         return {
-            service: self._prefixes[service] + (at >> 16).to_bytes(8) + (at & WHOLE).to_bytes(2)
+            service: self._prefixes[service] + (at >> 16).to_bytes(8) + (at & mask).to_bytes(2)
             for service, at in self.merge.places().items()
             if service in self._prefixes
         }

@@ -1,0 +1,159 @@
+"""One subscriber on two gateways of one FIX channel: no loss, no double, whoever falls away.
+
+Each gateway has lines of its own, on which other datagrams are lost and which pack messages in
+another way, so that the runs which are packets at one begin and end elsewhere at the other.
+"""
+
+import asyncio
+import random
+import socket
+from typing import Any
+
+import msgspec
+import pytest
+from test_fix_feed_loopback import (
+    MESSAGES,
+    NAMES,
+    SENT,
+    SERVICE,
+    configuration,
+    datagrams,
+    names_of,
+    running,
+)
+from test_subscriber_reconnects import cut_off
+
+import feedhandler
+from feedhandler.config import Config
+from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support.fix_messages import sealed
+from tests.support.node import PATIENCE_S
+
+#: Datagrams that a gateway loses on both its lines: the other one has them.
+LOST_ON_BOTH = 0.1
+#: Behind this message neither loses anything, and they fall away in turn.
+HALF = MESSAGES // 2
+#: Messages of a datagram: what ends later has not been sent yet.
+DATAGRAM_MAX = 6
+LOGON = sealed(b"35=A|34=1|141=Y|108=1|")
+
+
+def configured() -> Config:
+    """A gateway on groups of its own, which gives losses up soon: the other one has them."""
+    quick = ArbitrationSettings(gap_wait_us=20_000, start_wait_us=50_000)
+    return msgspec.structs.replace(configuration(), arbitration=quick)
+
+
+def lossy(rng: random.Random, spared: set[int]) -> tuple[list[tuple[int, bytes]], set[int]]:
+    """One gateway's datagrams, (number of the last message, bytes), both lines alike; and what it
+    lacks of the first half, none of `spared`."""
+    kept, lost = [(0, LOGON)], set()
+    for first, end, data in datagrams(rng):
+        numbers = set(range(first, end))
+        loses = first > 0 and end < HALF and not numbers & spared
+        if loses and rng.random() < LOST_ON_BOTH:
+            lost |= numbers
+        else:
+            kept.append((end, data))
+    return kept, lost
+
+
+class Sender:
+    """Sends each gateway its datagrams, up to a message of the session."""
+
+    def __init__(self, configs: list[Config], seed: int) -> None:
+        rng = random.Random(seed)
+        self.configs = configs
+        first, lacks = lossy(rng, set())
+        second, others = lossy(rng, lacks)
+        assert lacks
+        assert others
+        self.datagrams = [first, second]
+        self.out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        here = socket.inet_aton("127.0.0.1")
+        self.out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+
+    async def send(self, until: int) -> None:
+        """Send what ends by this message, to both in turns."""
+        while any(each and each[0][0] <= until for each in self.datagrams):
+            for config, waiting in zip(self.configs, self.datagrams, strict=True):
+                for _ in range(10):
+                    if waiting and waiting[0][0] <= until:
+                        self._put(config, waiting.pop(0)[1])
+            await asyncio.sleep(0.001)
+
+    def _put(self, config: Config, data: bytes) -> None:
+        for line in config.channels[0].lines:
+            self.out.sendto(data, (line.group, line.port))
+
+
+class Reader:
+    """Collects what a subscriber is given."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.reasons: list[str] = []
+        self.ups = 0
+
+    def connection(self, event: Any) -> None:
+        self.ups += event.connected
+
+    async def read(self, messages: Any) -> None:
+        async for each in messages:
+            if each.content != "quality":
+                self.data += each.body.replace(LOGON, b"")
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("name", ["", NAMES[2]], ids=["channel", "security"])
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
+    grain: str, name: str, seed: int
+) -> None:
+    def wanted(until: int) -> bytes:
+        """What is to come up to this message."""
+        numbers = range(1, until + 1)
+        return b"".join(SENT[n - 1] for n in numbers if not name or name in names_of(n))
+
+    async def scenario() -> None:
+        reader = Reader()
+        one, two = configured(), configured()
+        async with running(one) as (a, url_a), running(two) as (b, url_b):
+            sender = Sender([one, two], seed)
+
+            def come(until: int) -> bool:
+                """Is everything there up to this message?"""
+                return len(reader.data) >= len(wanted(until))
+
+            async with feedhandler.subscribe(
+                [url_a, url_b],
+                f"fix.{SERVICE}.{name or '#'}",
+                as_=grain,
+                on_quality=lambda told: reader.reasons.append(told.reason),
+                on_connection=reader.connection,
+            ) as messages:
+                await reader.until(lambda: reader.ups == 2)
+                reading = asyncio.create_task(reader.read(messages))
+                await sender.send(HALF)
+                # Each fills the other's holes; then each falls away in turn.
+                await sender.send(HALF + DATAGRAM_MAX)
+                await reader.until(lambda: come(HALF))
+                for turn, gateway in enumerate((a, b, a, b)):
+                    cut_off(gateway)
+                    end = HALF + (turn + 1) * (MESSAGES - HALF) // 5
+                    await sender.send(end)
+                    await reader.until(lambda turn=turn: reader.ups == 3 + turn)
+                    await sender.send(end + DATAGRAM_MAX)
+                    await reader.until(lambda end=end: come(end))
+                await sender.send(MESSAGES)
+                await reader.until(lambda: come(MESSAGES))
+                reading.cancel()
+            sender.out.close()
+        assert reader.data == wanted(MESSAGES)
+        assert "gap" not in reader.reasons
+
+    asyncio.run(scenario())
