@@ -18,6 +18,7 @@ from feedhandler.codecs.fix.datagram import HEARTBEAT, LOGON, LOGOUT, SEQUENCE_R
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
+from feedhandler.fixcast.stamping import Stamper
 from feedhandler.fixcast.values import NUMBER_FIRST, Kind, Message
 
 SOH = b"\x01"
@@ -96,6 +97,11 @@ class Header:
         parts += [field + SOH for field in kept]
         parts.append(data[frame.header_end : frame.body_end])
         return envelope(self.begin_string, b"".join(parts))
+
+    def stamper(self, numbering: int) -> Stamper:
+        """What makes the same of a message as `application` does, many times as fast."""
+        own = b"50=%d\x01" % numbering if self.tells_numbering else b""
+        return Stamper(self.begin_string, own + self._names())
 
     def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
         """An administrative message; `heartbeat_ns` is what a Logon says."""

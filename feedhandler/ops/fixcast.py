@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import operator
 import re
 import sys
 import threading
@@ -23,7 +25,7 @@ from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 
 STDIN = Path("-")
-_READ_BYTES = 64 << 10
+_READ_BYTES = 256 << 10
 _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
 
 
@@ -59,10 +61,10 @@ def publish(
             requests_answered(publisher, address, settings.channel_tag),
         ):
             with host_faults():
-                async for message in _messages(messages, stop):
-                    to = channel or _channel_of(channels, message, content)
-                    await publisher.publish(to, message)
-                    published[to] += 1
+                async for given in _messages(messages, stop):
+                    for to, run in _runs(channels, given, channel, content):
+                        await publisher.publish_many(to, run)
+                        published[to] += len(run)
         for id, count in sorted(published.items()):
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
@@ -72,6 +74,19 @@ def publish(
         return ExitCode.INTERRUPTED if cut_short else ExitCode.OK
 
     return run_async(main)
+
+
+def _runs(
+    channels: Channels, messages: list[bytes], channel: str, content: str
+) -> Iterator[tuple[str, list[bytes]]]:
+    """Messages that follow one another, by the channel they go to: the one that is given, or that
+    of their instruments."""
+    if channel:
+        yield channel, messages
+        return
+    named = ((_channel_of(channels, message, content), message) for message in messages)
+    for to, run in itertools.groupby(named, key=operator.itemgetter(0)):
+        yield to, [message for _, message in run]
 
 
 def _channel_of(channels: Channels, message: bytes, content: str) -> str:
@@ -85,16 +100,21 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     return next(each.id for each in found if each is not None)
 
 
-async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """The messages of a file, as they come, until it ends or `stop` is set."""
+async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
+    """The messages of a file, as many at a time as come, until it ends or `stop` is set."""
     cutter = Cutter()
     with _opened(path) as file:
         while data := await _read_or_stop(file, stop):
+            found: list[bytes] = []
+            wrong = None
             try:
-                for message in cutter.cut(data):
-                    yield message
+                found.extend(cutter.cut(data))
             except UsageError as error:
-                raise UsageError(f"{path}: {error.message}", error.hint) from None
+                wrong = UsageError(f"{path}: {error.message}", error.hint)
+            if found:
+                yield found
+            if wrong is not None:
+                raise wrong
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
 
