@@ -54,6 +54,7 @@ BENCHMARKS = [
     "journal_checkpoints",
     "keyed_core",
     "fixcast_keys",
+    "fixcast_publish",
     "routing",
     "node",
     "publish",

@@ -8,7 +8,6 @@ period of a publisher.
 Compiled only, for the system calls. Which datagrams leave, and when, is the caller's business.
 """
 
-import contextlib
 import os
 import socket as _socket
 
@@ -48,9 +47,8 @@ cdef enum:
 cdef class LineSender:
     """The lines of a channel: (open UDP socket, (group, port)) of each, in order.
 
-    The sockets are connected, so that the kernel looks for the way once; where it has none now,
-    they are not, and it looks each time. `errors` counts datagrams that it did not take, by errno.
-    The sockets stay the caller's.
+    `errors` counts datagrams that the kernel did not take, by errno. The sockets stay the caller's;
+    that they were connected would save nothing, for Linux looks for a group's way each time.
     """
 
     cdef readonly dict errors
@@ -58,7 +56,6 @@ cdef class LineSender:
     cdef object _keep
     cdef int _count
     cdef int _fds[_LINES]
-    cdef bint _connected[_LINES]
     cdef sockaddr_in _addresses[_LINES]
     cdef mmsghdr _messages[_BATCH]
     cdef iovec _vectors[_BATCH]
@@ -78,10 +75,6 @@ cdef class LineSender:
             self._addresses[number].sin_addr.s_addr = htonl(
                 int.from_bytes(_socket.inet_aton(group), "big")
             )
-            self._connected[number] = False
-            with contextlib.suppress(OSError):
-                sock.connect((group, port))
-                self._connected[number] = True
         self._count = len(self._keep)
 
     def send(
@@ -126,10 +119,8 @@ cdef class LineSender:
         the network: the other line, or retransmission, has it."""
         cdef int place, got, reason
         for place in range(count):
-            self._messages[place].msg_hdr.msg_name = (
-                NULL if self._connected[line] else <void *>&self._addresses[line])
-            self._messages[place].msg_hdr.msg_namelen = (
-                0 if self._connected[line] else sizeof(sockaddr_in))
+            self._messages[place].msg_hdr.msg_name = &self._addresses[line]
+            self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
         place = 0
         while place < count:
             with nogil:
