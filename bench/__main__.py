@@ -55,6 +55,7 @@ BENCHMARKS = [
     "keyed_core",
     "fixcast_keys",
     "fixcast_publish",
+    "fixcast_receive",
     "routing",
     "node",
     "publish",

@@ -9,11 +9,12 @@ import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs.fix import reasons
 from cython.cimports.feedhandler.codecs.fix.runs import (
+    begin_run,
     begin_symbols,
     envelope,
+    extend_run,
     message_bytes,
     next_symbol,
-    read_run,
     symbol_value,
     type_of,
 )
@@ -23,19 +24,38 @@ from cython.cimports.feedhandler.codecs.fix.runs import (
 SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
 
 
-def parse_run(first, room, size, out, alone):
+def parse_run(table, first, room, size, out, alone):
     """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`;
     returns a `Reject`. `alone`: the run must be all of the datagram."""
+    verdict: cython.int = parse_begin(table, first, room, size, out)
+    if verdict == kinds.FINE:
+        verdict = parse_rest(table, first, size, out)
+    if verdict == kinds.FINE and alone and out.run.length != size:
+        return kinds.LENGTH_MISMATCH
+    return verdict
+
+
+def parse_begin(table, first, room, size, out):
+    """`parse_run` of the first message alone, as if it were all of its run."""
     verdict: cython.int
     if size < 1 or size > room:
         return kinds.TRUNCATED
-    verdict = read_run(first, size, out.run)
+    verdict = begin_run(first, size, table.slots, out.run)
     if verdict != reasons.FINE:
         return _reject_of(verdict)
+    return _take_run(out)
+
+
+def parse_rest(table, first, size, out):
+    """`parse_run` where `parse_begin` has read the first message."""
+    extend_run(first, size, table.slots, out.run)
+    return _take_run(out)
+
+
+def _take_run(out):
+    """Make the packet header of the run that was read."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED
-    if alone and out.run.length != size:
-        return kinds.LENGTH_MISMATCH
     out.sequence = out.run.sequence
     out.next_sequence = out.run.next_sequence
     out.session = 0
@@ -47,7 +67,8 @@ def parse_run(first, room, size, out, alone):
     out.kind = out.run.kind
     out.flags = out.run.poss_dup
     out.count = out.run.count
-    out.unknown = out.short = 0
+    out.unknown = out.run.unknown
+    out.short = 0
     return kinds.FINE
 
 
@@ -129,8 +150,8 @@ def scan_runs(table, data, start, size, header, out):
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     while start < end:
         verdict = parse_run(
-            first + start if cython.compiled else first[start:], end - start, end - start, header,
-            False,
+            table, first + start if cython.compiled else first[start:], end - start, end - start,
+            header, False,
         )  # fmt: skip
         if verdict == kinds.FINE:
             verdict = fill_run(table, data, start, 0, header, out)
