@@ -258,7 +258,8 @@ def run(quick: bool = False) -> dict[str, Any]:
             f" p99.9 {waiting['excess_p999_ms']} ms (bar {EXCESS_BAR_MS} ms)"
         )
     return {
-        "name": "FIX by multicast on both lines, messages/s", "given_bytes": [site.sizes[0], site.sizes[-1]],
+        "name": "FIX by multicast on both lines, messages/s",
+        "given_bytes": [site.sizes[0], site.sizes[-1]],
         **fastest, "bar_per_s": BAR_S, "bar_met": fastest["publisher_per_s"] >= BAR_S,
         "goal_per_s_bar": GOAL_S, **paced, **waiting, "problems": problems,
     }  # fmt: skip

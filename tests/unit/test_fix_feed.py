@@ -302,8 +302,8 @@ THREE, FOUR = update(3, "C"), update(4, "D")
 
 
 def some_lines(dice: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
-    """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under a
-    number that is known, and now and then a numbering anew."""
+    """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under
+    a number that is known, and now and then a numbering anew."""
     lines: list[list[bytes]] = [[], []]
     number = 1
     for _ in range(count):
