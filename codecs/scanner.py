@@ -29,8 +29,8 @@ MALFORMED            FIX: a field of a message's envelope or header is wrong or 
 
 A feed that is framed by FIX has no packet header. What is a packet elsewhere is a *run* there
 (`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
-administrative message. A datagram may hold several; `parse_next` reads the first in one go, `parse_first`
-and `parse_further` in two.
+administrative message. A datagram may hold several; `parse_next` reads the first in one go,
+`parse_first` and `parse_further` in two.
 """
 
 import cython

@@ -6,9 +6,9 @@ is as many application messages as follow one another in the bytes and in their 
 administrative message. A feed that is framed by FIX has runs where others have packets: a run has
 one kind, one number to begin with, and is itself a row of whole messages.
 
-`begin_run` and `extend_run` check the messages that they read, by envelope and header. The other functions find
-messages, types and symbols in a run that it has found right; they read nothing outside the given
-bytes either way. Nothing is allocated. The compiled module and this file, interpreted, agree.
+`begin_run` and `extend_run` check the messages that they read, by envelope and header. The other
+functions find messages, types and symbols in a run that has been found right; they read nothing
+outside the given bytes either way. Nothing is allocated. The compiled module and this file, interpreted, agree.
 """
 
 import cython
