@@ -8,7 +8,8 @@ one kind, one number to begin with, and is itself a row of whole messages.
 
 `begin_run` and `extend_run` check the messages that they read, by envelope and header. The other
 functions find messages, types and symbols in a run that has been found right; they read nothing
-outside the given bytes either way. Nothing is allocated. The compiled module and this file, interpreted, agree.
+outside the given bytes either way. Nothing is allocated. The compiled module and this file,
+interpreted, agree.
 """
 
 import cython
