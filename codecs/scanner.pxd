@@ -74,14 +74,6 @@ cpdef int parse_next(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
     PacketHeader out
 ) except -1 nogil
-cpdef int parse_first(
-    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
-    PacketHeader out
-) except -1 nogil
-cpdef int parse_further(
-    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
-    PacketHeader out
-) except -1 nogil
 cdef int parse_header_at(
     FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size,
     PacketHeader out

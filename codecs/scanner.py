@@ -30,7 +30,7 @@ MALFORMED            FIX: a field of a message's envelope or header is wrong or 
 A feed that is framed by FIX has no packet header. What is a packet elsewhere is a *run* there
 (`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
 administrative message. A datagram may hold several; `parse_next` reads the first in one go,
-`parse_first` and `parse_further` in two.
+`parse_first` and `parse_further` of `feedhandler.codecs.fix.scanning` in two.
 """
 
 import cython
@@ -40,8 +40,6 @@ from cython.cimports.feedhandler.codecs.fix.scanning import (
     check_run,
     fill_run,
     message_size_at,
-    parse_begin,
-    parse_rest,
     parse_run,
     scan_runs,
 )
@@ -413,25 +411,6 @@ def parse_next(table, data, start, size, out):
         return TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
     return parse_run(table, first, len(data) - start, size, out, False)
-
-
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
-def parse_first(table, data, start, size, out):
-    """FIX: `parse_next` of the first message alone, as if it were all of its run. Whoever knows the
-    datagram by that can spare itself the rest; else `parse_further` follows."""
-    if start < 0 or size < 1 or start + size > len(data):
-        return TRUNCATED
-    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
-    return parse_begin(table, first, len(data) - start, size, out)
-
-
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
-def parse_further(table, data, start, size, out):
-    """FIX: `parse_next` where `parse_first` has read the first message and found it FINE."""
-    if start < 0 or size < 1 or start + size > len(data):
-        return TRUNCATED
-    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
-    return parse_rest(table, first, size, out)
 
 
 def parse_header_at(table, first, room, size, out):

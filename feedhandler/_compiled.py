@@ -47,6 +47,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "ingest.epochs",
         "ingest.fingerprint",
         "ingest.hold",
+        "ingest.known",
         "ingest.lost",
         "ingest.output",
         "ingest.packing",

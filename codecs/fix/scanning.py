@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """The scanner's part for feeds that are framed by FIX: runs into `PacketHeader` and `MessageIndex`.
 
-`feedhandler.codecs.scanner` has the promises and the front doors. Two functions are for everybody:
-`begin_symbols_of` and `next_symbol_of` read the symbols of a message that names several.
+`feedhandler.codecs.scanner` has the promises and the front doors. Four functions are for everybody:
+`parse_first` and `parse_further` read a run in two steps, `begin_symbols_of` and `next_symbol_of`
+the symbols of a message that names several.
 """
 
 import cython
@@ -70,6 +71,25 @@ def _take_run(out):
     out.unknown = out.run.unknown
     out.short = 0
     return kinds.FINE
+
+
+@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+def parse_first(table, data, start, size, out):
+    """`scanner.parse_next` of the first message alone, as if it were all of its run. Whoever knows
+    the datagram by that can spare itself the rest; else `parse_further` follows."""
+    if start < 0 or size < 1 or start + size > len(data):
+        return kinds.TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_begin(table, first, len(data) - start, size, out)
+
+
+@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+def parse_further(table, data, start, size, out):
+    """`scanner.parse_next` where `parse_first` has read the first message and found it FINE."""
+    if start < 0 or size < 1 or start + size > len(data):
+        return kinds.TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_rest(table, first, size, out)
 
 
 @cython.cfunc

@@ -44,11 +44,6 @@ cdef class Arbiter:
     cpdef int receive(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cpdef bint may_be_copy(self, PacketHeader header, unsigned long long now_ns) except -1 nogil
-    cpdef int take_copy(
-        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
-        Py_ssize_t size, unsigned long long received_ns, unsigned long long now_ns
-    ) except -1 nogil
     cpdef int start(self, unsigned long long now_ns) except -1 nogil
     cpdef int tick(self, unsigned long long now_ns) except -1 nogil
     cpdef unsigned long long next_deadline(self) noexcept nogil

@@ -227,45 +227,6 @@ class Arbiter:
             return self._publish(line, header, data, start, received_ns, now_ns)
         return self._sort(line, header, data, start, received_ns, now_ns)
 
-    def may_be_copy(self, header, now_ns):
-        """FIX: may what begins with this message be a copy of what was published, so that it is
-        worth asking `take_copy`? `header` has the first message alone."""
-        return (
-            self.is_old(header, now_ns)
-            and not self.stream.blocked
-            and not self.epochs.mixed(now_ns)
-            and self.stream.copies.window.knows(header.sequence)
-        )
-
-    def take_copy(self, line, header, data, start, size, received_ns, now_ns):
-        """FIX: take `data[start:start + size]` where each byte of it was published before, and
-        `may_be_copy` holds; returns a `Verdict`, or 0 where that is not known: it is then to be
-        read to its end, and received. What is known by its bytes needs no check of its messages.
-
-        `header` has its first message, and has all of it afterwards.
-        """
-        end: cython.ulonglong
-        span: cython.ulonglong = self.stream.copies.known_span(header.sequence, data, start, size)
-        end = header.sequence + span
-        if span == 0 or end > self.stream.expected:
-            return 0
-        if self.stream.lost.touches(header.sequence, end):
-            return 0
-        header.next_sequence = end
-        header.count = cython.cast(cython.int, span)
-        header.length = cython.cast(cython.uint, size)
-        self.out.received_ns = received_ns
-        self.watch.hear(line, now_ns, self.stream.expected)
-        self.watch.latest[line] = end
-        if line < self.line_count and self.state != states.FLOWING:
-            self.stream.belief.hear(line)
-        self.stream.copy(line, header)
-        if header.sequence < self.epochs.first:
-            self.out.count_line(line, columns.LINE_STALE)
-            return states.STALE
-        self.out.count_line(line, columns.LINE_DUPLICATES)
-        return states.DUPLICATE
-
     def tick(self, now_ns):
         """Let time pass: deadlines of holes, of the start, of lines, of a full ring."""
         if now_ns >= self.watch.next_check:

@@ -31,11 +31,13 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport read, write
 
+from feedhandler.codecs.fix.scanning cimport parse_first, parse_further
 from feedhandler.codecs.scanner cimport (
-    FeedTable, PacketHeader, check_messages, parse_first, parse_further, parse_header, parse_next,
+    FeedTable, PacketHeader, check_messages, parse_header, parse_next,
 )
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
+from feedhandler.ingest.known cimport may_be_copy, take_copy
 from feedhandler.ingest.recovered cimport disprove, give_up, recover
 from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD, WITHDRAWN
 from feedhandler.ingest.ring cimport Ring
@@ -699,9 +701,10 @@ cdef class Receiver:
         cdef int reject
         while start < end or size == 0:
             reject = parse_first(self.table, self.slab, start, end - start, self.header)
-            if reject == 0 and (<Arbiter>route.arbiter).may_be_copy(self.header, now):
-                if (<Arbiter>route.arbiter).take_copy(
-                    route.line, self.header, self.slab, start, end - start, stamp, now
+            if reject == 0 and may_be_copy(<Arbiter>route.arbiter, self.header, now):
+                if take_copy(
+                    <Arbiter>route.arbiter, route.line, self.header, self.slab, start,
+                    end - start, stamp, now,
                 ):
                     return 0
             if reject == 0:

@@ -21,7 +21,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig
 from tests.support.fix_messages import sealed, summed
-from tests.support.ingest import TWINS, Channel
+from tests.support.ingest import KNOWN, TWINS, Channel
 
 FEED = load_feed("fix-marketdata")
 SCANNERS = {
@@ -258,6 +258,7 @@ class FixChannel(Channel):
 
     def __init__(self, twin: str, knows: bool = True) -> None:
         super().__init__(twin, counts_messages=True, table=FEED.table)
+        self.copies = KNOWN[twin]
         self.knows = knows
         self.known = 0
 
@@ -266,16 +267,16 @@ class FixChannel(Channel):
         view = memoryview(data)
         while at < len(data):
             given = FEED.table, view, at, len(data) - at
-            assert scanner.parse_first(*given, self.header) == 0
+            assert scanning.parse_first(*given, self.header) == 0
             verdict = 0
-            if self.knows and self.arbiter.may_be_copy(self.header, self.now):
-                verdict = self.arbiter.take_copy(
-                    line, self.header, view, at, len(data) - at, self.now, self.now
+            if self.knows and self.copies.may_be_copy(self.arbiter, self.header, self.now):
+                verdict = self.copies.take_copy(
+                    self.arbiter, line, self.header, view, at, len(data) - at, self.now, self.now
                 )
                 self.known += bool(verdict)
             length = len(data) - at
             if not verdict:
-                assert scanner.parse_further(*given, self.header) == 0
+                assert scanning.parse_further(*given, self.header) == 0
                 length = self.header.length
                 verdict = self.arbiter.receive(line, self.header, view, at, self.now, self.now)
             verdicts.append(Verdict(verdict))

@@ -208,6 +208,7 @@ CORES = (
     "feedhandler/ingest/epochs.py",
     "feedhandler/ingest/fingerprint.py",
     "feedhandler/ingest/hold.py",
+    "feedhandler/ingest/known.py",
     "feedhandler/ingest/lost.py",
     "feedhandler/ingest/output.py",
     "feedhandler/ingest/packing.py",
