@@ -70,6 +70,7 @@ LONG = [
     "pacing_long",
     "replay_memory",
     "memory",
+    "fixcast_memory",
     "outage",
     "stall_long",
     "broker_crash",

@@ -14,7 +14,12 @@ interpreted, agree.
 
 import cython
 from cython.cimports.feedhandler.codecs.fix.datagram import Datagram, walk_datagram_at
-from cython.cimports.feedhandler.codecs.fix.framing import Frame, frame_at, next_field
+from cython.cimports.feedhandler.codecs.fix.framing import (
+    Frame,
+    frame_at,
+    frame_next,
+    next_field,
+)
 from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
@@ -111,7 +116,7 @@ def extend_run(first, size, slots, run):
         return 0
     while at < size and run.count < 0xFFFF:
         if (
-            frame_at(first, size, at, run.frame) != FINE
+            frame_next(first, size, at, run.frame) != FINE
             or run.frame.sequence != run.next_sequence
             or is_administrative(run.frame.message_type)
         ):
