@@ -2,8 +2,9 @@
 
 python -m bench.fixcast_load reads a `Load` as JSON from standard input, publishes its messages on
 both lines and prints what that took, as JSON. With an `offered` rate it is given messages in parts
-of `PART_NS`, and notes when: `given`, pairs of a number and CLOCK_REALTIME in ns, says from which
-number on messages were given when, so that whoever receives them can tell how long each waited.
+of `PART_NS`, and notes when: each of `given` has a number, from which on messages were given,
+CLOCK_REALTIME in ns then and, from the scheduler, how long the process had waited for a processor
+since it began, in ns. Whoever receives them can tell how long each waited, and for what.
 """
 
 import asyncio
@@ -89,9 +90,14 @@ def memory_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+def delay_ns(schedstat: int) -> int:
+    """How long the process has been ready to run, but did not."""
+    return int(os.pread(schedstat, 100, 0).split()[1])
+
+
 async def _publish_paced(
-    publisher: Publisher, messages: list[bytes], load: Load
-) -> list[tuple[int, int]]:
+    publisher: Publisher, messages: list[bytes], load: Load, schedstat: int
+) -> list[tuple[int, int, int]]:
     """Publish at the offered rate, on an absolute schedule; which were given when."""
     given, done, number = [], 0, publisher.sender(CHANNEL).session.next
     begin_ns = time.monotonic_ns()
@@ -104,9 +110,10 @@ async def _publish_paced(
             continue
         at = done % len(messages)
         run = messages[at : at + part]
-        given.append((number + done, time.time_ns()))
+        given.append((number + done, time.time_ns(), delay_ns(schedstat)))
         await publisher.publish_many(CHANNEL, run)
         done += len(run)
+    given.append((number + done, time.time_ns(), delay_ns(schedstat)))
     return given
 
 
@@ -129,12 +136,13 @@ async def publish(load: Load) -> dict[str, Any]:
         rate_bytes_s=load.rate_bytes_s, burst_bytes=load.burst_bytes,
         sending=SendingSettings(period_ns=load.period_ns),
     )  # fmt: skip
-    given: list[tuple[int, int]] = []
+    given: list[tuple[int, int, int]] = []
     memory: list[int] = []
     async with Publisher(parse_channels(definition(load), "load"), [], settings) as publisher:
         began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         if load.offered:
-            given = await _publish_paced(publisher, messages, load)
+            with open("/proc/self/schedstat", "rb") as file:
+                given = await _publish_paced(publisher, messages, load, file.fileno())
         else:
             memory = await _publish_all(publisher, messages, load.count)
         seconds, spent = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
