@@ -37,6 +37,7 @@ def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
     end = header.sequence + span
     if span == 0 or end > arbiter.stream.expected:
         return 0
+    # What was held and then given up is known, too, but was not published.
     if arbiter.stream.lost.touches(header.sequence, end):
         return 0
     header.next_sequence = end
@@ -48,8 +49,5 @@ def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
     if line < arbiter.line_count and arbiter.state != states.FLOWING:
         arbiter.stream.belief.hear(line)
     arbiter.stream.copy(line, header)
-    if header.sequence < arbiter.epochs.first:
-        arbiter.out.count_line(line, columns.LINE_STALE)
-        return states.STALE
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

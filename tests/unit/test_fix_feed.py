@@ -2,7 +2,9 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy
 import pytest
 
@@ -21,7 +23,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig
 from tests.support.fix_messages import sealed, summed
-from tests.support.ingest import KNOWN, TWINS, Channel
+from tests.support.ingest import KNOWN, QUICK, TWINS, Channel
 
 FEED = load_feed("fix-marketdata")
 SCANNERS = {
@@ -256,8 +258,8 @@ class FixChannel(Channel):
     """A channel that is given datagrams as the receive thread gives them; with `knows` False, each
     is read to its end."""
 
-    def __init__(self, twin: str, knows: bool = True) -> None:
-        super().__init__(twin, counts_messages=True, table=FEED.table)
+    def __init__(self, twin: str, knows: bool = True, settings: Any = QUICK) -> None:
+        super().__init__(twin, settings, counts_messages=True, table=FEED.table)
         self.copies = KNOWN[twin]
         self.knows = knows
         self.known = 0
@@ -304,7 +306,7 @@ THREE, FOUR = update(3, "C"), update(4, "D")
 
 def some_lines(dice: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
     """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under
-    a number that is known, and now and then a numbering anew."""
+    a number that is known, forged numbers, and now and then a numbering anew."""
     lines: list[list[bytes]] = [[], []]
     number = 1
     for _ in range(count):
@@ -325,6 +327,8 @@ def some_lines(dice: random.Random, count: int, reset_share: float) -> list[list
             given = [update(first, "OTHER"), *messages[1:]] if dice.random() < 0.02 else messages
             parts = [b"".join(given[:cut]), b"".join(given[cut:]) + extra]
             line += [each for each in parts if each]
+            if dice.random() < 0.05:
+                line.append(update(number + dice.randint(-3, 9), "FORGED"))
     return lines
 
 
@@ -346,10 +350,12 @@ def test_a_copy_that_is_known_by_its_bytes_is_what_it_would_be_if_it_were_read(
     twin, reset_share, seed
 ):
     dice, known_of_all = random.Random(seed), 0
-    for _ in range(20 if twin == "compiled" else 4):
-        read, known = FixChannel(twin, knows=False), FixChannel(twin)
+    for _ in range(40 if twin == "compiled" else 10):
+        # Lines that fall silent at once, and a hold that is soon full.
+        settings = msgspec.structs.replace(QUICK, silent_us=15_000, hold_packets=4)
+        read, known = FixChannel(twin, False, settings), FixChannel(twin, True, settings)
         for line, data in some_steps(dice, some_lines(dice, 60, reset_share)):
-            wait = 12 * (dice.random() < 0.05)
+            wait = dice.choice([0] * 15 + [3, 8, 12, 20])
             for each in (read, known):
                 each.datagram(line, data)
                 each.wait(wait)
