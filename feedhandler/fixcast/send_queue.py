@@ -23,6 +23,10 @@ if cython.compiled:
 
 #: Places for datagrams that wait although the queue is full: Heartbeats, Logons, GapFills, answers.
 SPARE = 64
+#: A channel that waits for the bucket gathers for so long what leaves in one system call: a tenth
+#: of a clock period. One wake-up a datagram takes more of a processor than sending it.
+GATHER_NS = 100_000
+_GATHER_NS = cython.declare(cython.longlong, GATHER_NS)
 _NEVER = cython.declare(cython.longlong, 0x7FFF_FFFF_FFFF_FFFF)
 _OVERHEAD = cython.declare(cython.longlong, OVERHEAD_BYTES)
 
@@ -214,10 +218,22 @@ class SendQueue:
         return count
 
     def ready_ns(self, bucket, now_ns):
-        """When the first that waits may leave; the largest signed number: nothing waits."""
+        """When to ask again: the first that waits may leave then, and within `GATHER_NS` as many
+        more as a quarter of the bucket. The largest signed number: nothing waits."""
+        place: cython.Py_ssize_t = self.first
+        count: cython.Py_ssize_t = 0
+        wanted: cython.longlong = 0
+        first_ns: cython.longlong
+        more_ns: cython.longlong
         if self.count == 0:
             return _NEVER
-        return bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
+        first_ns = bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
+        while count < self.count and wanted < bucket.burst_bytes // 4:
+            wanted += self.sizes[place] + _OVERHEAD
+            count += 1
+            place = place + 1 if place + 1 < self.places else 0
+        more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
+        return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
     def gone(self, bucket, count, now_ns):
         """The first `count` have been sent by now: charge the bucket, and forget them."""

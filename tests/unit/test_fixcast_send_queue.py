@@ -132,9 +132,31 @@ def test_the_bucket_says_how_many_leave(module: ModuleType) -> None:
     assert queue.due(bucket, 0, 2) == 2
     assert len(taken(queue, bucket, 0)) == 3
     assert queue.due(bucket, 0, 9) == 0
+    # What one datagram wants, which is more than a quarter of the bucket.
     ready_ns = queue.ready_ns(bucket, 0)
     assert queue.due(bucket, ready_ns - 1, 9) == 0
     assert len(taken(queue, bucket, ready_ns)) == 1
     queue.gone(bucket, 9, 0)
     assert queue.count == 0
     assert queue.ready_ns(bucket, 0) == NEVER
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    ("rate", "burst", "waiting", "expected_ns"),
+    [
+        pytest.param(100_000_000, 16_600, 9, 41_500, id="a quarter of the bucket"),
+        pytest.param(100_000_000, 16_600, 2, 3_320, id="all that waits"),
+        pytest.param(10_000_000, 16_600, 9, 100_000, id="no longer than a tenth of a ms"),
+        pytest.param(100_000, 16_600, 9, 1_660_000, id="but until the first may leave"),
+    ],
+)
+def test_a_channel_that_waits_for_the_bucket_gathers_what_leaves_at_once(
+    module: ModuleType, rate: int, burst: int, waiting: int, expected_ns: int
+) -> None:
+    queue = module.SendQueue(0, 1000, 1000, 100)
+    bucket = TokenBucket(rate, burst)
+    bucket.take(burst, 0)
+    for _ in range(waiting):
+        queue.add(bytes(100 if waiting == 2 or rate < 10**6 else 1000 - OVERHEAD_BYTES), 0)
+    assert queue.ready_ns(bucket, 0) == expected_ns
