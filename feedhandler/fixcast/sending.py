@@ -136,10 +136,11 @@ class ChannelSender:
                 self._stamper, self.store, messages, begin, end, first, now_ns
             )
             self.counts["message_bytes"] += self.queue.message_bytes - before
+            if count:
+                self.session.publish(now_ns, count)
+                self._ready_ns = 0
         if count:
-            self.session.publish(now_ns, count)
             self.counts["messages"] += count
-            self._ready_ns = 0
         elif begin < end and not self.full:
             self._refuse(messages[begin])
         return count
@@ -156,6 +157,8 @@ class ChannelSender:
             message = self._stamper.stamped(data, number + count)
             if self.full or message is None or len(message) > self._packer.longest:
                 return count
+            # Its number is taken, whatever becomes of the datagrams that it completes.
+            self.session.publish(now_ns)
             self.store.append(number + count, number + count + 1, message, 0, len(message), now_ns)
             self._seal(self._packer.add(message, now_ns), now_ns)
             self.counts["message_bytes"] += len(message)
