@@ -29,7 +29,8 @@ MALFORMED            FIX: a field of a message's envelope or header is wrong or 
 
 A feed that is framed by FIX has no packet header. What is a packet elsewhere is a *run* there
 (`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
-administrative message. A datagram may hold several; `parse_next` reads the first.
+administrative message. A datagram may hold several; `parse_next` reads the first in one go,
+`parse_first` and `parse_further` of `feedhandler.codecs.fix.scanning` in two.
 """
 
 import cython
@@ -409,7 +410,7 @@ def parse_next(table, data, start, size, out):
     if start < 0 or size < 1 or start + size > len(data):
         return TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
-    return parse_run(first, len(data) - start, size, out, False)
+    return parse_run(table, first, len(data) - start, size, out, False)
 
 
 def parse_header_at(table, first, room, size, out):
@@ -419,7 +420,7 @@ def parse_header_at(table, first, room, size, out):
     eight: cython.bint
     place: cython.int
     if table.fix:
-        return parse_run(first, room, size, out, True)
+        return parse_run(table, first, room, size, out, True)
     # The loader has seen that all fields lie in the header.
     eight = cython.compiled and table.header_size + 8 <= room
     if size < table.header_size or size > room:

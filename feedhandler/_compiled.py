@@ -47,6 +47,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "ingest.epochs",
         "ingest.fingerprint",
         "ingest.hold",
+        "ingest.known",
         "ingest.lost",
         "ingest.output",
         "ingest.packing",
@@ -94,6 +95,12 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.subscribing.columns",
         "amqp.subscribing.inbox",
         "amqp.subscribing.turn",
+    ),
+    "fixcast": (
+        "fixcast.pacing",
+        "fixcast.send_queue",
+        "fixcast.stamping",
+        "fixcast.system_calls",
     ),
     "journal": (
         "journal.acknowledgement",
@@ -170,6 +177,7 @@ CALLS_NOT_LOOPS = (
 _COMPILED_ONLY_NAMES = frozenset(
     {
         "amqp.proton",
+        "fixcast.system_calls",
         "ingest.receiver",
         "replay.playing.frame_sender",
         "replay.playing.sender",
@@ -203,6 +211,8 @@ TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
     "codecs.fix.runs": ("codecs.fix.values", "codecs.fix.framing", "codecs.fix.datagram"),
     "codecs.fix.scanning": ("codecs.fix.runs",),
     "codecs.scanner": ("codecs.fix.runs", "codecs.fix.scanning"),
+    "fixcast.stamping": ("codecs.fix.values", "codecs.fix.framing"),
+    "fixcast.send_queue": ("codecs.fix.values", "codecs.fix.framing", "fixcast.stamping"),
 }
 #: Cython's own run-time code (memory views and the like), compiled once for all.
 UTILITY = "feedhandler._cython_utility"

@@ -18,8 +18,9 @@ packets; a packet comes out as it went in. Left to others: which packets belong 
 numbering calls for `clear`), and what is in them.
 """
 
+import mmap
+
 import cython
-import numpy
 from cython.cimports.feedhandler.retrans.entries import (
     COUNT,
     ENTRY_WORDS,
@@ -45,6 +46,15 @@ PACKETS_LEAST = 16
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 
 
+def _room_for(size: int) -> memoryview:
+    """Zeroed memory whose pages come one by one as they are written for the first time: room that
+    was never needed costs address space, not memory. Huge pages would come two megabytes at a time,
+    and clearing one keeps whoever stores a packet for milliseconds."""
+    room = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room.madvise(mmap.MADV_NOHUGEPAGE)
+    return memoryview(room)
+
+
 @cython.final
 @cython.cclass
 class PacketStore:
@@ -67,9 +77,8 @@ class PacketStore:
         if bytes_max < 1 or packets_max < 0:
             raise ValueError("a packet store needs room")
         packets_max = packets_max or max(bytes_max // PACKET_BYTES_USUAL, PACKETS_LEAST)
-        # zeros() maps pages lazily: room that was never needed costs address space, not memory.
-        self.slab = memoryview(numpy.zeros(bytes_max, numpy.uint8))
-        self.table = memoryview(numpy.zeros(packets_max * ENTRY_WORDS, numpy.uint64))
+        self.slab = _room_for(bytes_max)
+        self.table = _room_for(8 * packets_max * ENTRY_WORDS).cast("Q")
         self.bytes_max = bytes_max
         self.packets_max = packets_max
         self.evicted = self.refused = self.numbering = 0

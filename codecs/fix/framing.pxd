@@ -15,11 +15,15 @@ cdef class Frame:
     cdef readonly Py_ssize_t value_at, value_end
     cdef readonly unsigned int data_tag
     cdef readonly unsigned long long data_size
+    cdef readonly Py_ssize_t sequence_at, sequence_size
 
 
 # `first` points to the bytes that offsets count from; a message begins at `at`, and `size` bytes
 # from `first` on may be read.
 cdef int frame_at(
+    const unsigned char *first, Py_ssize_t size, Py_ssize_t at, Frame out
+) noexcept nogil
+cdef int frame_next(
     const unsigned char *first, Py_ssize_t size, Py_ssize_t at, Frame out
 ) noexcept nogil
 cdef int next_field(

@@ -46,6 +46,7 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum, to_soh
+    from cython.cimports.libc.string import memcmp
 else:
 
     def byte_sum(first, size):
@@ -100,9 +101,9 @@ class Frame:
     last_processed  LastMsgSeqNumProcessed (369): the number that a snapshot goes up to; 0 where
                   `flags` has no HAS_LAST_PROCESSED
     flags         HAS_SEQUENCE, POSS_DUP, HAS_LAST_PROCESSED
-    type_at, sender_at, target_at, time_at   where the values of MsgType (35), SenderCompID (49),
-                  TargetCompID (56) and SendingTime (52) begin; their `_size` is 0 where they are
-                  missing
+    type_at, sequence_at, sender_at, target_at, time_at   where the values of MsgType (35),
+                  MsgSeqNum (34), SenderCompID (49), TargetCompID (56) and SendingTime (52) begin;
+                  their `_size` is 0 where they are missing
     fault_at      where a rejected message is wrong
 
     Offsets count from the beginning of the buffer. A message longer than `bytes_max` is rejected.
@@ -116,6 +117,7 @@ class Frame:
         self.sequence = self.last_processed = self.message_type = self.flags = 0
         self.type_at = self.type_size = self.sender_at = self.sender_size = 0
         self.target_at = self.target_size = self.time_at = self.time_size = 0
+        self.sequence_at = self.sequence_size = 0
         self.fault_at = self.tag = self.value_at = self.value_end = 0
         self.data_tag = self.data_size = 0
 
@@ -434,6 +436,8 @@ def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
         if verdict != FINE:
             return verdict
         frame.sequence = frame.data_size
+        frame.sequence_at = frame.value_at
+        frame.sequence_size = size
         frame.flags |= 1
     elif frame.tag == 49:
         frame.sender_at = frame.value_at
@@ -521,13 +525,113 @@ def frame_at(first, size, at, out):
     verdict: cython.int
     out.begin = out.end = out.body = out.body_end = out.header_end = at
     out.sequence = out.last_processed = out.message_type = out.flags = out.data_tag = out.tag = 0
-    out.type_size = out.sender_size = out.target_size = out.time_size = 0
+    out.type_size = out.sender_size = out.target_size = out.time_size = out.sequence_size = 0
     verdict = _read_envelope(first, size, at, out)
     if verdict == FINE:
         verdict = _check_trailer(first, size, out)
     if verdict == FINE:
         verdict = _read_header(first, out)
     return verdict
+
+
+def frame_next(first, size, at, out):
+    """`frame_at` of a message that follows, somewhere behind, the one that `out` holds.
+
+    Messages of one sender mostly differ in their headers by number and time alone: then the fields
+    between need not be read again, only compared.
+    """
+    if out.flags & 1 and out.end > out.begin and _frame_like(first, size, at, out):
+        return FINE
+    return frame_at(first, size, at, out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _frame_like(
+    first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
+) -> cython.bint:
+    """Frame a message whose header is that of the one in `out` but for the values of MsgSeqNum and,
+    behind it, SendingTime. False where it is another, or wrong: `frame_at` says what it is."""
+    begin: cython.Py_ssize_t = out.begin
+    body: cython.Py_ssize_t = out.body
+    head: cython.Py_ssize_t = out.length_at - begin
+    header_end: cython.Py_ssize_t = out.header_end
+    has_body: cython.bint = header_end < out.body_end
+    if not has_body or _data_field_of(out.tag) or (out.time_size and out.time_at < out.sequence_at):
+        return False
+    if at + head >= size or not _same(first, begin, at, head):
+        return False
+    out.begin = at
+    if _read_body_length(first, size, at + head, out) != FINE:
+        return False
+    if _check_trailer(first, size, out) != FINE:
+        return False
+    return _header_like(first, body, header_end, out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _header_like(
+    first: cython.p_const_uchar,
+    body: cython.Py_ssize_t,
+    header_end: cython.Py_ssize_t,
+    out: Frame,
+) -> cython.bint:
+    """Compare the header that begins at `out.body` with the one from `body` to `header_end`, whose
+    fields `out` still has; where they are alike, `out` has the new one's."""
+    number_at: cython.Py_ssize_t = out.sequence_at
+    rest: cython.Py_ssize_t = number_at + out.sequence_size
+    place: cython.Py_ssize_t = out.body + number_at - body
+    end: cython.Py_ssize_t = header_end
+    shift: cython.Py_ssize_t
+    if place >= out.body_end or not _same(first, body, out.body, number_at - body):
+        return False
+    out.value_at = place
+    out.value_end = place + to_soh(first + place if cython.compiled else first[place:])
+    if out.value_end == place or read_number(first, out) != FINE:
+        return False
+    shift = out.value_end - rest
+    # Up to the tag of the first field behind the header, with its equals sign and a value.
+    while first[end] != _EQUALS:
+        end += 1
+    if end + 1 + shift >= out.body_end or first[end + 1 + shift] == _SOH:
+        return False
+    if out.time_size:
+        place = out.time_at + shift
+        if not _same(first, rest, rest + shift, out.time_at - rest):
+            return False
+        if to_soh(first + place if cython.compiled else first[place:]) != out.time_size:
+            return False
+        rest = out.time_at + out.time_size
+        out.time_at = place
+    if not _same(first, rest, rest + shift, end + 1 - rest):
+        return False
+    out.sender_at += shift if out.sender_at > number_at else out.body - body
+    out.target_at += shift if out.target_at > number_at else out.body - body
+    out.type_at += out.body - body
+    out.sequence = out.data_size
+    out.sequence_at = out.value_at
+    out.sequence_size = out.value_end - out.value_at
+    out.header_end = out.fault_at = header_end + shift
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _same(
+    first: cython.p_const_uchar,
+    one: cython.Py_ssize_t,
+    other: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether the same bytes stand at both places."""
+    if cython.compiled:
+        return memcmp(first + one, first + other, size) == 0
+    return first[one : one + size] == first[other : other + size]
 
 
 @cython.boundscheck(False)  # the first line holds the bytes against the bounds
@@ -574,8 +678,9 @@ def frame_all(data, start, size, out, begins, sequences):
     if start < 0 or size < 1 or end > len(data):
         return 0
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    out.flags = 0  # what it holds need not be of these bytes
     while at < end and count < room:
-        if frame_at(first, end, at, out) != FINE:
+        if frame_next(first, end, at, out) != FINE:
             break
         begins[count] = cython.cast(cython.uint, at)
         sequences[count] = out.sequence

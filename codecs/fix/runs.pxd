@@ -14,10 +14,16 @@ cdef class Run:
     cdef public bint poss_dup
     cdef public Py_ssize_t body, end
     cdef public Py_ssize_t field_at, symbol_at, symbol_size
+    cdef public int unknown
 
 
 # As in framing.pxd: offsets count from `first`.
-cdef int read_run(const unsigned char *first, Py_ssize_t size, Run run) noexcept nogil
+cdef int begin_run(
+    const unsigned char *first, Py_ssize_t size, const unsigned char *slots, Run run
+) noexcept nogil
+cdef int extend_run(
+    const unsigned char *first, Py_ssize_t size, const unsigned char *slots, Run run
+) noexcept nogil
 cdef Py_ssize_t message_bytes(
     const unsigned char *first, Py_ssize_t at, Py_ssize_t end
 ) noexcept nogil

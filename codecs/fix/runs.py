@@ -6,14 +6,20 @@ is as many application messages as follow one another in the bytes and in their 
 administrative message. A feed that is framed by FIX has runs where others have packets: a run has
 one kind, one number to begin with, and is itself a row of whole messages.
 
-`read_run` checks the messages that it reads, by their envelope and header. The other functions find
-messages, types and symbols in a run that it has found right; they read nothing outside the given
-bytes either way. Nothing is allocated. The compiled module and this file, interpreted, agree.
+`begin_run` and `extend_run` check the messages that they read, by envelope and header. The other
+functions find messages, types and symbols in a run that has been found right; they read nothing
+outside the given bytes either way. Nothing is allocated. The compiled module and this file,
+interpreted, agree.
 """
 
 import cython
 from cython.cimports.feedhandler.codecs.fix.datagram import Datagram, walk_datagram_at
-from cython.cimports.feedhandler.codecs.fix.framing import Frame, frame_at, next_field
+from cython.cimports.feedhandler.codecs.fix.framing import (
+    Frame,
+    frame_at,
+    frame_next,
+    next_field,
+)
 from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
@@ -34,7 +40,8 @@ _MASK_64 = (1 << 64) - 1
 
 
 class Run:
-    """What one run says; written by `read_run`, with room for what its functions need.
+    """What one run says; written by `begin_run` and `extend_run`, with room for what the functions
+    need.
 
     kind           DATA, or of an administrative message: HEARTBEAT (heartbeat, logon, logout), SKIP
                    (gap fill), RESET (sequence reset; logon that begins at number 1 anew), CONTROL
@@ -45,6 +52,7 @@ class Run:
     count          application messages
     length         bytes of the run
     message_type   type of the first message
+    unknown        messages of types without a slot
     send_time      SendingTime of the first message, ns since 1970; 0 where it has none
     poss_dup       the first message has PossDupFlag
 
@@ -55,7 +63,7 @@ class Run:
     def __init__(self) -> None:
         self.frame = Frame()
         self.datagram = Datagram()
-        self.kind = self.count = 0
+        self.kind = self.count = self.unknown = 0
         self.sequence = self.next_sequence = self.send_time = self.length = 0
         self.message_type = 0
         self.poss_dup = False
@@ -73,12 +81,9 @@ def is_administrative(message_type: cython.uint) -> cython.bint:
     return 0x30 <= message_type <= 0x35
 
 
-def read_run(first, size, run):
-    """Read the first run of the datagram of `size` bytes at `first`; returns a `FixReject`.
-
-    What is wrong behind the run's last message is not part of it: the next call finds it.
-    """
-    at: cython.Py_ssize_t
+def begin_run(first, size, slots, run):
+    """Read the first message of the datagram of `size` bytes at `first`, as a run of its own;
+    returns a `FixReject`. `slots` has a place of each type, 0 for unknown ones."""
     verdict: cython.int
     if size < 1:
         return NO_MESSAGES
@@ -86,7 +91,7 @@ def read_run(first, size, run):
     if verdict != FINE:
         return verdict
     run.kind = DATA
-    run.length = at = run.frame.end
+    run.length = run.frame.end
     run.message_type = run.frame.message_type
     run.sequence = run.frame.sequence
     run.poss_dup = run.frame.flags & 2 != 0
@@ -97,9 +102,21 @@ def read_run(first, size, run):
         return _read_admin(first, run)
     run.count = 1
     run.next_sequence = run.frame.sequence + 1
+    run.unknown = slots[run.message_type & 0xFFFF] == 0
+    return FINE
+
+
+def extend_run(first, size, slots, run):
+    """Read the further messages of the run that has just begun.
+
+    What is wrong behind the run's last message is not part of it: the next one finds it.
+    """
+    at: cython.Py_ssize_t = run.length
+    if run.kind != DATA:
+        return 0
     while at < size and run.count < 0xFFFF:
         if (
-            frame_at(first, size, at, run.frame) != FINE
+            frame_next(first, size, at, run.frame) != FINE
             or run.frame.sequence != run.next_sequence
             or is_administrative(run.frame.message_type)
         ):
@@ -107,7 +124,8 @@ def read_run(first, size, run):
         run.length = at = run.frame.end
         run.count += 1
         run.next_sequence += 1
-    return FINE
+        run.unknown += slots[run.frame.message_type & 0xFFFF] == 0
+    return 0
 
 
 @cython.cfunc
@@ -116,7 +134,7 @@ def read_run(first, size, run):
 def _read_admin(first: cython.p_const_uchar, run: Run) -> cython.int:
     """Read the administrative message that the run is."""
     verdict: cython.int = walk_datagram_at(first, run.length, run.frame, run.datagram)
-    run.count = 0
+    run.count = run.unknown = 0
     if verdict != FINE:
         return verdict
     run.kind = HEARTBEAT

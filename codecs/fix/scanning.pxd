@@ -5,8 +5,24 @@ from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 
 
 cdef int parse_run(
-    const unsigned char *first, Py_ssize_t room, Py_ssize_t size, PacketHeader out, bint alone
+    FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size,
+    PacketHeader out, bint alone
 ) except -1 nogil
+cdef int parse_begin(
+    FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size, PacketHeader out
+) except -1 nogil
+cdef int parse_rest(
+    FeedTable table, const unsigned char *first, Py_ssize_t size, PacketHeader out
+) except -1 nogil
+cpdef int parse_first(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+    PacketHeader out
+) except -1 nogil
+cpdef int parse_further(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+    PacketHeader out
+) except -1 nogil
+cdef int _take_run(PacketHeader out) noexcept nogil
 cdef int check_run(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, PacketHeader header
 ) except -1 nogil

@@ -1,19 +1,21 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """The scanner's part for feeds that are framed by FIX: runs into `PacketHeader` and `MessageIndex`.
 
-`feedhandler.codecs.scanner` has the promises and the front doors. Two functions are for everybody:
-`begin_symbols_of` and `next_symbol_of` read the symbols of a message that names several.
+`feedhandler.codecs.scanner` has the promises and the front doors. Four functions are for everybody:
+`parse_first` and `parse_further` read a run in two steps, `begin_symbols_of` and `next_symbol_of`
+the symbols of a message that names several.
 """
 
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs.fix import reasons
 from cython.cimports.feedhandler.codecs.fix.runs import (
+    begin_run,
     begin_symbols,
     envelope,
+    extend_run,
     message_bytes,
     next_symbol,
-    read_run,
     symbol_value,
     type_of,
 )
@@ -23,19 +25,38 @@ from cython.cimports.feedhandler.codecs.fix.runs import (
 SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
 
 
-def parse_run(first, room, size, out, alone):
+def parse_run(table, first, room, size, out, alone):
     """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`;
     returns a `Reject`. `alone`: the run must be all of the datagram."""
+    verdict: cython.int = parse_begin(table, first, room, size, out)
+    if verdict == kinds.FINE:
+        verdict = parse_rest(table, first, size, out)
+    if verdict == kinds.FINE and alone and out.run.length != size:
+        return kinds.LENGTH_MISMATCH
+    return verdict
+
+
+def parse_begin(table, first, room, size, out):
+    """`parse_run` of the first message alone, as if it were all of its run."""
     verdict: cython.int
     if size < 1 or size > room:
         return kinds.TRUNCATED
-    verdict = read_run(first, size, out.run)
+    verdict = begin_run(first, size, table.slots, out.run)
     if verdict != reasons.FINE:
         return _reject_of(verdict)
+    return _take_run(out)
+
+
+def parse_rest(table, first, size, out):
+    """`parse_run` where `parse_begin` has read the first message."""
+    extend_run(first, size, table.slots, out.run)
+    return _take_run(out)
+
+
+def _take_run(out):
+    """Make the packet header of the run that was read."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED
-    if alone and out.run.length != size:
-        return kinds.LENGTH_MISMATCH
     out.sequence = out.run.sequence
     out.next_sequence = out.run.next_sequence
     out.session = 0
@@ -47,8 +68,28 @@ def parse_run(first, room, size, out, alone):
     out.kind = out.run.kind
     out.flags = out.run.poss_dup
     out.count = out.run.count
-    out.unknown = out.short = 0
+    out.unknown = out.run.unknown
+    out.short = 0
     return kinds.FINE
+
+
+@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+def parse_first(table, data, start, size, out):
+    """`scanner.parse_next` of the first message alone, as if it were all of its run. Whoever knows
+    the datagram by that can spare itself the rest; else `parse_further` follows."""
+    if start < 0 or size < 1 or start + size > len(data):
+        return kinds.TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_begin(table, first, len(data) - start, size, out)
+
+
+@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+def parse_further(table, data, start, size, out):
+    """`scanner.parse_next` where `parse_first` has read the first message and found it FINE."""
+    if start < 0 or size < 1 or start + size > len(data):
+        return kinds.TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_rest(table, first, size, out)
 
 
 @cython.cfunc
@@ -129,8 +170,8 @@ def scan_runs(table, data, start, size, header, out):
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     while start < end:
         verdict = parse_run(
-            first + start if cython.compiled else first[start:], end - start, end - start, header,
-            False,
+            table, first + start if cython.compiled else first[start:], end - start, end - start,
+            header, False,
         )  # fmt: skip
         if verdict == kinds.FINE:
             verdict = fill_run(table, data, start, 0, header, out)

@@ -10,6 +10,7 @@ The least header has four fields, BeginString, BodyLength, MsgType and MsgSeqNum
 (49), SenderSubID (50, the numbering) and TargetCompID (56, the topic) are there as set."""
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,11 +18,14 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.fix.datagram import HEARTBEAT, LOGON, LOGOUT, SEQUENCE_RESET, TIME_BEACON
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.fields import FixError, fields
-from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
+from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_all, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
+from feedhandler.fixcast.stamping import Stamper
 from feedhandler.fixcast.values import NUMBER_FIRST, Kind, Message
 
 SOH = b"\x01"
+#: Messages that are framed in one call.
+RUN_MESSAGES = 1024
 KINDS = {
     HEARTBEAT: Kind.HEARTBEAT,
     LOGON: Kind.LOGON,
@@ -98,6 +102,11 @@ class Header:
         parts.append(data[frame.header_end : frame.body_end])
         return envelope(self.begin_string, b"".join(parts))
 
+    def stamper(self, numbering: int) -> Stamper:
+        """What makes the same of a message as `application` does, many times as fast."""
+        own = b"50=%d\x01" % numbering if self.tells_numbering else b""
+        return Stamper(self.begin_string, own + self._names())
+
     def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
         """An administrative message; `heartbeat_ns` is what a Logon says."""
         text = self._head(_TYPES[said.kind])
@@ -168,6 +177,8 @@ class Cutter:
     def __init__(self) -> None:
         self._held = b""
         self._gone = 0
+        self._begins = memoryview(array("I", bytes(4 * RUN_MESSAGES)))
+        self._numbers = memoryview(array("Q", bytes(8 * RUN_MESSAGES)))
 
     @property
     def held(self) -> int:
@@ -180,6 +191,10 @@ class Cutter:
         held, at = self._held + data, 0
         frame = Frame()
         while True:
+            # Most files are nothing but whole messages with numbers.
+            for end in self._run_from(held, at, frame):
+                yield held[at:end]
+                at = end
             while held[at : at + 1] in (b"\n", b"\r"):
                 at += 1
             verdict = FixReject(frame_message(held, at, len(held) - at, frame))
@@ -194,6 +209,17 @@ class Cutter:
             at = frame.end
         self._held = held[at:]
         self._gone += at
+
+    def _run_from(self, held: bytes, at: int, frame: Frame) -> list[int]:
+        """Where the messages end that follow one another from `at` on, as far as they are right and
+        have numbers."""
+        count = frame_all(held, at, len(held) - at, frame, self._begins, self._numbers)
+        if not count:
+            return []
+        ends = self._begins[1:count].tolist()
+        # What it read last is the last of them, or what ended the run.
+        last = frame.end if frame.begin == self._begins[count - 1] else frame.begin
+        return [*ends, last]
 
 
 def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:

@@ -5,18 +5,22 @@ A `ChannelSender` is the publisher without its sockets. `publish` takes applicat
 What waits for the token bucket is bounded: while a channel is `full`, nothing more may be
 published on it.
 
+Messages of a channel in clear are stamped, packed and kept by compiled code (`stamping`,
+`send_queue`), one at a time or many; of a sealed one each datagram is sealed when it is complete.
+
 What was sent stays in `store`, message by message under its number, as far as its room goes:
 retransmissions come from there.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.fixcast.datagrams import DATAGRAM_BYTES, UDP_BYTES_MAX, Packer
 from feedhandler.fixcast.messages import Header
-from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
+from feedhandler.fixcast.pacing import TokenBucket
+from feedhandler.fixcast.send_queue import SendQueue
 from feedhandler.fixcast.session import NEVER, PublisherSession, SessionSettings
 from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Message
 from feedhandler.retrans.store import PacketStore
@@ -83,38 +87,82 @@ class ChannelSender:
         self.store = PacketStore(settings.store_bytes)
         self.counts: Counter[str] = Counter()
         self._sealer = sealer
+        # Packs what is sealed; of a channel in clear it knows how long a message may be.
         self._packer = plain_packer(settings, settings.period_ns, sealer)
+        self.queue = SendQueue(
+            settings.period_ns, settings.bytes_max, self._packer.longest, settings.waiting_max
+        )
+        self._stamper = header.stamper(0)
         self._bucket = bucket
-        self._waiting: deque[bytes] = deque()
         self._ready_ns = NEVER
 
     def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> None:
         """Begin a numbering, or go on with one; a Logon is sent."""
         if numbering != self.session.numbering:
             self.store.clear()
-        self._administer([self.session.start(now_ns, numbering, next_number)], now_ns)
+        logon = self.session.start(now_ns, numbering, next_number)
+        self._stamper = self.header.stamper(numbering)
+        self._administer([logon], now_ns)
 
     @property
     def full(self) -> bool:
         """Whether as much waits as may."""
-        return len(self._waiting) >= self.settings.waiting_max
+        return self.queue.is_full()
 
     def publish(self, data: bytes, now_ns: int) -> int:
         """Send an application message; its number. Raises `UsageError` where it is none, or is too
         long, or the channel is `full` or not started; it has taken no number then."""
-        if self.full:
+        if not self.publish_each([data], 0, 1, now_ns):
             raise UsageError("the channel is full", "publish more slowly, or raise the rate")
+        return self.session.next - 1
+
+    def publish_each(self, messages: list[bytes], begin: int, end: int, now_ns: int) -> int:
+        """Send `messages[begin:end]` as `publish` does, as many as there is room for; how many.
+
+        It ends before a message that cannot be published. Raises `UsageError` where that is the
+        first one."""
+        self.session.check()
+        if self.full:
+            return 0
         if self.session.exhausted:
             self._renumber(now_ns)
-        number = self.session.next
-        message = self.header.application(data, number, self.session.numbering)
+        first = self.session.next
+        end = min(end, begin + NUMBER_MAX - first + 1)
+        if self._sealer is not None:
+            count = self._publish_sealed(messages[begin:end], now_ns)
+        else:
+            before = self.queue.message_bytes
+            count = self.queue.publish_each(
+                self._stamper, self.store, messages, begin, end, first, now_ns
+            )
+            self.counts["message_bytes"] += self.queue.message_bytes - before
+            if count:
+                self.session.publish(now_ns, count)
+                self._ready_ns = 0
+        if count:
+            self.counts["messages"] += count
+        elif begin < end and not self.full:
+            self._refuse(messages[begin])
+        return count
+
+    def _refuse(self, data: bytes) -> None:
+        """Raise what is wrong with a message that is not taken."""
+        message = self.header.application(data, self.session.next, self.session.numbering)
         self._packer.check(len(message))
-        self.session.publish(now_ns)
-        self.store.append(number, number + 1, message, 0, len(message), now_ns)
-        self._queue(self._packer.add(message, now_ns), now_ns)
-        self.counts["messages"] += 1
-        self.counts["message_bytes"] += len(message)
-        return number
+
+    def _publish_sealed(self, messages: list[bytes], now_ns: int) -> int:
+        """Publish on a sealed channel, as many as there is room for; how many."""
+        number = self.session.next
+        for count, data in enumerate(messages):
+            message = self._stamper.stamped(data, number + count)
+            if self.full or message is None or len(message) > self._packer.longest:
+                return count
+            # Its number is taken, whatever becomes of the datagrams that it completes.
+            self.session.publish(now_ns)
+            self.store.append(number + count, number + count + 1, message, 0, len(message), now_ns)
+            self._seal(self._packer.add(message, now_ns), now_ns)
+            self.counts["message_bytes"] += len(message)
+        return len(messages)
 
     def skip(self, next_number: int, now_ns: int) -> None:
         """Leave out the numbers up to `next_number`."""
@@ -123,9 +171,12 @@ class ChannelSender:
     def tick(self, now_ns: int) -> None:
         """Send what is due: Heartbeats, Logons, Beacons, and the datagram whose period is over."""
         self._administer(self.session.tick(now_ns), now_ns)
-        self._queue(self._packer.tick(now_ns), now_ns)
         if self._sealer is not None:
+            self._seal(self._packer.tick(now_ns), now_ns)
             self._wait(self._sealer.tick(now_ns))
+        elif now_ns >= self.queue.deadline_ns:
+            self.queue.flush()
+            self._ready_ns = 0
 
     def stop(self, now_ns: int) -> None:
         """End the session with a Logout. What waits may still be taken."""
@@ -135,34 +186,43 @@ class ChannelSender:
 
     def repeat(self, datagram: bytes, now_ns: int) -> None:
         """Send a datagram once more, among the others: an answer on the main group."""
-        self._queue([datagram], now_ns)
+        self._seal([datagram], now_ns)
+
+    def due(self, now_ns: int, most: int) -> int:
+        """How many datagrams may leave now, `most` at most: the first of `queue`. `gone` follows,
+        when they have been sent."""
+        count = self.queue.due(self._bucket, now_ns, most)
+        self._ready_ns = self.queue.ready_ns(self._bucket, now_ns) if not count else 0
+        return count
+
+    def gone(self, count: int, now_ns: int) -> None:
+        """The first `count` datagrams have been sent; the bucket is charged for one line's."""
+        self.queue.gone(self._bucket, count, now_ns)
+        self.counts["datagrams"] += count
 
     def take(self, now_ns: int) -> list[bytes]:
-        """The datagrams that may leave now; the bucket is charged for one line's."""
-        taken = []
-        self._ready_ns = NEVER
-        while self._waiting:
-            size = len(self._waiting[0]) + OVERHEAD_BYTES
-            ready_ns = self._bucket.ready_ns(size, now_ns)
-            if ready_ns > now_ns:
-                self._ready_ns = ready_ns
-                break
-            self._bucket.take(size, now_ns)
-            taken.append(self._waiting.popleft())
-        self.counts["datagrams"] += len(taken)
+        """The datagrams that leave now, each for every line."""
+        taken: list[bytes] = []
+        while count := self.due(now_ns, self.queue.places):
+            taken += self.queue.datagrams(count)
+            self.gone(count, now_ns)
         return taken
 
     @property
     def waiting(self) -> int:
         """Datagrams that wait for the bucket."""
-        return len(self._waiting)
+        return self.queue.count
 
     @property
     def deadline_ns(self) -> int:
         """When `tick`, or `take` where datagrams wait, has something to do next. `take` comes
         first: only it knows when the bucket is ready."""
-        deadline_ns = min(self.session.deadline_ns, self._packer.deadline_ns, self._ready_ns)
-        return min(deadline_ns, self._sealer.deadline_ns) if self._sealer else deadline_ns
+        deadline_ns = min(self.session.deadline_ns, self.queue.deadline_ns)
+        if self.queue.count:
+            deadline_ns = min(deadline_ns, self._ready_ns)
+        if self._sealer is not None:
+            deadline_ns = min(deadline_ns, self._packer.deadline_ns, self._sealer.deadline_ns)
+        return deadline_ns
 
     def _renumber(self, now_ns: int) -> None:
         """All numbers are used up: a new numbering."""
@@ -174,19 +234,28 @@ class ChannelSender:
         """Send administrative messages at once, behind everything that has a number."""
         for said in messages:
             data = self.header.administrative(said, self.settings.session.heartbeat_ns)
-            self._queue(self._packer.add(data, now_ns), now_ns)
-        if messages:
-            self._queue(self._packer.flush(), now_ns)
+            if self._sealer is not None:
+                self._seal(self._packer.add(data, now_ns), now_ns)
+            elif not self.queue.add(data, now_ns):
+                self.counts["dropped"] += 1
+        if messages and self._sealer is not None:
+            self._seal(self._packer.flush(), now_ns)
+        elif messages:
+            self.queue.flush()
+            self._ready_ns = 0
 
-    def _queue(self, datagrams: list[bytes], now_ns: int) -> None:
+    def _seal(self, datagrams: list[bytes], now_ns: int) -> None:
+        """Send whole datagrams, sealed where the channel is."""
         if self._sealer is not None:
             seal = self._sealer.seal
             datagrams = [sealed for each in datagrams for sealed in seal(each, now_ns)]
         self._wait(datagrams)
 
     def _wait(self, datagrams: list[bytes]) -> None:
-        if datagrams:
-            self._waiting += datagrams
+        """Have datagrams wait for the bucket. What finds no place is lost, as by the network."""
+        for datagram in datagrams:
+            if not self.queue.push(datagram):
+                self.counts["dropped"] += 1
             self._ready_ns = 0
 
 

@@ -105,14 +105,18 @@ class PublisherSession:
         self._beacon_ns = _after(now_ns, self.settings.beacon_ns)
         return self._logon(now_ns)
 
-    def publish(self, now_ns: int) -> int:
-        """The number of an application message that is sent now. Raises `UsageError` where there
-        is none left (`exhausted`): only a new numbering goes on."""
+    def check(self) -> None:
+        """Raise `UsageError` where the session sends no application messages now."""
         self._step(Input.PUBLISH)
-        if self.exhausted:
+
+    def publish(self, now_ns: int, count: int = 1) -> int:
+        """The number of an application message that is sent now, the first of `count`. Raises
+        `UsageError` where so many are not left (`exhausted`): only a new numbering goes on."""
+        self._step(Input.PUBLISH)
+        if self.next + count - 1 > NUMBER_MAX:
             raise UsageError("the numbering has no number left", "begin a new numbering")
         number = self.next
-        self.next += 1
+        self.next += count
         self._heartbeat_ns = _after(now_ns, self.settings.heartbeat_ns)
         return number
 

@@ -1,3 +1,6 @@
+# `first` points to the bytes; `length` of them may be read.
+cdef unsigned long long fingerprint_at(
+    const unsigned char *first, Py_ssize_t length) noexcept nogil
 cpdef unsigned long long fingerprint(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length
 ) except? 6148914691236517205 nogil
@@ -12,6 +15,10 @@ cdef class CompareWindow:
     cpdef int compare(
         self, unsigned long long sequence, unsigned long long fingerprint,
         unsigned long long span) except -1 nogil
+    cpdef bint knows(self, unsigned long long sequence) except -1 nogil
+    cpdef unsigned long long span_of(
+        self, unsigned long long sequence, unsigned long long fingerprint
+    ) except? 6148914691236517205 nogil
     cpdef int clear(self) except -1 nogil
 
 cdef class UnsequencedWindow:

@@ -80,44 +80,52 @@ def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.
     lane_4=cython.ulonglong,
     tail=cython.ulonglong,
 )
-def fingerprint(data, start, length):
-    """Digest of `data[start:start + length]`; raises IndexError when that is outside."""
-    if start < 0 or length < 0 or start + length > len(data):
-        raise IndexError("fingerprint outside the buffer")
+def fingerprint_at(first, length):
+    """`fingerprint` of the `length` bytes from `first` on, for compiled callers."""
     lane_1 = length + 1
     lane_2 = 2
     lane_3 = 3
     lane_4 = 4
-    at = start
-    end = start + length
+    at = 0
+    end = length
     while end - at >= 32:
         if cython.compiled:
-            lane_1 = _mix(lane_1, load_word(cython.address(data[at])), FACTOR_1)
-            lane_2 = _mix(lane_2, load_word(cython.address(data[at + 8])), FACTOR_2)
-            lane_3 = _mix(lane_3, load_word(cython.address(data[at + 16])), FACTOR_3)
-            lane_4 = _mix(lane_4, load_word(cython.address(data[at + 24])), FACTOR_4)
+            lane_1 = _mix(lane_1, load_word(first + at), FACTOR_1)
+            lane_2 = _mix(lane_2, load_word(first + at + 8), FACTOR_2)
+            lane_3 = _mix(lane_3, load_word(first + at + 16), FACTOR_3)
+            lane_4 = _mix(lane_4, load_word(first + at + 24), FACTOR_4)
         else:
-            lane_1 = _mix(lane_1, load_word(data[at : at + 8]), FACTOR_1)
-            lane_2 = _mix(lane_2, load_word(data[at + 8 : at + 16]), FACTOR_2)
-            lane_3 = _mix(lane_3, load_word(data[at + 16 : at + 24]), FACTOR_3)
-            lane_4 = _mix(lane_4, load_word(data[at + 24 : at + 32]), FACTOR_4)
+            lane_1 = _mix(lane_1, load_word(first[at : at + 8]), FACTOR_1)
+            lane_2 = _mix(lane_2, load_word(first[at + 8 : at + 16]), FACTOR_2)
+            lane_3 = _mix(lane_3, load_word(first[at + 16 : at + 24]), FACTOR_3)
+            lane_4 = _mix(lane_4, load_word(first[at + 24 : at + 32]), FACTOR_4)
         at += 32
     while end - at >= 8:
         if cython.compiled:
-            lane_1 = _mix(lane_1, load_word(cython.address(data[at])), FACTOR_2)
+            lane_1 = _mix(lane_1, load_word(first + at), FACTOR_2)
         else:
-            lane_1 = _mix(lane_1, load_word(data[at : at + 8]), FACTOR_2)
+            lane_1 = _mix(lane_1, load_word(first[at : at + 8]), FACTOR_2)
         at += 8
     tail = 0
     shift = 0
     while at < end:
-        tail |= cython.cast(cython.ulonglong, data[at]) << shift
+        tail |= cython.cast(cython.ulonglong, first[at]) << shift
         shift += 8
         at += 1
     lane_1 = _mix(lane_1, tail, FACTOR_3)
     lane_2 = _mix(lane_2, lane_1, FACTOR_4)
     lane_3 = _mix(lane_3, lane_2, FACTOR_1)
     return _mix(lane_4, lane_3, FACTOR_2)
+
+
+@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+def fingerprint(data, start, length):
+    """Digest of `data[start:start + length]`; raises IndexError when that is outside."""
+    if start < 0 or length < 0 or start + length > len(data):
+        raise IndexError("fingerprint outside the buffer")
+    if cython.compiled:
+        return fingerprint_at(cython.address(data[0]) + start, length)
+    return fingerprint_at(memoryview(data)[start:], length)
 
 
 @cython.final
@@ -163,6 +171,21 @@ class CompareWindow:
             return OTHER_SPAN
         self.entries[place] = 0
         return DIFFERENT
+
+    def knows(self, sequence):
+        """Is anything kept that begins with this number?"""
+        return self.entries[(sequence & self.mask) * 2] == sequence + 1
+
+    @cython.locals(place=cython.ulonglong)
+    def span_of(self, sequence, fingerprint):
+        """How many numbers (modulo 65,536) the packet covers that begins with this number and has
+        this fingerprint; 0 where none is kept."""
+        place = (sequence & self.mask) * 2
+        if self.entries[place] != sequence + 1:
+            return 0
+        if (self.entries[place + 1] ^ _with_span(fingerprint, 0)) & ~_SPAN_BITS:
+            return 0
+        return self.entries[place + 1] & _SPAN_BITS
 
     @cython.locals(place=cython.ulonglong)
     def clear(self):

@@ -26,6 +26,12 @@ cdef class Copies:
     cpdef int compare_packet(
         self, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start
     ) except -1 nogil
+    cpdef unsigned long long known_span(
+        self, unsigned long long sequence, const unsigned char[::1] data, Py_ssize_t at,
+        Py_ssize_t length) except? 6148914691236517205 nogil
+    cdef unsigned long long _known_each(
+        self, unsigned long long sequence, const unsigned char *first, Py_ssize_t length
+    ) except? 6148914691236517205 nogil
     cpdef int differ(self) noexcept nogil
     cpdef Py_ssize_t trim(
         self, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,

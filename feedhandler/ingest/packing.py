@@ -18,7 +18,11 @@ from cython.cimports.feedhandler.codecs.kinds import DATA, SKIP
 from cython.cimports.feedhandler.codecs.message_walk import message_end, message_size
 from cython.cimports.feedhandler.codecs.scanner import patch_header
 from cython.cimports.feedhandler.ingest.answers import DIFFERENT, OTHER_SPAN, SAME, UNKNOWN
-from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+from cython.cimports.feedhandler.ingest.fingerprint import (
+    CompareWindow,
+    fingerprint,
+    fingerprint_at,
+)
 from cython.cimports.feedhandler.ingest.slots import (
     COUNT,
     KIND,
@@ -29,6 +33,7 @@ from cython.cimports.feedhandler.ingest.slots import (
 )
 
 if cython.compiled:
+    from cython.cimports.feedhandler.codecs.fix.runs import message_bytes
     from cython.cimports.libc.string import memcmp, memmove
 
 
@@ -123,6 +128,41 @@ class Copies:
             self.differ()
             return UNKNOWN
         return answer
+
+    @cython.boundscheck(False)  # the first line holds the bytes against the bounds
+    def known_span(self, sequence, data, at, length):
+        """FIX: how many numbers the messages cover, from `sequence` on, where each byte of them is
+        a first copy's; 0 where that is not known."""
+        if at < 0 or length < 1 or at + length > len(data):
+            return 0
+        first = cython.address(data[0]) + at if cython.compiled else memoryview(data)[at:]
+        if self.by_message:
+            return self._known_each(sequence, first, length)
+        return self.window.span_of(sequence, fingerprint_at(first, length))
+
+    def _known_each(self, sequence, first, length):
+        """`known_span` where each message has a fingerprint of its own."""
+        at: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t
+        span: cython.ulonglong = 0
+        while at < length:
+            if not self.window.knows(sequence + span):
+                return 0
+            if cython.compiled:
+                size = message_bytes(first, at, length)
+            else:
+                size = message_size(self.table, first, at, length)
+            if size == 0 or (
+                self.window.span_of(
+                    sequence + span,
+                    fingerprint_at(first + at if cython.compiled else first[at:], size),
+                )
+                != 1
+            ):
+                return 0
+            at += size
+            span += 1
+        return span
 
     def differ(self):
         """The lines pack messages differently: compare by message from now on."""

@@ -31,9 +31,13 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport read, write
 
-from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header, parse_next
+from feedhandler.codecs.fix.scanning cimport parse_first, parse_further
+from feedhandler.codecs.scanner cimport (
+    FeedTable, PacketHeader, check_messages, parse_header, parse_next,
+)
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
+from feedhandler.ingest.known cimport may_be_copy, take_copy
 from feedhandler.ingest.recovered cimport disprove, give_up, recover
 from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD, WITHDRAWN
 from feedhandler.ingest.ring cimport Ring
@@ -696,14 +700,21 @@ cdef class Receiver:
         cdef Py_ssize_t length
         cdef int reject
         while start < end or size == 0:
-            reject = parse_next(self.table, self.slab, start, end - start, self.header)
+            reject = parse_first(self.table, self.slab, start, end - start, self.header)
+            if reject == 0 and may_be_copy(<Arbiter>route.arbiter, self.header, now):
+                if take_copy(
+                    <Arbiter>route.arbiter, route.line, self.header, self.slab, start,
+                    end - start, stamp, now,
+                ):
+                    return 0
+            if reject == 0:
+                reject = parse_further(self.table, self.slab, start, end - start, self.header)
             if reject:
                 self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
                 return 0
             # A packet that is trimmed has another length then.
             length = self.header.length
             if not (<Arbiter>route.arbiter).is_old(self.header, now):
-                check_messages(self.table, self.slab, start, self.header)
                 self.counters[row + columns.LINE_UNKNOWN_TYPES] += self.header.unknown
             (<Arbiter>route.arbiter).receive(
                 route.line, self.header, self.slab, start, stamp, now)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import operator
 import re
 import sys
 import threading
@@ -25,7 +27,9 @@ from feedhandler.ops.console import ExitCode, complain, host_faults, print_json,
 from feedhandler.replay.captures.capture import Capture
 
 STDIN = Path("-")
-_READ_BYTES = 64 << 10
+_READ_BYTES = 256 << 10
+#: Messages of a capture that are published together.
+_CAPTURED_TOGETHER = 200
 _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
 
 
@@ -62,10 +66,10 @@ def publish(
             requests_answered(publisher, address, settings.channel_tag),
         ):
             with host_faults():
-                async for message in _messages(messages, stop):
-                    to = channel or _channel_of(channels, message, content)
-                    await publisher.publish(to, message)
-                    published[to] += 1
+                async for given in _messages(messages, stop):
+                    for to, run in _runs(channels, given, channel, content):
+                        await publisher.publish_many(to, run)
+                        published[to] += len(run)
         for id, count in sorted(published.items()):
             print(f"channel {id}: {count:,} messages")
         for name, count in publisher.counts.items():
@@ -92,6 +96,19 @@ def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
     return places[0] if places else ""
 
 
+def _runs(
+    channels: Channels, messages: list[bytes], channel: str, content: str
+) -> Iterator[tuple[str, list[bytes]]]:
+    """Messages that follow one another, by the channel they go to: the one that is given, or that
+    of their instruments."""
+    if channel:
+        yield channel, messages
+        return
+    named = ((_channel_of(channels, message, content), message) for message in messages)
+    for to, run in itertools.groupby(named, key=operator.itemgetter(0)):
+        yield to, [message for _, message in run]
+
+
 def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     """The one channel of all instruments that a message names. Raises `UsageError`."""
     symbols = {symbol.decode("latin-1") for symbol in _SYMBOL.findall(message)}
@@ -103,15 +120,14 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     return next(each.id for each in found if each is not None)
 
 
-async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """The messages of a file, as they come, until it ends or `stop` is set. The file may be a
-    capture of a channel."""
+async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
+    """The messages of a file, as many at a time as come, until it ends or `stop` is set. The file
+    may be a capture of a channel."""
     if captured := _captured(path):
-        for message in captured:
-            if stop.is_set():
-                return
-            yield message
-        if captured.lost or captured.wrong:
+        messages = iter(captured)
+        while not stop.is_set() and (some := list(itertools.islice(messages, _CAPTURED_TOGETHER))):
+            yield some
+        if not stop.is_set() and (captured.lost or captured.wrong):
             complain(
                 f"{path}: {captured.lost:,} messages are not in the capture, {captured.wrong:,} "
                 "datagrams are not whole FIX messages"
@@ -120,11 +136,16 @@ async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
     cutter = Cutter()
     with _opened(path) as file:
         while data := await _read_or_stop(file, stop):
+            found: list[bytes] = []
+            wrong = None
             try:
-                for message in cutter.cut(data):
-                    yield message
+                found.extend(cutter.cut(data))
             except UsageError as error:
-                raise UsageError(f"{path}: {error.message}", error.hint) from None
+                wrong = UsageError(f"{path}: {error.message}", error.hint)
+            if found:
+                yield found
+            if wrong is not None:
+                raise wrong
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
 

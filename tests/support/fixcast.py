@@ -4,10 +4,15 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from feedhandler.codecs.fix.envelope import envelope
+from feedhandler.fixcast import publisher
 from feedhandler.fixcast.channels import Channels, parse_channels
 from feedhandler.fixcast.reception import Deliver, Event
+from feedhandler.fixcast.system_calls import LineSender
 from tests.support.places import group, port
 
 #: A test that waits longer has failed.
@@ -52,6 +57,33 @@ def text_of(body: bytes) -> str:
     found = _TEXT.search(body)
     assert found
     return found[1].decode()
+
+
+def lossy_lines(
+    monkeypatch: pytest.MonkeyPatch,
+    lost: Callable[[int], bool],
+    seen: Callable[[bytes], object] = len,
+) -> None:
+    """Of publishers' datagrams to channels, the first being 1, those that are `lost` are sent on
+    neither line; `seen` is called with each of the others."""
+    count = 0
+
+    class LossyLines:
+        def __init__(self, lines: Any) -> None:
+            self.inner = LineSender(lines)
+            self.errors = self.inner.errors
+
+        def send(self, slab: Any, offsets: Any, sizes: Any, first: int, many: int) -> None:
+            nonlocal count
+            for ahead in range(many):
+                place = (first + ahead) % len(offsets)
+                count += 1
+                if lost(count):
+                    continue
+                seen(bytes(slab[offsets[place] : offsets[place] + sizes[place]]))
+                self.inner.send(slab, offsets, sizes, place, 1)
+
+    monkeypatch.setattr(publisher, "LineSender", LossyLines)
 
 
 class Sink:

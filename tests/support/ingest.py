@@ -10,6 +10,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest import arbitration as compiled_arbitration
+from feedhandler.ingest import known as compiled_known
 from feedhandler.ingest import recovered as compiled_recovered
 from feedhandler.ingest import ring as compiled_ring
 from feedhandler.ingest.records import RecordKind
@@ -44,10 +45,13 @@ def _interpreted_stack(*names: str) -> tuple[ModuleType, ...]:
     return twins
 
 
+_INTERPRETED = _interpreted_stack("arbitration", "ring", "recovered", "known")
 TWINS: dict[str, tuple[ModuleType, ...]] = {
     "compiled": (compiled_arbitration, compiled_ring, compiled_recovered),
-    "interpreted": _interpreted_stack("arbitration", "ring", "recovered"),
+    "interpreted": _INTERPRETED[:3],
 }
+#: `feedhandler.ingest.known` of both.
+KNOWN: dict[str, ModuleType] = {"compiled": compiled_known, "interpreted": _INTERPRETED[3]}
 QUICK = ArbitrationSettings(hold_packets=16, quarantine_packets=8, compare_packets=64)
 
 

@@ -1,7 +1,11 @@
 """A publisher and receivers of FIX over multicast, on loopback."""
 
+import array
 import asyncio
 import random
+import contextlib
+import errno
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +30,13 @@ from feedhandler.fixcast.reception import (
 from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
+from feedhandler.fixcast.system_calls import LineSender
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
 from tests.support.fixcast import SECONDS, Sink, channels, definition, update
+from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
 
 #: Heartbeats come often, so that nobody waits for one.
 SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
@@ -94,6 +100,70 @@ def test_what_is_published_is_received_in_order() -> None:
     asyncio.run(scenario())
 
 
+def test_many_at_once_are_numbered_and_received_in_order() -> None:
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        sending = SendingSettings(session=SENDING.session, waiting_max=4)
+        settings = PublisherSettings(sending=sending, rate_bytes_s=2_000_000, burst_bytes=3000)
+        given = [update(f"{number}") for number in range(MANY)]
+        async with (
+            Receiver(known, [], receiving(), sink.take),
+            Publisher(known, [], settings) as publisher,
+        ):
+            assert await publisher.publish_many("c1", given[:300]) == 300
+            assert await publisher.publish("c1", given[300]) == 301
+            assert await publisher.publish_many("c1", given[301:]) == MANY
+            await sink.until(lambda: len(sink.texts()) == MANY)
+            assert publisher.counts == {}
+        assert sink.texts() == [f"{number}" for number in range(MANY)]
+
+    asyncio.run(scenario())
+
+
+def test_of_many_those_before_a_wrong_one_are_published() -> None:
+    async def scenario() -> None:
+        known, sink = channels(), Sink()
+        async with (
+            Receiver(known, [], receiving(), sink.take),
+            Publisher(known, [], PublisherSettings(sending=SENDING)) as publisher,
+        ):
+            given = [update("0"), update("1"), b"rubbish", update("3")]
+            with pytest.raises(UsageError, match="byte 0") as caught:
+                await publisher.publish_many("c1", given)
+            assert "message 3 of 4; those before it are published" in caught.value.hint
+            with pytest.raises(UsageError, match="nothing to publish"):
+                await publisher.publish_many("c1", [])
+            assert await publisher.publish("c1", update("2")) == 3
+            await sink.until(lambda: len(sink.texts()) == 3)
+        assert sink.texts() == ["0", "1", "2"]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_system_does_not_take_is_counted_and_the_rest_is_sent() -> None:
+    slab = bytes(range(200)) + bytes(70_000)
+    offsets, sizes = array.array("q", [7, 0, 3]), array.array("q", [100, 70_000, 5])
+    with contextlib.ExitStack() as opened:
+
+        def sock() -> socket.socket:
+            return opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+
+        to, other = sock(), sock()
+        to.settimeout(SECONDS)
+        to.bind(("127.0.0.1", 0))
+        lines = LineSender([(sock(), to.getsockname()), (other, to.getsockname())])
+        # From the third one on, round to the first.
+        lines.send(slab, offsets, sizes, 2, 3)
+        found = [to.recv(2000) for _ in range(4)]
+        for first, size in ((3, 5), (0, 300)):
+            sizes[0] = size if first == 0 else 100
+            with pytest.raises(IndexError):
+                lines.send(bytes(200), offsets, sizes, first, 1)
+    assert found == [slab[3:8], slab[7:107]] * 2
+    assert lines.errors == {errno.EMSGSIZE: 2}
+    assert lines.sent == 4
+
+
 @pytest.mark.parametrize(
     ("resend", "by_topic"),
     [
@@ -108,7 +178,7 @@ def test_what_is_published_is_received_in_order() -> None:
 def test_what_both_lines_lost_is_retransmitted(
     resend: ResendSettings, by_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    losing(monkeypatch, {4, 5, 9, 30})
+    lossy_lines(monkeypatch, {4, 5, 9, 30}.__contains__)
 
     async def scenario() -> None:
         known, sinks = channels(by_topic=by_topic), [Sink(), Sink()]
@@ -134,7 +204,7 @@ def test_what_both_lines_lost_is_retransmitted(
 def test_what_is_skipped_is_told_though_its_gap_fill_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    losing(monkeypatch, {3})
+    lossy_lines(monkeypatch, {3}.__contains__)
 
     async def scenario() -> None:
         known, sink = channels(), Sink()
@@ -261,7 +331,7 @@ async def raw(address: tuple[str, int], data: bytes) -> bytes:
 def test_a_client_that_sends_something_else_is_cut_off_and_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    losing(monkeypatch, {3})
+    lossy_lines(monkeypatch, {3}.__contains__)
 
     async def scenario() -> None:
         known, sink = channels(), Sink()

@@ -26,7 +26,7 @@ from feedhandler.fixcast.signing import Mode
 from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat
 from feedhandler.retrans.fix.server import ResendSettings
-from tests.support.fixcast import Sink, channels, update
+from tests.support.fixcast import Sink, channels, lossy_lines, update
 
 SENDING = SendingSettings(session=SessionSettings(heartbeat_ns=20_000_000))
 MANY = 300
@@ -58,19 +58,13 @@ def sending(path: Path, resend: ResendSettings | None = None) -> PublisherSettin
 def watch_sent(monkeypatch: pytest.MonkeyPatch, lost: Callable[[int], bool]) -> list[bytes]:
     """All that is sent to a group; datagrams of channels whose place is `lost` go on no line."""
     sent: list[bytes] = []
-    send, send_to, count = Publisher._send, Publisher._send_to, 0
-
-    def lossy(self: Publisher, outlet: object, datagram: bytes) -> None:
-        nonlocal count
-        count += 1
-        if not lost(count):
-            send(self, outlet, datagram)  # type: ignore[arg-type]
+    send_to = Publisher._send_to
 
     def seen(self: Publisher, sock: socket.socket, data: bytes, address: tuple[str, int]) -> None:
         sent.append(data)
         send_to(self, sock, data, address)
 
-    monkeypatch.setattr(Publisher, "_send", lossy)
+    lossy_lines(monkeypatch, lost, sent.append)
     monkeypatch.setattr(Publisher, "_send_to", seen)
     return sent
 

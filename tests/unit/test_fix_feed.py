@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy
 import pytest
 
@@ -22,7 +23,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig
 from tests.support.fix_messages import sealed, summed
-from tests.support.ingest import TWINS, Channel
+from tests.support.ingest import KNOWN, QUICK, TWINS, Channel
 
 FEED = load_feed("fix-marketdata")
 SCANNERS = {
@@ -254,20 +255,33 @@ def test_a_datagram_decodes_to_its_application_messages():
 
 
 class FixChannel(Channel):
-    """A channel that is given datagrams, as the receive thread gives them."""
+    """A channel that is given datagrams as the receive thread gives them; with `knows` False, each
+    is read to its end."""
 
-    def __init__(self, twin: str) -> None:
-        super().__init__(twin, counts_messages=True, table=FEED.table)
+    def __init__(self, twin: str, knows: bool = True, settings: Any = QUICK) -> None:
+        super().__init__(twin, settings, counts_messages=True, table=FEED.table)
+        self.copies = KNOWN[twin]
+        self.knows = knows
+        self.known = 0
 
     def datagram(self, line: int, data: bytes) -> list[Verdict]:
         verdicts, at = [], 0
         view = memoryview(data)
         while at < len(data):
-            assert scanner.parse_next(FEED.table, view, at, len(data) - at, self.header) == 0
-            length = self.header.length
-            verdicts.append(
-                Verdict(self.arbiter.receive(line, self.header, view, at, self.now, self.now))
-            )
+            given = FEED.table, view, at, len(data) - at
+            assert scanning.parse_first(*given, self.header) == 0
+            verdict = 0
+            if self.knows and self.copies.may_be_copy(self.arbiter, self.header, self.now):
+                verdict = self.copies.take_copy(
+                    self.arbiter, line, self.header, view, at, len(data) - at, self.now, self.now
+                )
+                self.known += bool(verdict)
+            length = len(data) - at
+            if not verdict:
+                assert scanning.parse_further(*given, self.header) == 0
+                length = self.header.length
+                verdict = self.arbiter.receive(line, self.header, view, at, self.now, self.now)
+            verdicts.append(Verdict(verdict))
             at += length
         self.collect()
         return verdicts
@@ -288,6 +302,69 @@ def channel(request):
 
 
 THREE, FOUR = update(3, "C"), update(4, "D")
+
+
+def some_lines(dice: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
+    """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under
+    a number that is known, forged numbers, and now and then a numbering anew."""
+    lines: list[list[bytes]] = [[], []]
+    number = 1
+    for _ in range(count):
+        size, first, extra = dice.randint(1, 5), number, b""
+        messages = [update(first + at, "ABCD"[at % 4]) for at in range(size)]
+        number += size
+        if dice.random() < 0.1:
+            extra = admin(f"35=0|34={number}|")
+        elif dice.random() < 0.05:
+            extra = admin(f"35=4|34={number}|123=Y|36={number + 2}|")
+            number += 2
+        elif dice.random() < reset_share:
+            extra = admin("35=A|34=1|98=0|108=1|141=Y|")
+            number = 1
+        alike = dice.random() < 0.8
+        for line in lines:
+            cut = size if alike else dice.randint(1, size)
+            given = [update(first, "OTHER"), *messages[1:]] if dice.random() < 0.02 else messages
+            parts = [b"".join(given[:cut]), b"".join(given[cut:]) + extra]
+            line += [each for each in parts if each]
+            if dice.random() < 0.05:
+                line.append(update(number + dice.randint(-3, 9), "FORGED"))
+    return lines
+
+
+def some_steps(dice: random.Random, lines: list[list[bytes]]) -> list[tuple[int, bytes]]:
+    """(line, datagram) as they come: lossy, doubled, one line ahead of the other."""
+    steps: list[tuple[int, bytes]] = []
+    queues = [list(reversed(line)) for line in lines]
+    while any(queues):
+        line = dice.choice([each for each in (0, 1) if queues[each]])
+        if abs(len(queues[0]) - len(queues[1])) > 3:
+            line = int(len(queues[0]) < len(queues[1]))
+        steps += [(line, queues[line].pop())] * dice.choice([0] + [1] * 20 + [2])
+    return steps
+
+
+@pytest.mark.parametrize("reset_share", [0, 0.02])
+@pytest.mark.parametrize("twin", sorted(TWINS))
+def test_a_copy_that_is_known_by_its_bytes_is_what_it_would_be_if_it_were_read(
+    twin, reset_share, seed
+):
+    dice, known_of_all = random.Random(seed), 0
+    for _ in range(40 if twin == "compiled" else 10):
+        # Lines that fall silent at once, and a hold that is soon full.
+        settings = msgspec.structs.replace(QUICK, silent_us=15_000, hold_packets=4)
+        read, known = FixChannel(twin, False, settings), FixChannel(twin, True, settings)
+        for line, data in some_steps(dice, some_lines(dice, 60, reset_share)):
+            wait = dice.choice([0] * 15 + [3, 8, 12, 20])
+            for each in (read, known):
+                each.datagram(line, data)
+                each.wait(wait)
+            assert known.story() == read.story()
+        assert (read.arbiter.line_array == known.arbiter.line_array).all()
+        assert (read.arbiter.channel_array == known.arbiter.channel_array).all()
+        assert read.arbiter.deadline_ns == known.arbiter.deadline_ns
+        known_of_all += known.known
+    assert known_of_all > 20
 
 
 def test_data_and_a_heartbeat_in_one_datagram_are_both_heard(channel):

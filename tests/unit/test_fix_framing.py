@@ -402,3 +402,78 @@ def test_a_datagram_of_nothing_has_no_messages() -> None:
     walk = INTERPRETED["datagram"].walk_datagram_at
     frame, datagram = INTERPRETED["framing"].Frame(), INTERPRETED["datagram"].Datagram()
     assert walk(b"", 0, frame, datagram) == FixReject.NO_MESSAGES
+
+
+#: What a frame says of a message, but for `bytes_max` and the field that was read last.
+FRAMED = (
+    "begin", "end", "length_at", "body", "body_end", "header_end", "sequence", "last_processed",
+    "message_type", "flags", "type_size", "sequence_size", "sender_size", "target_size",
+    "time_size", "fault_at",
+)  # fmt: skip
+#: Values whose places are said where their sizes are not 0.
+OF_VALUES = ("type", "sequence", "sender", "target", "time")
+#: Bodies whose first field decides whether a header is like another.
+BODIES = [b"268=1|279=0|", b"268=2|279=0|", b"269=0|", b"268=|", b"95=3|96=a\x01b|", b"26=8|", b""]
+
+
+def a_header(dice: random.Random) -> list[bytes]:
+    """The fields of a header behind MsgType, in some order."""
+    fields = [b"34=%d|" % dice.choice([9, 10, 11, 99, 100]), b"49=PUB|", b"52=12:00:00|"]
+    fields += dice.sample([b"56=T|", b"50=9|", b"43=Y|", b"369=7|", b"90=2|91=\x01x|"], 2)
+    dice.shuffle(fields)
+    return fields[dice.choice([0, 0, 0, 1]) :]
+
+
+def like_it(dice: random.Random, fields: list[bytes]) -> list[bytes]:
+    """The fields with another number and time, and sometimes with something else that differs."""
+    made = []
+    for field in fields:
+        if field.startswith(b"34="):
+            field = b"34=%b|" % dice.choice([b"9", b"10", b"12345", b"", b"x", b"0", b"9" * 21])
+        elif field.startswith(b"52="):
+            field = b"52=%b|" % dice.choice(
+                [b"12:00:01", b"12:00:02", b"12:00:00.5", b"", b"a|58=b"]
+            )
+        elif dice.random() < 0.05:
+            field = dice.choice([b"", b"49=PUC|", b"57=D|", b"49=PUB2|"])
+        made.append(field)
+    return made
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_a_message_that_is_like_the_one_before_is_framed_as_if_it_were_alone(
+    fix: Any, seed: int
+) -> None:
+    dice, alike = random.Random(seed), 0
+    begins, numbers = numpy.zeros(2, numpy.uint32), numpy.zeros(2, numpy.uint64)
+    places = memoryview(begins), memoryview(numbers)
+    for _ in range(3000 if fix is not INTERPRETED else 800):
+        fields, body = a_header(dice), dice.choice(BODIES)
+        one = sealed(b"35=X|" + b"".join(fields) + body)
+        if read(fix, one)[0]:
+            continue
+        kind = dice.choice([b"X"] * 9 + [b"W"])
+        body = dice.choice([body, body, dice.choice(BODIES)])
+        other = bytearray(sealed(b"35=%b|" % kind + b"".join(like_it(dice, fields)) + body))
+        if dice.random() < 0.2:
+            other[dice.randrange(len(other))] = dice.choice(b"\x01=09X")
+            other[-7:] = b""
+            other = bytearray(summed(bytes(other)))
+        data = one + bytes(other)
+        expected = fix["framing"].Frame()
+        verdict = fix["framing"].frame_message(data, len(one), len(other), expected)
+        frame = fix["framing"].Frame()
+        count = fix["framing"].frame_all(data, 0, len(data), frame, *places)
+        assert count == 2 - bool(verdict), data
+        assert frame.fault_at == expected.fault_at, data
+        if verdict:
+            continue
+        alike += 1
+        assert [getattr(frame, each) for each in FRAMED] == [
+            getattr(expected, each) for each in FRAMED
+        ], data
+        assert list(numbers) == [read(fix, one)[1].sequence, expected.sequence]
+        for name in OF_VALUES:
+            if getattr(expected, f"{name}_size"):
+                assert getattr(frame, f"{name}_at") == getattr(expected, f"{name}_at"), data
+    assert alike > 100

@@ -50,6 +50,7 @@ def test_the_python_of_the_page_publishes(tmp_path: Path) -> None:
     path.write_text(definition().replace('id = "c1"', 'id = "equities-1"'))
     body = "".join(f"    {line}\n" for line in block.splitlines())
     names: dict[str, Any] = {}
-    code = f"{imports}\nasync def main(path, message):\n{body}    return number\n"
+    code = f"{imports}\nasync def main(path, message, messages):\n{body}    return number, last\n"
     exec(code, names)
-    assert asyncio.run(names["main"](path, update("one"))) == 1
+    many = [update("two"), update("three")]
+    assert asyncio.run(names["main"](path, update("one"), many)) == (1, 3)

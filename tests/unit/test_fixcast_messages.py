@@ -6,7 +6,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.fixcast.messages import Cutter, Header, read_datagram
+from feedhandler.fixcast.messages import RUN_MESSAGES, Cutter, Header, read_datagram
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 
 FULL = Header(b"FIXT.1.1", b"PUB", b"EQ1")
@@ -119,6 +119,14 @@ def test_messages_are_cut_however_they_come(size: int) -> None:
     assert cut(b"\n" + one + b"\n" + two + b"\r\n", size) == ([one, two], 0)
     assert cut(one + two[:-3], size) == ([one], len(two) - 3)
     assert cut(b"", size) == ([], 0)
+
+
+@pytest.mark.parametrize("size", [1000, 10**6])
+def test_many_messages_are_cut_with_numbers_or_without(size: int) -> None:
+    one, two = GIVEN, message("35=W|55=IBM|")
+    many = [one, one, two, *[one] * (2 * RUN_MESSAGES + 7), two, two, one]
+    assert cut(b"".join(many), size) == (many, 0)
+    assert cut(b"\n".join(many) + two[:9], size) == (many, 9)
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,40 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 def test_a_bucket_has_a_rate_and_a_size(rate: int, burst: int) -> None:
     with pytest.raises(UsageError, match="cannot pace"):
         TokenBucket(rate, burst)
+
+
+@pytest.mark.parametrize(("rate", "burst"), [((1 << 40) + 1, 1), (1, (1 << 31) + 1)])
+def test_a_bucket_has_bounds(rate: int, burst: int) -> None:
+    with pytest.raises(UsageError, match="cannot pace"):
+        TokenBucket(rate, burst)
+
+
+def test_sending_that_takes_long_breaks_no_promise(seed: int) -> None:
+    """A datagram leaves at any time between `admits` and `take`: no window has too much of them,
+    whenever it was."""
+    dice = random.Random(seed)
+    for late in (0.0, 1.0, 0.5):
+        rate, burst = dice.randint(10**6, 10**9), dice.randint(3000, 10**5)
+        bucket, now_ns, left = TokenBucket(rate, burst), 0, []
+        for _ in range(400):
+            batch: list[int] = []
+            while bucket.admits(sum(batch), size := dice.randint(1, 1466), now_ns):
+                batch.append(size)
+            took_ns = dice.choice([0, 1000, dice.randint(0, 5 * MS)])
+            left += [(now_ns + int(took_ns * late), size) for size in batch]
+            now_ns += took_ns
+            bucket.take(sum(batch), now_ns)
+            now_ns += dice.choice([1, dice.randint(1, MS)])
+        for begin in range(0, len(left), 29):
+            total = 0
+            for end_ns, size in left[begin:]:
+                total += size
+                allowed = burst * SECOND + rate * (end_ns - left[begin][0])
+                assert total * SECOND <= allowed, (seed, late, begin)
+
+
+def test_centuries_of_silence_fill_the_bucket() -> None:
+    bucket = TokenBucket(1 << 40, 1 << 31)
+    bucket.take(1 << 31, 0)
+    assert bucket.ready_ns(1 << 31, 0) == 1_953_125
+    assert bucket.admits(0, 1 << 31, 1 << 62)

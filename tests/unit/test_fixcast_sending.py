@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.fix.envelope import envelope
 from feedhandler.codecs.fix.framing import Frame
 from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.fixcast.messages import Header, read_datagram
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.sending import ChannelSender, SendingSettings, next_numbering
-from feedhandler.fixcast.session import SessionSettings
+from feedhandler.fixcast.session import NEVER, SessionSettings
 from feedhandler.fixcast.values import NUMBER_MAX, Kind, Message
 
 MS = 1_000_000
@@ -147,3 +147,39 @@ def test_an_answer_on_the_main_group_leaves_among_the_others() -> None:
     channel.repeat(kept[2], MS)
     found = messages(channel.take(MS))
     assert [(each.kind, each.number) for each in found[1:]] == [(Kind.APPLICATION, 1)] * 2
+
+
+class Failing:
+    """A sealer that has no key at first."""
+
+    overhead_bytes = 0
+    deadline_ns = NEVER
+
+    def __init__(self) -> None:
+        self.broken = False
+
+    def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
+        if self.broken:
+            raise ConfigError("no key is valid")
+        return [datagram]
+
+    def tick(self, now_ns: int) -> list[bytes]:
+        return []
+
+    flush = tick
+
+
+def test_a_number_is_taken_even_where_its_datagram_cannot_be_sealed() -> None:
+    sealer = Failing()
+    settings = SendingSettings(period_ns=0)
+    channel = ChannelSender(HEADER, settings, TokenBucket(10**9, 10**6), sealer)
+    channel.start(0, numbering=9)
+    assert channel.publish(update(), 0) == 1
+    sealer.broken = True
+    with pytest.raises(ConfigError):
+        channel.publish(update(), 0)
+    sealer.broken = False
+    assert channel.publish_each([update(), update()], 0, 2, 0) == 2
+    found = messages(channel.take(0))
+    assert [each.number for each in found if each.kind is Kind.APPLICATION] == [1, 3, 4]
+    assert [first for first, _, _ in channel.store.packets(1, 5)] == [1, 2, 3, 4]

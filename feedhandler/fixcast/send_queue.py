@@ -1,0 +1,258 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""A channel's datagrams on their way out: being filled, then waiting for the token bucket.
+
+Messages are stamped straight into the datagram that is being filled, in a slab that is written
+round and round; nothing is allocated for a message, and its bytes are written once. A datagram is
+nothing but whole messages, and is complete as `datagrams.Packer` has it: when the next message does
+not fit, or `period_ns` after its first one. Complete ones wait, in order, until `due` says how many
+may leave; `gone` charges the bucket for them. Where a datagram lies, `offsets` and `sizes` tell, at
+`first` and the places behind it, round and round.
+
+Bounded: while `full` (`waiting_max` datagrams wait, or there is no room for a message of the
+greatest length) no message is taken. Administrative messages and datagrams made elsewhere have
+`SPARE` places more; beyond them they are refused, and whoever brought them counts it.
+"""
+
+import cython
+import numpy
+
+from feedhandler.fixcast.pacing import OVERHEAD_BYTES
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+#: Places for datagrams that wait although the queue is full: Heartbeats, Logons, GapFills, answers.
+SPARE = 64
+#: A channel that waits for the bucket gathers for so long what leaves in one system call: a tenth
+#: of a clock period. One wake-up a datagram takes more of a processor than sending it.
+GATHER_NS = 100_000
+_GATHER_NS = cython.declare(cython.longlong, GATHER_NS)
+_NEVER = cython.declare(cython.longlong, 0x7FFF_FFFF_FFFF_FFFF)
+_OVERHEAD = cython.declare(cython.longlong, OVERHEAD_BYTES)
+
+
+@cython.final
+@cython.cclass
+class SendQueue:
+    """Datagrams of one channel, of at most `bytes_max` bytes; a message longer than that, up to
+    `longest`, goes alone. A `period_ns` of 0: each message goes at once, alone.
+
+    count          datagrams that wait, the one that is being filled not among them
+    deadline_ns    when that one is complete by the clock; the largest signed number: there is none
+    message_bytes  of the application messages taken, as they were stamped
+    """
+
+    def __init__(self, period_ns: int, bytes_max: int, longest: int, waiting_max: int) -> None:
+        self.period_ns = period_ns
+        self.bytes_max = bytes_max
+        self.longest = longest
+        self.waiting_max = waiting_max
+        self.reserve = max(longest, bytes_max)
+        # Room for the longest message is always free again once what waits has left.
+        self.slab = memoryview(numpy.zeros(waiting_max * bytes_max + 3 * self.reserve, numpy.uint8))
+        self.places = waiting_max + SPARE
+        self.offsets = memoryview(numpy.zeros(self.places, numpy.int64))
+        self.sizes = memoryview(numpy.zeros(self.places, numpy.int64))
+        self.first = self.count = self.open_at = self.open_size = 0
+        self.deadline_ns = 0x7FFF_FFFF_FFFF_FFFF
+        self.message_bytes = 0
+
+    def is_full(self):
+        """Whether no message may be taken now."""
+        return self.count >= self.waiting_max or self._place_for(self.reserve) < 0
+
+    # -- filling ----------------------------------------------------------------------------
+
+    def publish(self, stamper, store, data: bytes, number, now_ns):
+        """Take one application message, which gets this number, and keep it in `store`; 0 where it
+        cannot be published, or is too long. Not while the queue is full."""
+        if not data:
+            return 0
+        first = cython.cast(cython.p_const_uchar, data) if cython.compiled else memoryview(data)
+        return self._publish(stamper, store, first, len(data), number, now_ns)
+
+    def publish_each(self, stamper, store, messages: list, begin, end, number, now_ns):
+        """Take `messages[begin:end]` under the numbers from `number` on, as far as there is room;
+        how many. It ends before a message that cannot be published."""
+        place: cython.Py_ssize_t
+        data: bytes
+        end = min(end, len(messages))
+        for place in range(begin, end):
+            data = messages[place]
+            if self.is_full() or not self.publish(stamper, store, data, number, now_ns):
+                return place - begin
+            number += 1
+        return max(end - begin, 0)
+
+    def _publish(self, stamper, store, first, size, number, now_ns):
+        """Stamp the message of `size` bytes from `first` on into its place."""
+        place: cython.Py_ssize_t
+        total: cython.Py_ssize_t = stamper.measure(first, size, 0, number)
+        if total == 0 or stamper.frame.end != size or total > self.longest:
+            return 0
+        place = self._grow(total, now_ns)
+        if place < 0:
+            return 0
+        stamper.write(first, self.slab, place)
+        store.append(number, number + 1, self.slab, place, total, now_ns)
+        self.message_bytes += total
+        self._close_full()
+        return 1
+
+    def add(self, data, now_ns):
+        """Take a message that is stamped already; 0 where there is no room for it."""
+        size: cython.Py_ssize_t = len(data)
+        place: cython.Py_ssize_t
+        if size < 1 or size > self.reserve:
+            return 0
+        place = self._grow(size, now_ns)
+        if place < 0:
+            return 0
+        self._copy(data, place)
+        self._close_full()
+        return 1
+
+    def push(self, data):
+        """Take a whole datagram, behind what is being filled; 0 where there is no room for it."""
+        size: cython.Py_ssize_t = len(data)
+        place: cython.Py_ssize_t
+        self.flush()
+        place = self._place_for(size) if 0 < size <= self.reserve else -1
+        if place < 0 or self.count >= self.places:
+            return 0
+        self._copy(data, place)
+        self._wait(place, size)
+        return 1
+
+    def tick(self, now_ns):
+        """Complete the datagram whose period is over."""
+        return self.flush() if now_ns >= self.deadline_ns else 0
+
+    def flush(self):
+        """Complete the datagram that is being filled, where there is one."""
+        if self.open_size:
+            self._wait(self.open_at, self.open_size)
+            self.open_size = 0
+            self.deadline_ns = _NEVER
+        return 0
+
+    def _grow(self, size, now_ns):
+        """A place for a message in the datagram that is being filled, or in a new one; -1: none."""
+        place: cython.Py_ssize_t
+        if self.open_size and self.open_size + size <= self.bytes_max:
+            place = self.open_at + self.open_size
+            self.open_size += size
+            return place
+        # The one that is full takes a place, and the new one will.
+        if self.count + 2 > self.places:
+            return -1
+        self.flush()
+        place = self._place_for(max(size, self.bytes_max))
+        if place >= 0:
+            self.open_at = place
+            self.open_size = size
+            self.deadline_ns = now_ns + self.period_ns
+        return place
+
+    def _close_full(self):
+        """Complete the datagram that is being filled, where nothing more may go into it."""
+        if self.open_size >= self.bytes_max or self.period_ns == 0:
+            self.flush()
+        return 0
+
+    def _wait(self, at, size):
+        """Put a datagram behind those that wait; there is a place for it."""
+        place: cython.Py_ssize_t = self.first + self.count
+        if place >= self.places:
+            place -= self.places
+        self.offsets[place] = at
+        self.sizes[place] = size
+        self.count += 1
+        return 0
+
+    def _place_for(self, size):
+        """Where `size` bytes are free behind the last datagram; -1: nowhere."""
+        last: cython.Py_ssize_t
+        oldest: cython.Py_ssize_t
+        free: cython.Py_ssize_t
+        if self.count == 0 and self.open_size == 0:
+            return 0 if size <= len(self.slab) else -1
+        oldest = self.offsets[self.first] if self.count else self.open_at
+        if self.open_size:
+            free = self.open_at + self.open_size
+        else:
+            last = self.first + self.count - 1
+            if last >= self.places:
+                last -= self.places
+            free = self.offsets[last] + self.sizes[last]
+        if free > oldest:
+            if free + size <= len(self.slab):
+                return free
+            return 0 if size <= oldest else -1
+        return free if free + size <= oldest else -1
+
+    def _copy(self, data, place):
+        """Copy a message or datagram into the slab, where there is room for it."""
+        size: cython.Py_ssize_t = len(data)
+        if cython.compiled:
+            memcpy(cython.address(self.slab[place]), cython.address(data[0]), size)
+        else:
+            self.slab[place : place + size] = data
+        return 0
+
+    # -- leaving ----------------------------------------------------------------------------
+
+    def due(self, bucket, now_ns, most):
+        """How many datagrams may leave now, `most` at most: they are the first that wait."""
+        place: cython.Py_ssize_t = self.first
+        count: cython.Py_ssize_t = 0
+        before: cython.longlong = 0
+        size: cython.longlong
+        while count < self.count and count < most:
+            size = self.sizes[place] + _OVERHEAD
+            if not bucket.admits(before, size, now_ns):
+                break
+            before += size
+            count += 1
+            place = place + 1 if place + 1 < self.places else 0
+        return count
+
+    def ready_ns(self, bucket, now_ns):
+        """When to ask again: the first that waits may leave then, and within `GATHER_NS` as many
+        more as a quarter of the bucket. The largest signed number: nothing waits."""
+        place: cython.Py_ssize_t = self.first
+        count: cython.Py_ssize_t = 0
+        wanted: cython.longlong = 0
+        first_ns: cython.longlong
+        more_ns: cython.longlong
+        if self.count == 0:
+            return _NEVER
+        first_ns = bucket.ready_ns(self.sizes[self.first] + _OVERHEAD, now_ns)
+        while count < self.count and wanted < bucket.burst_bytes // 4:
+            wanted += self.sizes[place] + _OVERHEAD
+            count += 1
+            place = place + 1 if place + 1 < self.places else 0
+        more_ns = bucket.ready_ns(min(wanted, bucket.burst_bytes // 4), now_ns)
+        return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
+
+    def gone(self, bucket, count, now_ns):
+        """The first `count` have been sent by now: charge the bucket, and forget them."""
+        total: cython.longlong = 0
+        while count > 0 and self.count > 0:
+            total += self.sizes[self.first] + _OVERHEAD
+            self.first = self.first + 1 if self.first + 1 < self.places else 0
+            self.count -= 1
+            count -= 1
+        return bucket.take(total, now_ns)
+
+    def datagrams(self, count: int) -> list[bytes]:
+        """The first `count` that wait."""
+        found: list = []
+        ahead: cython.Py_ssize_t
+        place: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        for ahead in range(min(cython.cast(cython.Py_ssize_t, count), self.count)):
+            place = (self.first + ahead) % self.places
+            at = self.offsets[place]
+            found.append(bytes(self.slab[at : at + self.sizes[place]]))
+        return found

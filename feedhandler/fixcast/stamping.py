@@ -1,0 +1,258 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Stamping: the channel's header onto application messages, in compiled code.
+
+A `Stamper` does for messages by the hundred thousand what `messages.Header.application` does for
+one, and writes the same bytes: MsgType, MsgSeqNum, the channel's own fields, whatever else stood in
+the header, then the body as it was, between a BodyLength and a CheckSum that are right. What that
+function refuses is refused here too, without saying why: whoever wants to know asks it.
+
+`measure` reads a message and tells how long it will be; `write` then writes it. Nothing is
+allocated, and nothing is read outside the bytes that are given. The compiled module and this very
+file, interpreted, agree.
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.fix.framing import Frame, frame_at
+from cython.cimports.feedhandler.codecs.fix.reasons import FINE, SEQUENCE_MISSING
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.fix.byte_sums import byte_sum, to_soh
+    from cython.cimports.libc.string import memcpy
+else:
+
+    def byte_sum(first, size):
+        """The sum of the first `size` bytes, modulo 256."""
+        return sum(first[:size]) & 0xFF
+
+    def to_soh(first):
+        """Bytes up to the next SOH."""
+        size = 64
+        while (found := bytes(first[:size]).find(1)) < 0:
+            size *= 2
+        return found
+
+
+#: Runs of header fields that are kept, at most: six fields are the channel's own, and none of them
+#: comes twice in a header that the framing takes.
+KEPT_RUNS_MAX = 7
+_KEPT_RUNS_MAX = cython.declare(cython.int, KEPT_RUNS_MAX)
+#: `10=ddd` and its SOH.
+_TRAILER = cython.declare(cython.Py_ssize_t, 7)
+
+
+@cython.final
+@cython.cclass
+class Stamper:
+    """Gives messages the header of a channel: BeginString `begin_string`, and behind MsgSeqNum the
+    fields `own`, whole with their SOH, such as SenderSubID, SenderCompID and TargetCompID.
+
+    frame  of the message that was measured last
+    size   of that message once it is stamped
+    """
+
+    def __init__(self, begin_string: bytes, own: bytes) -> None:
+        self.begin = memoryview(b"8=%b\x019=" % begin_string)
+        self.frame = Frame()
+        self.number = 0
+        self.size = self.body_size = 0
+        self.runs = 0
+        if not cython.compiled:
+            self.kept_at = [0] * 8
+            self.kept_end = [0] * 8
+        self.own = memoryview(own + b"\x01")  # never empty: its address is asked for
+        self.own_size = len(own)
+
+    def measure(self, first, size, at, number):
+        """Read the message at `at`, of which bytes up to `size` are there, offsets from `first`;
+        how long it is once it has this number, or 0 where it cannot be published."""
+        verdict: cython.int = frame_at(first, size, at, self.frame)
+        self.size = 0
+        if verdict != FINE and verdict != SEQUENCE_MISSING:
+            return 0
+        if _is_administrative(self.frame.message_type) or not self._read_header(first):
+            return 0
+        self.number = number
+        self.body_size += 4 + self.frame.type_size + 4 + _digits(number) + self.own_size
+        self.body_size += self.frame.body_end - self.frame.header_end
+        self.size = len(self.begin) + _digits(self.body_size) + 1 + self.body_size + _TRAILER
+        return self.size
+
+    def _read_header(self, first):
+        """Find the runs of header fields that are not the channel's own; 0 where there are data
+        fields, which may contain SOH."""
+        place: cython.Py_ssize_t = self.frame.body
+        since: cython.Py_ssize_t = -1
+        own: cython.int
+        self.runs = 0
+        self.body_size = 0
+        while place < self.frame.header_end:
+            own = _kind_of_field(first, place)
+            if own < 0:
+                return 0
+            if own and since >= 0:
+                if not self._keep(since, place):
+                    return 0
+                since = -1
+            elif not own and since < 0:
+                since = place
+            place += to_soh(first + place if cython.compiled else first[place:]) + 1
+        return 1 if since < 0 else self._keep(since, place)
+
+    def _keep(self, at, end):
+        """Keep the header fields from `at` to `end`."""
+        if self.runs >= _KEPT_RUNS_MAX:
+            return 0
+        self.kept_at[self.runs] = at
+        self.kept_end[self.runs] = end
+        self.runs += 1
+        self.body_size += end - at
+        return 1
+
+    def write(self, first, out, place):
+        """Write the message that was measured last, of the same bytes, to `out[place]`; where it
+        ends. Raises `IndexError` where it does not fit."""
+        start: cython.Py_ssize_t = place
+        run: cython.int
+        total: cython.uint
+        if self.size == 0 or place < 0 or place + self.size > len(out):
+            raise IndexError("a message outside its buffer")
+        place = _copy(out, place, self.begin, len(self.begin))
+        place = _put_digits(out, place, self.body_size, _digits(self.body_size))
+        out[place] = 1
+        place = _put(
+            out, place + 1, first, self.frame.body, self.frame.type_at + self.frame.type_size + 1
+        )
+        out[place] = 51
+        out[place + 1] = 52
+        out[place + 2] = 61
+        place = _put_digits(out, place + 3, self.number, _digits(self.number))
+        out[place] = 1
+        place = _copy(out, place + 1, self.own, self.own_size)
+        for run in range(self.runs):
+            place = _put(out, place, first, self.kept_at[run], self.kept_end[run])
+        place = _put(out, place, first, self.frame.header_end, self.frame.body_end)
+        total = byte_sum(
+            cython.address(out[start]) if cython.compiled else out[start:], place - start
+        )
+        out[place] = 49
+        out[place + 1] = 48
+        out[place + 2] = 61
+        place = _put_digits(out, place + 3, total, 3)
+        out[place] = 1
+        return place + 1
+
+    def stamped(self, data: bytes, number: cython.ulonglong) -> bytes | None:
+        """One message with this number; None where it cannot be published."""
+        size: cython.Py_ssize_t = 0
+        if data:
+            first = cython.cast(cython.p_const_uchar, data) if cython.compiled else memoryview(data)
+            size = self.measure(first, len(data), 0, number)
+        if size == 0 or self.frame.end != len(data):
+            return None
+        out = bytearray(size)
+        self.write(first, out, 0)
+        return bytes(out)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_administrative(message_type: cython.uint) -> cython.bint:
+    """Whether messages of this type are the session's: 0, A, 5, 4, and the Time Beacon."""
+    if message_type == 0x30 or message_type == 0x41 or message_type == 0x35:
+        return True
+    return message_type == 0x34 or message_type == 0x5542
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _kind_of_field(first: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.int:
+    """Of the header field at `at`: 1 where the channel writes it itself (35, 34, 43, 49, 50, 56),
+    -1 where it counts data (90, 212), else 0."""
+    tens: cython.uint = first[at]
+    ones: cython.uint = first[at + 1]
+    if first[at + 2] != 61:
+        if tens == 50 and ones == 49 and first[at + 2] == 50 and first[at + 3] == 61:
+            return -1
+        return 0
+    if tens == 51:
+        return ones == 53 or ones == 52
+    if tens == 53:
+        return ones == 48 or ones == 54
+    if tens == 52:
+        return ones == 57 or ones == 51
+    return -1 if tens == 57 and ones == 48 else 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _digits(value: cython.ulonglong) -> cython.Py_ssize_t:
+    """How many digits a number has."""
+    count: cython.Py_ssize_t = 1
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=False)
+def _put_digits(
+    out: cython.uchar[::1],
+    place: cython.Py_ssize_t,
+    value: cython.ulonglong,
+    count: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Write a number with so many digits; where it ends."""
+    at: cython.Py_ssize_t = place + count
+    while at > place:
+        at -= 1
+        out[at] = cython.cast(cython.uchar, 48 + value % 10)
+        value //= 10
+    return place + count
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.boundscheck(False)  # `write` has held the whole message against the bounds
+@cython.exceptval(-1, check=False)
+def _put(
+    out: cython.uchar[::1],
+    place: cython.Py_ssize_t,
+    first: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy bytes of the message that was measured; where they end."""
+    if cython.compiled:
+        memcpy(cython.address(out[place]), first + at, end - at)
+    else:
+        out[place : place + end - at] = first[at:end]
+    return place + end - at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.boundscheck(False)  # as `_put`
+@cython.exceptval(-1, check=False)
+def _copy(
+    out: cython.uchar[::1],
+    place: cython.Py_ssize_t,
+    text: cython.const_uchar[::1],
+    size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy fields of the channel; where they end."""
+    if cython.compiled:
+        memcpy(cython.address(out[place]), cython.address(text[0]), size)
+    else:
+        out[place : place + size] = text[:size]
+    return place + size

@@ -1,0 +1,171 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""What a publisher asks of Linux: many datagrams in one call, and a timer that is exact.
+
+`LineSender` sends datagrams that lie in a slab to each line of a channel by `sendmmsg`, without the
+GIL. `Alarm` is a timerfd: event loops round their timers up to milliseconds, which is a whole clock
+period of a publisher.
+
+Compiled only, for the system calls. Which datagrams leave, and when, is the caller's business.
+"""
+
+import os
+import socket as _socket
+
+from libc.errno cimport EINTR, errno
+from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC
+
+from feedhandler.ingest.system_calls cimport (
+    TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, iovec, itimerspec, mmsghdr, timerfd_create,
+    timerfd_settime,
+)
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        unsigned int s_addr
+    struct sockaddr_in:
+        unsigned short sin_family
+        unsigned short sin_port
+        in_addr sin_addr
+    unsigned int htonl(unsigned int value)
+    unsigned short htons(unsigned short value)
+    int AF_INET
+
+cdef extern from "<sys/socket.h>" nogil:
+    int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags)
+
+#: Datagrams in one system call. More gain nothing, and make the lines drift apart.
+BATCH = 64
+#: Lines of a channel at most: A, B, and room.
+LINES_MAX = 4
+
+cdef enum:
+    _BATCH = 64
+    _LINES = 4
+
+
+cdef class LineSender:
+    """The lines of a channel: (open UDP socket, (group, port)) of each, in order.
+
+    `errors` counts datagrams that the kernel did not take, by errno. The sockets stay the caller's;
+    that they were connected would save nothing, for Linux looks for a group's way each time.
+    """
+
+    cdef readonly dict errors
+    cdef readonly unsigned long long sent
+    cdef object _keep
+    cdef int _count
+    cdef int _fds[_LINES]
+    cdef sockaddr_in _addresses[_LINES]
+    cdef mmsghdr _messages[_BATCH]
+    cdef iovec _vectors[_BATCH]
+
+    def __init__(self, lines):
+        cdef int number
+        self.errors = {}
+        self._keep = [sock for sock, _ in lines]
+        if not 0 < len(self._keep) <= LINES_MAX:
+            raise ValueError(f"a channel has 1 to {LINES_MAX} lines")
+        memset(self._messages, 0, sizeof(self._messages))
+        memset(self._addresses, 0, sizeof(self._addresses))
+        for number, (sock, (group, port)) in enumerate(lines):
+            self._fds[number] = sock.fileno()
+            self._addresses[number].sin_family = <unsigned short>AF_INET
+            self._addresses[number].sin_port = htons(port)
+            self._addresses[number].sin_addr.s_addr = htonl(
+                int.from_bytes(_socket.inet_aton(group), "big")
+            )
+        self._count = len(self._keep)
+
+    def send(
+        self, const unsigned char[::1] slab not None, const long long[::1] offsets not None,
+        const long long[::1] sizes not None, Py_ssize_t first, Py_ssize_t count,
+    ):
+        """Send `count` datagrams to each line: `slab[offsets[i]:offsets[i] + sizes[i]]`, i from
+        `first` on, round and round. Raises `IndexError` for what lies outside."""
+        cdef Py_ssize_t done = 0
+        cdef int taken, line
+        if first < 0 or first >= offsets.shape[0] or sizes.shape[0] != offsets.shape[0]:
+            raise IndexError("a datagram outside its table")
+        while done < count:
+            taken = <int>min(count - done, _BATCH)
+            self._fill(slab, offsets, sizes, first + done, taken)
+            for line in range(self._count):
+                self._send(line, taken)
+            done += taken
+
+    cdef int _fill(
+        self, const unsigned char[::1] slab, const long long[::1] offsets,
+        const long long[::1] sizes, Py_ssize_t first, int count,
+    ) except -1:
+        """Point the messages at the datagrams."""
+        cdef int place
+        cdef Py_ssize_t entry
+        for place in range(count):
+            entry = (first + place) % offsets.shape[0]
+            if (
+                offsets[entry] < 0 or sizes[entry] < 1
+                or offsets[entry] + sizes[entry] > slab.shape[0]
+            ):
+                raise IndexError("a datagram outside its slab")
+            self._vectors[place].iov_base = <void *>&slab[offsets[entry]]
+            self._vectors[place].iov_len = <size_t>sizes[entry]
+            self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
+            self._messages[place].msg_hdr.msg_iovlen = 1
+        return 0
+
+    cdef int _send(self, int line, int count) except -1:
+        """Send what the messages point at to one line. What the kernel refuses is lost there, as by
+        the network: the other line, or retransmission, has it."""
+        cdef int place, got, reason
+        for place in range(count):
+            self._messages[place].msg_hdr.msg_name = &self._addresses[line]
+            self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+        place = 0
+        while place < count:
+            with nogil:
+                got = sendmmsg(self._fds[line], &self._messages[place], count - place, 0)
+                reason = errno
+            if got > 0:
+                self.sent += got
+                place += got
+            elif reason != EINTR:
+                self.errors[reason] = self.errors.get(reason, 0) + 1
+                place += 1
+        return 0
+
+
+cdef class Alarm:
+    """A timer on CLOCK_MONOTONIC whose `fileno()` is readable from the set moment on, until it is
+    set again."""
+
+    cdef int _fd
+
+    def __cinit__(self):
+        self._fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(errno, f"timerfd: {os.strerror(errno)}")
+
+    def fileno(self):
+        """The timerfd."""
+        return self._fd
+
+    def set(self, long long at_ns):
+        """Go off at this moment, at once where it is past."""
+        cdef itimerspec when
+        memset(&when, 0, sizeof(when))
+        at_ns = max(at_ns, 1)  # 0 would switch it off
+        when.it_value.tv_sec = at_ns // 1_000_000_000
+        when.it_value.tv_nsec = at_ns % 1_000_000_000
+        if timerfd_settime(self._fd, TFD_TIMER_ABSTIME, &when, NULL) < 0:
+            raise OSError(errno, f"timerfd: {os.strerror(errno)}")
+
+    def close(self):
+        """Close it, once."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __dealloc__(self):
+        if self._fd >= 0:
+            os.close(self._fd)
