@@ -43,6 +43,8 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
 )
 from cython.cimports.feedhandler.codecs.fix.values import check_value, small_number
 
+from feedhandler.codecs.errors import UsageError
+
 #: Tags below this have a place in a table: the specification's end far below.
 TAGS_MAX = 65_536
 #: Groups within groups at most; FIX 5.0 SP2 nests four deep.
@@ -151,10 +153,12 @@ class FieldIndex:
 
     Of a rejected message `fault_at` and `fault_tag` say where it is wrong, and `declared` and
     `found` how many entries a group has, where their number is wrong. An index is for messages of
-    one table.
+    one table. Raises `UsageError` for a `capacity` of no fields.
     """
 
     def __init__(self, table: FixTable, capacity: cython.Py_ssize_t = 16_384) -> None:
+        if capacity < 1:
+            raise UsageError(f"an index with room for {capacity} fields", "1 or more")
         self.capacity = capacity
         self.count = self.entry_count = 0
         self.fault_at = self.fault_tag = self.declared = self.found = 0

@@ -75,6 +75,14 @@ class KeyFolder:
             ) from None
         return sorted({name[1] for name in names if name})
 
+    def touched_ns(self) -> int:
+        """When a file in the folder was last made, replaced or removed, by the clock of the file
+        system; 0 where the folder cannot be read."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def ring(self, channel: str) -> KeyRing:
         """A channel's keys."""
         named = (_KEY_NAME.match(each.name) for each in sorted(self.path.glob("*.key")))

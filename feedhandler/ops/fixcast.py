@@ -1,4 +1,4 @@
-"""`feedhandler fixcast`: publish FIX messages by multicast, receive them, plan channels."""
+"""`feedhandler fixcast publish` and `receive`: FIX messages by multicast."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,6 @@ from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.fixcast.channels import Channels, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import Cutter
-from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.receiving import described
@@ -242,27 +241,3 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
         raise unwritable(path, error) from error
     with file:
         yield file
-
-
-# -- plan -----------------------------------------------------------------------------
-
-
-def make_plan(
-    volumes: Path, channels: int, prefix: str, port: int, sources: tuple[str, str]
-) -> int:
-    """Print a definition of channels for measured volumes; its spread goes to stderr."""
-    planned = plan(read_volumes(volumes), channels)
-    sys.stdout.write(definition(planned, prefix, port, sources))
-    for number, share in enumerate(planned.shares, 1):
-        listed = sum(len(symbols) for symbols in share.symbols.values())
-        text = f"channel {number}: {share.volume:,} of {', '.join(share.contents) or 'nothing'}"
-        print(text + (f", {listed} listed" if listed else ""), file=sys.stderr)
-    heaviest = f"{float(planned.heaviest):.2f}"
-    print(f"heaviest channel: {heaviest} of the mean", file=sys.stderr)
-    if not planned.is_even:
-        complain(
-            f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}",
-            "plan fewer channels: a single instrument weighs more than one may carry",
-        )
-        return ExitCode.FOUND
-    return ExitCode.OK
