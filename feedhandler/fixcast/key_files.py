@@ -65,6 +65,13 @@ class KeyFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def make(self) -> None:
+        """Make the folder, where it is not there."""
+        try:
+            make_folder(self.path)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
     def channels(self) -> list[str]:
         """The channels that have keys here. Raises `ConfigError` where there is no such folder."""
         try:

@@ -15,6 +15,7 @@ found is given.
 """
 
 import csv
+import ipaddress
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
@@ -24,7 +25,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import UsageError, reason_of
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.fixcast.channels import CHANNELS_MAX, Range, holds
 
@@ -317,6 +318,8 @@ def read_volumes(path: Path) -> list[Volume]:
     Raises `UsageError` with the line that is wrong."""
     try:
         return _rows(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason_of(error)}", "check the path") from None
     except (UnicodeDecodeError, csv.Error):
         raise UsageError(
             f"{path}: is no table of volumes", "a capture needs --feed; a table is CSV in UTF-8"
@@ -345,7 +348,9 @@ def _rows(path: Path) -> list[Volume]:
 
 def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) -> str:
     """A definition of channels, as TOML. Groups are `prefix`.1.n for line A and `prefix`.2.n for
-    line B, such as 239.10.1.1; a source that is "" is left out."""
+    line B, such as 239.10.1.1; a source that is "" is left out. Raises `UsageError` for addresses
+    that are none."""
+    _check_addresses(prefix, sources)
     if len(planned.shares) > GROUPS_MAX:
         raise UsageError(f"more than {GROUPS_MAX} channels have no room in {prefix}.1.0/24")
     text = ""
@@ -365,6 +370,25 @@ def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) 
                 text += f"symbols = {toml_value(tuple(symbols))}\n"
         text += "\n"
     return text
+
+
+def _check_addresses(prefix: str, sources: tuple[str, str]) -> None:
+    try:
+        known = ipaddress.IPv4Address(f"{prefix}.1.1").is_multicast
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(
+            f"{prefix!r} begins no multicast groups",
+            "two numbers, 224.0 to 239.255, such as 239.10",
+        )
+    for source in filter(None, sources):
+        try:
+            ipaddress.IPv4Address(source)
+        except ValueError:
+            raise UsageError(
+                f"{source!r} is no source", "an IPv4 address, such as 10.1.0.5"
+            ) from None
 
 
 def _name(share: Share, number: int) -> str:

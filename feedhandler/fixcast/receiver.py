@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
-from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.channels import (
+    Address,
+    Channel,
+    Channels,
+    Retransmission,
+    host_and_port,
+)
 from feedhandler.fixcast.publisher import (
     HOPS_USUAL,
     KEYS_REFRESH_NS,
@@ -32,7 +38,6 @@ from feedhandler.fixcast.publisher import (
 )
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ingest.lines import Line, open_line, source_addresses
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings

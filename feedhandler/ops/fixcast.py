@@ -10,15 +10,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from feedhandler.codecs.errors import UsageError, unwritable
-from feedhandler.fixcast.channels import Channels, read_channels
+from feedhandler.codecs.errors import UsageError, reason_of, unwritable
+from feedhandler.fixcast.channels import Channels, host_and_port, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import Cutter
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Event, Lost
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 
 STDIN = Path("-")
@@ -49,7 +48,19 @@ def publish(
     Data Requests at the address `requests`, where there is one."""
     channels = _definition(path)
     address = host_and_port(requests) if requests else None
+    with _opened(messages) as file:
+        return _publish(channels, file, messages, channel, content, settings, address)
 
+
+def _publish(
+    channels: Channels,
+    file: IO[bytes],
+    messages: Path,
+    channel: str,
+    content: str,
+    settings: PublisherSettings,
+    address: tuple[str, int] | None,
+) -> int:
     async def main(stop: asyncio.Event) -> int:
         published: Counter[str] = Counter()
         ids = [channel] if channel else ()
@@ -58,7 +69,7 @@ def publish(
             requests_answered(publisher, address, settings.channel_tag),
         ):
             with host_faults():
-                async for message in _messages(messages, stop):
+                async for message in _messages(file, messages, stop):
                     to = channel or _channel_of(channels, message, content)
                     await publisher.publish(to, message)
                     published[to] += 1
@@ -84,16 +95,15 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     return next(each.id for each in found if each is not None)
 
 
-async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
+async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIterator[bytes]:
     """The messages of a file, as they come, until it ends or `stop` is set."""
     cutter = Cutter()
-    with _opened(path) as file:
-        while data := await _read_or_stop(file, stop):
-            try:
-                for message in cutter.cut(data):
-                    yield message
-            except UsageError as error:
-                raise UsageError(f"{path}: {error.message}", error.hint) from None
+    while data := await _read_or_stop(file, stop):
+        try:
+            for message in cutter.cut(data):
+                yield message
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", error.hint) from None
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
 
@@ -137,7 +147,13 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     if path == STDIN:
         yield sys.stdin.buffer
         return
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {reason_of(error)}", "give a file of FIX messages, or -"
+        ) from None
+    with file:
         yield file
 
 

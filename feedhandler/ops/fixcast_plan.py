@@ -93,7 +93,8 @@ def _plan_of(
     sys.stdout.write(definition(planned, wanted.prefix, wanted.port, wanted.sources))
     for number, share in enumerate(planned.shares, 1):
         listed = sum(len(symbols) for symbols in share.symbols.values())
-        text = f"channel {number}: {share.volume:,} of {', '.join(share.contents) or 'nothing'}"
+        contents = ", ".join(filter(None, share.contents))
+        text = f"channel {number}: {share.volume:,}" + (f" of {contents}" if contents else "")
         print(text + (f", {listed} listed" if listed else ""), file=sys.stderr)
     heaviest = f"{float(planned.heaviest):.2f}"
     print(f"heaviest channel: {heaviest} of the mean", file=sys.stderr)
@@ -105,7 +106,7 @@ def _plan_of(
     most = channels_at_most(volumes)
     reason = "no spread of these instruments was found that is even"
     if most < wanted.channels:
-        reason = f"{heavy.symbol} alone weighs {heavy.volume:,}: plan at most {most} channels"
+        reason = f"{heavy.symbol} alone weighs {heavy.volume:,}: --channels {most} at most"
     complain(
         f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}", reason
     )

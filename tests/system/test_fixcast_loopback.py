@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.fixcast import resend_service
-from feedhandler.fixcast.channels import parse_channels
+from feedhandler.fixcast.channels import host_and_port, parse_channels
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.reception import (
@@ -20,7 +20,6 @@ from feedhandler.fixcast.reception import (
     ReceptionSettings,
     Skipped,
 )
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.retrans.fix.client import RequesterSettings

@@ -191,7 +191,7 @@ def test_what_the_heaviest_instrument_allows_is_told(
     assert make_plan(Wanted(path, "fix-marketdata")) == 1
     said = capsys.readouterr()
     assert "HEAVY alone weighs" in said.err
-    assert "plan at most 2 channels" in said.err
+    assert "--channels 2 at most" in said.err
     assert make_plan(Wanted(path, "fix-marketdata", channels=2, busiest=True)) == 1
     assert "over the whole capture: " in capsys.readouterr().err
 
