@@ -254,8 +254,7 @@ def _begin(frame: Frame, scope: cython.int, out: FieldIndex) -> cython.int:
     out.entry_count = 1
     out.group_tags[0] = out.parents[0] = out.numbers[0] = out.firsts[0] = 0
     out.declared = out.found = 0
-    if _put(out, 8, frame.begin + 2, frame.length_at - frame.begin - 5) != FINE:
-        return INDEX_FULL
+    _put(out, 8, frame.begin + 2, frame.length_at - frame.begin - 5)  # there is room for one
     return _put(out, 9, frame.length_at, frame.body - frame.length_at - 1)
 
 
@@ -296,8 +295,7 @@ def _enter_entry(out: FieldIndex) -> cython.int:
     out.found_at[depth] = found + 1
     if found == out.declared_at[depth]:
         return _wrong_count(out)
-    if entry >= out.capacity:
-        return INDEX_FULL
+    # Each entry has a field, and the message three before: where those have room, entries do.
     out.stamp += 1
     out.stamp_at[depth] = out.stamp
     out.entry_at[depth] = cython.cast(cython.uint, entry)
