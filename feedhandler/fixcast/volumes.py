@@ -78,15 +78,17 @@ class VolumeMeter:
     def take(self, batch: DatagramBatch) -> None:
         """Measure some datagrams, which are in the order of their times, or nearly. Raises
         `UsageError` where there are more than `INSTRUMENTS_MAX` instruments."""
-        rows = self._rows(batch)
+        rows, data = self._rows(batch), memoryview(batch.data)
         while len(rows):
-            rejects = np.zeros(REJECT_COUNT, np.uint64)
-            starts, sizes = batch.offset[rows].astype(np.int64), batch.length[rows]
+            # memoryviews, not arrays: their items are Python integers in the interpreted twin too.
+            rejects = memoryview(np.zeros(REJECT_COUNT, np.uint64))
+            starts = memoryview(batch.offset[rows].astype(np.int64))
+            sizes = memoryview(batch.length[rows])
             self._index.clear()
             done = scan_datagrams(
-                self._feed.table, batch.data, starts, sizes, self._header, self._index, rejects
+                self._feed.table, data, starts, sizes, self._header, self._index, rejects
             )
-            self._count_rejects(rejects)
+            self._count_rejects(np.asarray(rejects))
             self._measure(batch, rows[:done])
             rows = rows[done:]
         if sum(map(len, self._all.values())) > INSTRUMENTS_MAX:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -112,7 +113,8 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
     """What comes next; nothing where the file ends or `stop` is set.
 
     A thread of its own reads, which a process that ends does not wait for: standard input may
-    bring nothing for ever.
+    bring nothing for ever. It reads past Python's buffer, whose lock it would hold at the end, and
+    an interpreter that cannot have that lock aborts.
     """
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[bytes] = loop.create_future()
@@ -128,7 +130,7 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
     def read() -> None:
         data, failure = b"", None
         try:
-            data = file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+            data = os.read(file.fileno(), _READ_BYTES)
         except Exception as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile

@@ -111,6 +111,14 @@ def test_without_a_valid_key_nothing_is_sent_and_it_is_counted(tmp_path: Path) -
     assert channel.session.next == 3
 
 
+def test_signatures_that_no_key_is_left_for_are_counted(tmp_path: Path) -> None:
+    sealer = Protection(folder(tmp_path, (0, SECOND)).path, OFFSET).sealer(CHANNEL)
+    assert sealer.tick(0) == []
+    assert sealer.seal(b"8=FIX", SECOND - 1)
+    assert sealer.tick(sealer.deadline_ns) == []
+    assert sealer.counts == Counter(no_key=1)
+
+
 def test_retransmissions_are_opened_by_a_window_of_their_own(tmp_path: Path) -> None:
     protected = Protection(folder(tmp_path, (0, FOREVER), signs=False).path, OFFSET)
     opener = protected.opener(CHANNEL, "off")
