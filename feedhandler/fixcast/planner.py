@@ -304,10 +304,8 @@ def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | Non
 
 def _border(below: str, above: str) -> str:
     """The shortest beginning of `above` that is higher than `below`."""
-    for size in range(1, len(above) + 1):
-        if above[:size] > below:
-            return above[:size]
-    raise ValueError(f"{above!r} is not above {below!r}")
+    beginnings = (above[:size] for size in range(1, len(above) + 1))
+    return next(each for each in beginnings if each > below)
 
 
 # -- volumes in, definitions out -------------------------------------------------------------------
