@@ -263,10 +263,12 @@ class World:
         """A publisher's process begins, with a new numbering."""
         plan = self.plan
         header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.told)
+        # By its Heartbeats alone a numbering that is not told has to be recognised in time.
+        heartbeat_ns = 300 * MS if plan.told or not plan.restarts else 100 * MS
         settings = SendingSettings(
             period_ns=200 * US,
             store_bytes=1 << 18,
-            session=SessionSettings(heartbeat_ns=300 * MS, logon_ns=SECOND, beacon_ns=700 * MS),
+            session=SessionSettings(heartbeat_ns=heartbeat_ns, logon_ns=SECOND, beacon_ns=700 * MS),
         )
         self.sender = ChannelSender(header, settings, TokenBucket(10**7, 20_000))
         self.sender.start(self.now_ns, len(self.numberings) + 1)
