@@ -56,6 +56,8 @@ TOPIC = "equities"
 FORMAT = RequestFormat()
 #: One seed in so many has a hundred receivers.
 CROWDED = 50
+#: Messages of a numbering that is not told: so many that some of them come.
+UNTOLD_MESSAGES = 40
 SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 
@@ -86,7 +88,7 @@ class Plan:
         """The plan of a seed."""
         told = dice.random() < 0.7
         route = dice.choice(["group", "group", "main"])
-        return cls(
+        plan = cls(
             receivers=receivers,
             messages=dice.choice([50, 50, 100, 100, 200, 400]) if receivers < 50 else 60,
             lost=(dice.choice([0, 0.02, 0.2, 0.5]), dice.choice([0, 0.02, 0.2, 1])),
@@ -106,6 +108,13 @@ class Plan:
             restarts=dice.choice([0, 0, 1, 2]),
             skips=dice.choice([0, 0, 0.02]),
         )
+        if plan.restarts and not told:
+            # A numbering of which nothing came cannot be told from the next one; nor can what comes
+            # after it was given up, which is at once where nobody is asked.
+            plan.messages = max(plan.messages, UNTOLD_MESSAGES * (plan.restarts + 1))
+            if plan.server == "none":
+                plan.jitter_ns = min(plan.jitter_ns, 100 * US)
+        return plan
 
 
 @dataclass
