@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from feedhandler import cli_fixcast_keys
-from feedhandler.cli_options import Json
+from feedhandler.cli_options import FeedName, Json
 
 Work = Callable[[], int]
 
@@ -232,11 +232,28 @@ def receive(
     return lambda: ops.receive(definition, channel or (), out, count, as_json, settings)
 
 
+class Weighed(StrEnum):
+    """By which of a capture's volumes channels are planned."""
+
+    all = "all"
+    minute = "minute"
+
+
 @fixcast.command("plan")
 def plan(
-    volumes: Annotated[
-        Path, typer.Argument(metavar="CSV", help="Columns symbol, volume and, if any, content.")
+    measured: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A CSV table (symbol, volume and, if any, content), or a capture."
+        ),
     ],
+    feed: FeedName = "",
+    by: Annotated[
+        Weighed, typer.Option(help="A capture's volumes: of all of it, or of its busiest minute.")
+    ] = Weighed.all,
+    by_service: Annotated[
+        bool, typer.Option("--by-service", help="Each service of a capture is a content.")
+    ] = False,
     channels: Annotated[int, typer.Option(help="So many channels.", min=1)] = 10,
     prefix: Annotated[
         str, typer.Option(help="Two bytes of the groups: line A gets .1.n, line B .2.n.")
@@ -246,15 +263,27 @@ def plan(
     source_b: Annotated[str, typer.Option(help="Who sends on line B.")] = "",
 ) -> Work:
     """Spread instruments over few channels by content, letters and volume, and print the
-    definition. Exit code 1 where a channel is above 1.2 times the mean.
+    definition. Volumes come from a table, or are measured: the bytes of each instrument's messages
+    in a capture. Exit code 1 where a channel is above 1.2 times the mean.
 
     \b
-    Example:
+    Examples:
       feedhandler fixcast plan volumes.csv --source-a 10.1.0.5 --source-b 10.2.0.5 > channels.toml
+      feedhandler fixcast plan day.pcap.zst --feed euronext-utp-md > channels.toml
     """
-    from feedhandler.ops import fixcast as ops
+    from feedhandler.ops import fixcast_plan as ops
 
-    return lambda: ops.make_plan(volumes, channels, prefix, port, (source_a, source_b))
+    wanted = ops.Wanted(
+        measured=measured,
+        feed=feed,
+        channels=channels,
+        busiest=by is Weighed.minute,
+        by_service=by_service,
+        prefix=prefix,
+        port=port,
+        sources=(source_a, source_b),
+    )
+    return lambda: ops.make_plan(wanted)
 
 
 def register(app: typer.Typer) -> None:

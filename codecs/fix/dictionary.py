@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.fix import kinds
 from feedhandler.codecs.fix.index import TAGS_MAX, FixTable
 
@@ -115,7 +115,11 @@ def load_dictionary(source: str | Path, transport: str | Path | None = None) -> 
     path = Path(source)
     if path.suffix not in (".toml", ".xml") and not path.exists():
         path = FOLDER / f"{source}.toml"
-    text = _read(path)
+    if transport and path.suffix != ".xml":
+        raise ConfigError(
+            f"{source} has its own header and session", "a transport is for a dictionary in XML"
+        )
+    text = _read(path, str(source))
     if path.suffix == ".xml":
         return read_xml(text, str(path), _read(Path(transport)) if transport else None)
     return read_toml(text, str(path), path.parent)
@@ -126,13 +130,13 @@ def dictionary_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "fields")
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, named: str = "") -> str:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
-            f"cannot read the FIX dictionary {path}: {error.strerror}",
+            f"cannot read the FIX dictionary {named or path}: {reason_of(error)}",
             f"ours are {', '.join(dictionary_names())}; others are files, .toml or .xml",
         ) from None
     if len(data) > FILE_BYTES_MAX:

@@ -2,6 +2,11 @@
 
 `messages` finds the messages in some bytes, one behind the other, and goes on behind a bad one at
 the next BeginString. The hot path only counts reasons; this is for who asks later, or by hand.
+
+Bad messages may each claim all of what follows. So that the time stays linear in the bytes, what
+they had looked at is added up, and where it is more than `LOOKS_MAX` times what was read, the next
+message is looked for up to the next BeginString alone: a good message in such bytes that has a
+BeginString in its data is told as bad.
 """
 
 from collections.abc import Iterator
@@ -16,6 +21,8 @@ from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
 #: Bytes of a value that are told.
 SHOWN_BYTES_MAX = 60
+#: How often each byte is looked at for messages that turn out bad, on the average.
+LOOKS_MAX = 8
 #: What values of each type look like.
 TYPE_TEXT = {
     kinds.CHAR: "one character",
@@ -76,12 +83,15 @@ class Explained(msgspec.Struct, frozen=True):
 def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
     """The messages in `data`. Between two of them line ends and blanks may stand."""
     frame, index = Frame(MESSAGE_BYTES_MAX), FieldIndex(dictionary.table)
-    at = _next_start(data, 0)
+    at, looked = _next_start(data, 0), 0
     while at < len(data):
-        reason = FixReject(frame_message(data, at, len(data) - at, frame))
+        size = len(data) - at
+        if looked > LOOKS_MAX * (at + MESSAGE_BYTES_MAX):
+            size = _next_begin(data, at) - at
+        reason = FixReject(frame_message(data, at, size, frame))
         if reason != FixReject.FINE:
-            end = data.find(b"8=FIX", at + 1)
-            end = len(data) if end < 0 else end
+            looked += _looked_at(reason, frame, size)
+            end = _next_begin(data, at)
             fault = _fault(data, dictionary, reason, frame.fault_at, frame.tag, frame, None)
             yield Explained(at, end - at, "", "", (), fault)
             at = end
@@ -96,6 +106,36 @@ def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
         name = known.name if known else ""
         yield Explained(at, frame.end - at, code, name, shown, told)
         at = _next_start(data, frame.end)
+
+
+def _next_begin(data: bytes, at: int) -> int:
+    """Where the next BeginString is behind a message that begins at `at`, or the end."""
+    found = data.find(b"8=FIX", at + 1)
+    return len(data) if found < 0 else found
+
+
+def _looked_at(reason: FixReject, frame: Frame, size: int) -> int:
+    """How many bytes the framing has looked at, at most, to find this reason."""
+    if reason in _ENVELOPE_REASONS:
+        return frame.fault_at - frame.begin
+    if reason == FixReject.CHECKSUM_MISSING:
+        return min(size, MESSAGE_BYTES_MAX)
+    return frame.end - frame.begin
+
+
+#: Reasons that are found where they are told, with nothing behind that looked at.
+_ENVELOPE_REASONS = frozenset(
+    {
+        FixReject.TRUNCATED,
+        FixReject.NO_BEGIN_STRING,
+        FixReject.NO_BODY_LENGTH,
+        FixReject.BODY_LENGTH_NOT_NUMBER,
+        FixReject.BODY_LENGTH_TOO_SHORT,
+        FixReject.BODY_LENGTH_TOO_LONG,
+        FixReject.BODY_LENGTH_BEYOND,
+        FixReject.MESSAGE_TOO_LONG,
+    }
+)
 
 
 def _next_start(data: bytes, at: int) -> int:

@@ -96,7 +96,7 @@ class FixFeed(Feed):
         self.names = dict(names)
         self.symbols_are_text = True
         self.max_packet_size = description.fix.max_size
-        self._symbol_tag = description.fix.symbol_tag
+        self.symbol_tag = description.fix.symbol_tag
 
     # -- what there is --------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class FixFeed(Feed):
             if packet.kind != PacketKind.DATA:
                 rows.append({**self._control_dict(packet), **packet.header})
             for place, message in enumerate(packet.messages):
-                symbols = [each.decode("latin-1") for each in message.all(self._symbol_tag)]
+                symbols = [each.decode("latin-1") for each in message.all(self.symbol_tag)]
                 several = list(dict.fromkeys(symbols))
                 rows.append(
                     {

@@ -346,7 +346,8 @@ def read_data_size(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _header_bit(tag: cython.uint) -> cython.int:
-    """A number for each field of the header, by which its second coming is noticed."""
+    """A number for each field of the header that may stand behind MsgType (35), by which its second
+    coming is noticed."""
     if tag == 34:
         return 0
     if tag == 43:
@@ -357,10 +358,6 @@ def _header_bit(tag: cython.uint) -> cython.int:
         return 4
     if tag == 56 or tag == 57:
         return cython.cast(cython.int, tag) - 51
-    if tag == 8 or tag == 9:
-        return cython.cast(cython.int, tag) - 1
-    if tag == 35:
-        return 9
     if tag == 90 or tag == 91:
         return cython.cast(cython.int, tag) - 80
     if tag == 97:
@@ -501,11 +498,13 @@ def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
             return verdict
         if frame.tag <= 10 and frame.tag >= 8:
             return FIELD_ORDER if frame.tag == 10 else DUPLICATE_HEADER_FIELD
-        bit = 9 if frame.tag == 35 else _header_bit(frame.tag)
+        if frame.tag == 35:
+            return DUPLICATE_HEADER_FIELD
+        bit = _header_bit(frame.tag)
         if bit < 0:
             break
         if bit != _MAY_REPEAT:
-            if frame.tag == 35 or seen & (cython.cast(cython.ulonglong, 1) << bit):
+            if seen & (cython.cast(cython.ulonglong, 1) << bit):
                 return DUPLICATE_HEADER_FIELD
             seen |= cython.cast(cython.ulonglong, 1) << bit
         verdict = _take_header_field(first, frame)

@@ -43,6 +43,8 @@ from cython.cimports.feedhandler.codecs.fix.reasons import (
 )
 from cython.cimports.feedhandler.codecs.fix.values import check_value, small_number
 
+from feedhandler.codecs.errors import UsageError
+
 #: Tags below this have a place in a table: the specification's end far below.
 TAGS_MAX = 65_536
 #: Groups within groups at most; FIX 5.0 SP2 nests four deep.
@@ -151,10 +153,12 @@ class FieldIndex:
 
     Of a rejected message `fault_at` and `fault_tag` say where it is wrong, and `declared` and
     `found` how many entries a group has, where their number is wrong. An index is for messages of
-    one table.
+    one table. Raises `UsageError` for a `capacity` of no fields.
     """
 
     def __init__(self, table: FixTable, capacity: cython.Py_ssize_t = 16_384) -> None:
+        if capacity < 1:
+            raise UsageError(f"an index with room for {capacity} fields", "1 or more")
         self.capacity = capacity
         self.count = self.entry_count = 0
         self.fault_at = self.fault_tag = self.declared = self.found = 0
@@ -250,8 +254,7 @@ def _begin(frame: Frame, scope: cython.int, out: FieldIndex) -> cython.int:
     out.entry_count = 1
     out.group_tags[0] = out.parents[0] = out.numbers[0] = out.firsts[0] = 0
     out.declared = out.found = 0
-    if _put(out, 8, frame.begin + 2, frame.length_at - frame.begin - 5) != FINE:
-        return INDEX_FULL
+    _put(out, 8, frame.begin + 2, frame.length_at - frame.begin - 5)  # there is room for one
     return _put(out, 9, frame.length_at, frame.body - frame.length_at - 1)
 
 
@@ -292,8 +295,7 @@ def _enter_entry(out: FieldIndex) -> cython.int:
     out.found_at[depth] = found + 1
     if found == out.declared_at[depth]:
         return _wrong_count(out)
-    if entry >= out.capacity:
-        return INDEX_FULL
+    # Each entry has a field, and the message three before: where those have room, entries do.
     out.stamp += 1
     out.stamp_at[depth] = out.stamp
     out.entry_at[depth] = cython.cast(cython.uint, entry)

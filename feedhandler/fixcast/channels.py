@@ -30,7 +30,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml, path_text
 
 #: Channels of a definition at most: a file of thousands is a mistake, and each costs sockets.
@@ -211,10 +211,22 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
     return carried.content in ("", content) and (not carried.kinds or kind in carried.kinds)
 
 
+def host_and_port(server: str) -> tuple[str, int]:
+    """`host:port` in two. Raises `ConfigError`."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
+    return host, int(port)
+
+
 def read_channels(path: Path) -> Channels:
     """The definition in a file. Raises `ConfigError` with the line of what is wrong."""
     try:
         text = path.read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {reason_of(error)}", "give a definition of channels"
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not text in UTF-8", "give a definition of channels") from None
     return parse_channels(text, str(path))
@@ -266,9 +278,15 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
             raise WrongKey(
                 ("retransmission", at, "join"), f"{each.id} has no group to join", "give it a line"
             )
+        if each.server:
+            try:
+                host_and_port(each.server)
+            except ConfigError as error:
+                path: KeyPath = ("retransmission", at, "server")
+                raise WrongKey(path, error.message, error.hint) from None
         for name, line in (("line", each.line), ("requests", each.requests)):
             if line is not None:
-                _check_group(line, ("retransmission", at, name, "group"))
+                _check_line(line, ("retransmission", at, name))
 
 
 def _check_topics(channels: tuple[Channel, ...]) -> None:
@@ -305,7 +323,20 @@ def _check_letters(channel: Channel, at: int) -> None:
 
 def _check_addresses(channel: Channel, at: int) -> None:
     for name, line in zip(("a", "b"), channel.lines, strict=False):
-        _check_group(line, ("channel", at, name, "group"))
+        _check_line(line, ("channel", at, name))
+
+
+def _check_line(line: Address, path: KeyPath) -> None:
+    _check_group(line, (*path, "group"))
+    for source in line.source.split(",") if line.source else ():
+        try:
+            ipaddress.IPv4Address(source.strip())
+        except ValueError:
+            raise WrongKey(
+                (*path, "source"),
+                f"{source.strip()!r} is no IPv4 address",
+                "give the sender's address, or leave it out to accept any",
+            ) from None
 
 
 def _check_group(line: Address, path: KeyPath) -> None:

@@ -532,5 +532,5 @@ class EntitlementClient:
                 self.dictionary = given
             case Withdrawal():
                 self.channels.pop(given.channel, None)
-            case Grant():
+            case _:
                 self.channels[given.channel] = given

@@ -65,6 +65,13 @@ class KeyFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def make(self) -> None:
+        """Make the folder, where it is not there."""
+        try:
+            make_folder(self.path)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
     def channels(self) -> list[str]:
         """The channels that have keys here. Raises `ConfigError` where there is no such folder."""
         try:
@@ -74,6 +81,14 @@ class KeyFolder:
                 f"{self.path}: no folder of keys", "make one: feedhandler fixcast keys new"
             ) from None
         return sorted({name[1] for name in names if name})
+
+    def touched_ns(self) -> int:
+        """When a file in the folder was last made, replaced or removed, by the clock of the file
+        system; 0 where the folder cannot be read."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def ring(self, channel: str) -> KeyRing:
         """A channel's keys."""

@@ -15,6 +15,7 @@ found is given.
 """
 
 import csv
+import ipaddress
 import itertools
 from bisect import bisect_left
 from collections import defaultdict
@@ -24,9 +25,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import UsageError, reason_of
 from feedhandler.codecs.toml_text import toml_value
-from feedhandler.fixcast.channels import CHANNELS_MAX, Range
+from feedhandler.fixcast.channels import CHANNELS_MAX, Range, holds
 
 #: The recommended number of channels; with both lines twice as many groups.
 CHANNELS_USUAL = 10
@@ -56,6 +57,11 @@ class Share:
     symbols: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     volume: int = 0
 
+    def carries(self, content: str, symbol: str) -> bool:
+        """Whether a range of it holds an instrument. One that is listed is carried by whoever
+        lists it."""
+        return any(holds(each, symbol) for each in self.ranges.get(content, ()))
+
     @property
     def contents(self) -> list[str]:
         """Contents of which it carries something."""
@@ -79,6 +85,36 @@ class Plan(NamedTuple):
     def is_even(self) -> bool:
         """Whether no channel is above `SHARE_MAX` of the mean."""
         return self.heaviest <= SHARE_MAX
+
+    def heaviest_of(self, volumes: Iterable[Volume]) -> Fraction:
+        """The heaviest channel, as a share of the mean, where the same instruments have other
+        volumes: those of a busy minute."""
+        listed = {
+            (content, symbol): at
+            for at, share in enumerate(self.shares)
+            for content, symbols in share.symbols.items()
+            for symbol in symbols
+        }
+        loads = [0] * len(self.shares)
+        for content, symbol, volume in volumes:
+            at = listed.get((content, symbol))
+            if at is None:
+                at = next(
+                    number for number, share in enumerate(self.shares)
+                    if share.carries(content, symbol)
+                )  # fmt: skip
+            loads[at] += volume
+        return Plan([Share(volume=load) for load in loads], self.step).heaviest
+
+
+def channels_at_most(volumes: Iterable[Volume]) -> int:
+    """How many channels the heaviest instrument allows: with more, the one that carries it is above
+    `SHARE_MAX` of the mean, however the others are spread."""
+    weights = [each.volume for each in volumes]
+    heaviest = max(weights, default=0)
+    if not heaviest:
+        return CHANNELS_MAX
+    return min(int(SHARE_MAX * sum(weights) / heaviest), CHANNELS_MAX)
 
 
 def plan(volumes: Iterable[Volume], channels: int = CHANNELS_USUAL) -> Plan:
@@ -172,8 +208,7 @@ def _heaviest_alone(known: list[Volume], channels: int, count: int) -> Plan:
     return Plan(shares, 3)
 
 
-# -- cutting a row
-# -----------------------------------------------------------------------------------
+# -- cutting a row ---------------------------------------------------------------------------------
 
 
 def _weight(part: Sequence[Volume]) -> int:
@@ -269,19 +304,27 @@ def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | Non
 
 def _border(below: str, above: str) -> str:
     """The shortest beginning of `above` that is higher than `below`."""
-    for size in range(1, len(above) + 1):
-        if above[:size] > below:
-            return above[:size]
-    raise ValueError(f"{above!r} is not above {below!r}")
+    beginnings = (above[:size] for size in range(1, len(above) + 1))
+    return next(each for each in beginnings if each > below)
 
 
-# -- volumes in, definitions out
-# ---------------------------------------------------------------------
+# -- volumes in, definitions out -------------------------------------------------------------------
 
 
 def read_volumes(path: Path) -> list[Volume]:
     """The volumes in a CSV file with the columns `symbol`, `volume` and, where wanted, `content`.
     Raises `UsageError` with the line that is wrong."""
+    try:
+        return _rows(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {reason_of(error)}", "check the path") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise UsageError(
+            f"{path}: is no table of volumes", "a capture needs --feed; a table is CSV in UTF-8"
+        ) from None
+
+
+def _rows(path: Path) -> list[Volume]:
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         columns = set(rows.fieldnames or ())
@@ -303,7 +346,9 @@ def read_volumes(path: Path) -> list[Volume]:
 
 def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) -> str:
     """A definition of channels, as TOML. Groups are `prefix`.1.n for line A and `prefix`.2.n for
-    line B, such as 239.10.1.1; a source that is "" is left out."""
+    line B, such as 239.10.1.1; a source that is "" is left out. Raises `UsageError` for addresses
+    that are none."""
+    _check_addresses(prefix, sources)
     if len(planned.shares) > GROUPS_MAX:
         raise UsageError(f"more than {GROUPS_MAX} channels have no room in {prefix}.1.0/24")
     text = ""
@@ -323,6 +368,25 @@ def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) 
                 text += f"symbols = {toml_value(tuple(symbols))}\n"
         text += "\n"
     return text
+
+
+def _check_addresses(prefix: str, sources: tuple[str, str]) -> None:
+    try:
+        known = ipaddress.IPv4Address(f"{prefix}.1.1").is_multicast
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(
+            f"{prefix!r} begins no multicast groups",
+            "two numbers, 224.0 to 239.255, such as 239.10",
+        )
+    for source in filter(None, sources):
+        try:
+            ipaddress.IPv4Address(source)
+        except ValueError:
+            raise UsageError(
+                f"{source!r} is no source", "an IPv4 address, such as 10.1.0.5"
+            ) from None
 
 
 def _name(share: Share, number: int) -> str:

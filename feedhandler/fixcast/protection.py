@@ -3,7 +3,8 @@
 Sealing and signing use wall-clock time, the sessions monotonic time. Here one is made of the other
 by an offset that the owner of the clocks sets (`offset_ns`, wall clock less monotonic), so that
 senders and receivers go on with one time. Keys that come into the folder, or end, are taken by
-`refresh`; a folder that cannot be read leaves the keys that are known.
+`refresh`, which is called between datagrams: it looks at the folder's time, and reads files only
+where that has changed. A folder that cannot be read leaves the keys that are known.
 
 Importing this needs the library `cryptography` (`fixcast.crypto`).
 """
@@ -28,6 +29,9 @@ from feedhandler.fixcast.signing import (
     SigningSealer,
 )
 
+#: A folder that changed less than this ago is read once more: clocks of file systems have steps of
+#: some milliseconds, and what is written within the same step changes no time.
+SETTLED_NS = 2_000_000_000
 #: A datagram to be read, or an alarm as a JSON object has it.
 Opened = Plain | dict[str, object]
 
@@ -123,11 +127,15 @@ def _from(events: Iterable[Event]) -> list[Opened]:
 
 
 class Protection:
-    """The keys of a folder for some channels. Raises `ConfigError` where one has none."""
+    """The keys of a folder for some channels. Raises `ConfigError` where one has none.
+
+    counts  readings of the folder, and channels whose keys could not be read by one
+    """
 
     def __init__(self, path: Path, offset_ns: int) -> None:
         self.folder = KeyFolder(path)
         self.counts: Counter[str] = Counter()
+        self._read_ns = 0
         self._offset_ns = offset_ns
         self._rings: dict[str, KeyRing] = {}
         self._made: list[ChannelSealer | ChannelOpener] = []
@@ -152,14 +160,27 @@ class Protection:
         """Take the clocks' offset, and the keys that have come or ended."""
         for made in self._made:
             made.offset_ns = offset_ns
-        for channel, ring in self._rings.items():
+        for ring in self._rings.values():
             ring.expire(wall_ns)
+        touched_ns = self.folder.touched_ns()
+        if not touched_ns or touched_ns != self._read_ns:
+            whole = self._read(wall_ns)
+            settled = touched_ns + SETTLED_NS < wall_ns
+            self._read_ns = touched_ns if whole and settled else 0
+
+    def _read(self, wall_ns: int) -> bool:
+        """Take the folder's keys; whether those of all channels could be read."""
+        self.counts["readings"] += 1
+        whole = True
+        for channel, ring in self._rings.items():
             try:
                 for key in self.folder.ring(channel).listed():
                     if key.until_ns > wall_ns:
                         ring.add(key)
             except FeedhandlerError:
                 self.counts["keys_unreadable"] += 1
+                whole = False
+        return whole
 
     def _ring(self, channel: str) -> KeyRing:
         if channel not in self._rings:

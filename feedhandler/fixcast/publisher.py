@@ -23,11 +23,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
-from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.channels import (
+    Address,
+    Channel,
+    Channels,
+    Retransmission,
+    host_and_port,
+)
 from feedhandler.fixcast.messages import Header, enveloped
 from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
-from feedhandler.fixcast.resend_service import ResendService, host_and_port
+from feedhandler.fixcast.resend_service import ResendService
 from feedhandler.fixcast.sending import (
     WAITING_MAX,
     ChannelSender,

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
-from feedhandler.fixcast.channels import Address, Channel, Channels, Retransmission
+from feedhandler.fixcast.channels import (
+    Address,
+    Channel,
+    Channels,
+    Retransmission,
+    host_and_port,
+)
 from feedhandler.fixcast.market_data_service import Following, MarketDataConnection
 from feedhandler.fixcast.membership import Membership
 from feedhandler.fixcast.messages import datagram_of
@@ -36,7 +42,6 @@ from feedhandler.fixcast.publisher import (
 )
 from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import RETRANSMISSION, Event, ReceptionSettings
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ingest.lines import Line, open_line, source_addresses
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.fix.client import RequesterSettings

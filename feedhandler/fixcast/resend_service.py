@@ -178,11 +178,3 @@ class _Client(asyncio.Protocol):
         """End the connection."""
         if self._transport is not None:
             self._transport.abort()
-
-
-def host_and_port(server: str) -> tuple[str, int]:
-    """`host:port` in two. Raises `ConfigError`."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
-    return host, int(port)

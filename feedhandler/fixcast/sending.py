@@ -262,6 +262,11 @@ class ChannelSender:
 def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | None) -> Packer:
     """A packer whose datagrams have the size that is set once they are sealed."""
     overhead_bytes = sealer.overhead_bytes if sealer is not None else 0
+    if sealer is not None and settings.bytes_max <= overhead_bytes:
+        raise UsageError(
+            f"a sealed datagram of {settings.bytes_max} bytes has no room for messages",
+            f"more than {overhead_bytes}, which the seal takes",
+        )
     packer = Packer(period_ns, settings.bytes_max - overhead_bytes, settings.long)
     packer.longest = min(packer.longest, UDP_BYTES_MAX - overhead_bytes)
     return packer

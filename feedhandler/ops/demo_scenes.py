@@ -132,6 +132,7 @@ SCENES = {
         gap_wait_us=FIX_GAP_WAIT_US,
         config=_fix_config,
         arguments=_fix_arguments,
+        units=(*UNITS, "fixcast"),
         groups=_fix_groups,
         tcp_ports=(RETRANSMISSION_PORT, REFRESH_PORT),
     ),

@@ -1,9 +1,10 @@
-"""`feedhandler fixcast`: publish FIX messages by multicast, receive them, plan channels."""
+"""`feedhandler fixcast publish` and `receive`: FIX messages by multicast."""
 
 import asyncio
 import contextlib
 import itertools
 import operator
+import os
 import re
 import sys
 import threading
@@ -12,17 +13,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from feedhandler.codecs.errors import PeerError, UsageError, unwritable
+from feedhandler.codecs.errors import PeerError, UsageError, reason_of, unwritable
 from feedhandler.fixcast.captured import CapturedChannel
-from feedhandler.fixcast.channels import Channels, read_channels
+from feedhandler.fixcast.channels import Channels, host_and_port, read_channels
 from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.messages import SOH, Cutter
-from feedhandler.fixcast.planner import SHARE_MAX, definition, plan, read_volumes
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 from feedhandler.replay.captures.capture import Capture
 
@@ -58,15 +57,28 @@ def publish(
     ids = [channel] if channel else list(channels.channels)
     requests = requests or _market_data_of(channels, ids)
     address = host_and_port(requests) if requests else None
+    with _opened(messages) as file:
+        return _publish(channels, file, messages, channel, content, settings, address)
 
+
+def _publish(
+    channels: Channels,
+    file: IO[bytes],
+    messages: Path,
+    channel: str,
+    content: str,
+    settings: PublisherSettings,
+    address: tuple[str, int] | None,
+) -> int:
     async def main(stop: asyncio.Event) -> int:
         published: Counter[str] = Counter()
+        ids = [channel] if channel else ()
         async with (
             Publisher(channels, ids, settings) as publisher,
             requests_answered(publisher, address, settings.channel_tag),
         ):
             with host_faults():
-                async for given in _messages(messages, stop):
+                async for given in _messages(file, messages, stop):
                     for to, run in _runs(channels, given, channel, content):
                         await publisher.publish_many(to, run)
                         published[to] += len(run)
@@ -120,7 +132,7 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
     return next(each.id for each in found if each is not None)
 
 
-async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
+async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
     """The messages of a file, as many at a time as come, until it ends or `stop` is set. The file
     may be a capture of a channel."""
     if captured := _captured(path):
@@ -134,18 +146,17 @@ async def _messages(path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes
             )
         return
     cutter = Cutter()
-    with _opened(path) as file:
-        while data := await _read_or_stop(file, stop):
-            found: list[bytes] = []
-            wrong = None
-            try:
-                found.extend(cutter.cut(data))
-            except UsageError as error:
-                wrong = UsageError(f"{path}: {error.message}", error.hint)
-            if found:
-                yield found
-            if wrong is not None:
-                raise wrong
+    while data := await _read_or_stop(file, stop):
+        found: list[bytes] = []
+        wrong = None
+        try:
+            found.extend(cutter.cut(data))
+        except UsageError as error:
+            wrong = UsageError(f"{path}: {error.message}", error.hint)
+        if found:
+            yield found
+        if wrong is not None:
+            raise wrong
     if cutter.held and not stop.is_set():
         raise UsageError(f"{path}: the last message is not whole", "give whole FIX messages")
 
@@ -165,7 +176,8 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
     """What comes next; nothing where the file ends or `stop` is set.
 
     A thread of its own reads, which a process that ends does not wait for: standard input may
-    bring nothing for ever.
+    bring nothing for ever. It reads past Python's buffer, whose lock it would hold at the end, and
+    an interpreter that cannot have that lock aborts.
     """
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[bytes] = loop.create_future()
@@ -181,7 +193,7 @@ async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
     def read() -> None:
         data, failure = b"", None
         try:
-            data = file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+            data = os.read(file.fileno(), _READ_BYTES)
         except Exception as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -200,7 +212,13 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     if path == STDIN:
         yield sys.stdin.buffer
         return
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {reason_of(error)}", "give a file of FIX messages, or -"
+        ) from None
+    with file:
         yield file
 
 
@@ -329,27 +347,3 @@ def _written(path: Path) -> Iterator[IO[bytes]]:
         raise unwritable(path, error) from error
     with file:
         yield file
-
-
-# -- plan -----------------------------------------------------------------------------
-
-
-def make_plan(
-    volumes: Path, channels: int, prefix: str, port: int, sources: tuple[str, str]
-) -> int:
-    """Print a definition of channels for measured volumes; its spread goes to stderr."""
-    planned = plan(read_volumes(volumes), channels)
-    sys.stdout.write(definition(planned, prefix, port, sources))
-    for number, share in enumerate(planned.shares, 1):
-        listed = sum(len(symbols) for symbols in share.symbols.values())
-        text = f"channel {number}: {share.volume:,} of {', '.join(share.contents) or 'nothing'}"
-        print(text + (f", {listed} listed" if listed else ""), file=sys.stderr)
-    heaviest = f"{float(planned.heaviest):.2f}"
-    print(f"heaviest channel: {heaviest} of the mean", file=sys.stderr)
-    if not planned.is_even:
-        complain(
-            f"the heaviest channel has {heaviest} of the mean, more than {float(SHARE_MAX)}",
-            "plan fewer channels: a single instrument weighs more than one may carry",
-        )
-        return ExitCode.FOUND
-    return ExitCode.OK

@@ -31,7 +31,6 @@ from feedhandler.fixcast.entitlement_settings import (
 from feedhandler.fixcast.key_files import KeyFolder, new_key, shown_time
 from feedhandler.fixcast.keys import FOREVER, ChannelKey, KeyRing
 from feedhandler.ops.console import ExitCode, complain, print_json, run_async
-from feedhandler.private_files import make_folder
 
 _SECOND = 1_000_000_000
 
@@ -55,7 +54,7 @@ def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, h
     """Make the next key of channels, from `in_s` on; those before end `overlap_s` later."""
     folder = KeyFolder(path)
     now_ns = time.time_ns()
-    for channel in channels or folder.channels():
+    for channel in channels or _channels(folder):
         folder.expire(channel, now_ns)
         ring = folder.ring(channel)
         if not len(ring):
@@ -68,6 +67,13 @@ def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, h
     return ExitCode.OK
 
 
+def _channels(folder: KeyFolder) -> list[str]:
+    """The channels that have keys in a folder. Raises `UsageError` where none has."""
+    if found := folder.channels():
+        return found
+    raise UsageError(f"{folder.path}: there are no keys", "feedhandler fixcast keys new")
+
+
 def _end(begin_ns: int, hours: float) -> int:
     return begin_ns + int(hours * 3600 * _SECOND) if hours else FOREVER
 
@@ -77,7 +83,7 @@ def list_keys(path: Path, as_json: bool) -> int:
     folder = KeyFolder(path)
     now_ns = time.time_ns()
     found = ExitCode.OK
-    for channel in folder.channels():
+    for channel in _channels(folder):
         keys = folder.ring(channel).listed()
         signed = len(folder.publishers(channel))
         for key in keys:
@@ -109,7 +115,7 @@ def give(path: Path, channels: Sequence[str], to: Path) -> int:
     public keys. Never a private key for signing."""
     folder, other = KeyFolder(path), KeyFolder(to)
     now_ns = time.time_ns()
-    make_folder(to)
+    other.make()
     for channel in channels:
         keys = [key for key in folder.ring(channel).listed() if key.until_ns > now_ns]
         if not keys:
@@ -258,7 +264,7 @@ class _Keeper:
         self._granted: set[str] = set()
         self._keyed: set[str] = set()
         self._refused: str | None = None
-        make_folder(to)
+        self._folder.make()
 
     def take(self, event: Event, stop: asyncio.Event | None) -> None:
         """Keep what is given; `stop` is set once every channel has a key."""

@@ -14,7 +14,6 @@ simplefix must read as the same fields.
 prints the seed, the rate and how often each reject reason came. Exit code 1 where one never came.
 """
 
-import argparse
 import random
 import sys
 import time
@@ -27,6 +26,7 @@ import simplefix
 
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.reasons import FixReject
+from tests.fuzz.command import Command
 from tests.support.fix_messages import sealed, summed
 from tests.support.fix_twins import BOTH, COMPILED, of_twin
 
@@ -298,21 +298,11 @@ def run(count: int, seed: int, progress: bool = False) -> Fuzzer:
     return fuzzer
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=1_000_000, help="messages to damage")
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
-    options = parser.parse_args()
-    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    print(f"python -m tests.fuzz.fix_fuzz --count {options.count} --seed {seed}", flush=True)
-    began = time.monotonic()
-    fuzzer = run(options.count, seed, progress=True)
-    print(fuzzer.report())
-    print(f"{fuzzer.messages / (time.monotonic() - began):,.0f} messages/s")
-    if fuzzer.missing:
-        print(f"never reached: {', '.join(fuzzer.missing)}")
-    return int(bool(fuzzer.missing))
+def problems(fuzzer: Fuzzer, _count: int) -> list[str]:
+    """What of the promise was not kept."""
+    return [f"never reached: {', '.join(fuzzer.missing)}"] if fuzzer.missing else []
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command = Command("fix_fuzz", "messages", lambda n, seed, _: run(n, seed, True), problems)
+    sys.exit(command.main())

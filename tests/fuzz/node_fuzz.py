@@ -13,7 +13,6 @@ prints the seed, the rate, the growth and which conditions the node answered wit
 conversation stands in the file that `--keep` names, for when the process itself ends.
 """
 
-import argparse
 import gc
 import mmap
 import re
@@ -34,6 +33,7 @@ from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
 from feedhandler.amqp.serving.users import User, Users
 from feedhandler.amqp_settings import LimitsConfig
+from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator
 from tests.support.amqp import decoded
 from tests.support.node import NodeRig, Settings
@@ -346,28 +346,9 @@ def problems(outcome: Outcome, count: int) -> list[str]:
     return found
 
 
-def main(
-    arguments: Any = None,
-    run: type[Run] = Run,
-    judge: Callable[[Outcome, int], list[str]] = problems,
-    name: str = "node_fuzz",
-) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=1_000_000, help="frames to mutate")
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
-    parser.add_argument("--keep", type=Path, default=None, help="file of the last conversation")
-    options = parser.parse_args(arguments)
-    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    print(f"python -m tests.fuzz.{name} --count {options.count} --seed {seed}", flush=True)
-    began = time.monotonic()
-    outcome = run(seed, options.keep).frames(options.count, progress=True)
-    print(outcome.report())
-    print(f"{outcome.frames / (time.monotonic() - began):,.0f} frames/s")
-    found = judge(outcome, options.count)
-    for each in found:
-        print(each)
-    return int(bool(found))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    command = Command(
+        "node_fuzz", "frames", lambda n, seed, keep: Run(seed, keep).frames(n, progress=True),
+        problems, keeps=True,
+    )  # fmt: skip
+    sys.exit(command.main())

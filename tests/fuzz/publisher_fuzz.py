@@ -14,7 +14,6 @@ prints the seed, the rate, the growth and what the messages met. The last conver
 file that `--keep` names, for when the process itself ends.
 """
 
-import argparse
 import asyncio
 import gc
 import mmap
@@ -31,6 +30,7 @@ from typing import Any
 from feedhandler.amqp.publishing import publisher as publishing
 from feedhandler.amqp.publishing.publisher import Publisher, State
 from feedhandler.publish_settings import PublishConfig
+from tests.fuzz.command import Command
 from tests.fuzz.hostile_broker import Hearing, Script
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, KEEP_BYTES, WARM_UP, StillLoop, resident_bytes
 from tests.support.amqp import Rig, order, packet
@@ -334,23 +334,9 @@ def problems(found: Found, count: int) -> list[str]:
     return wrong
 
 
-def main(arguments: Any = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=100_000, help="frames to mutate")
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
-    parser.add_argument("--keep", type=Path, default=None, help="file of the last conversation")
-    options = parser.parse_args(arguments)
-    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    print(f"python -m tests.fuzz.publisher_fuzz --count {options.count} --seed {seed}", flush=True)
-    began = time.monotonic()
-    found = Run(seed, options.keep).run(options.count)
-    print(found.report())
-    print(f"{found.frames / (time.monotonic() - began):,.0f} frames/s")
-    wrong = problems(found, options.count)
-    for each in wrong:
-        print(each)
-    return int(bool(wrong))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    command = Command(
+        "publisher_fuzz", "frames", lambda n, seed, keep: Run(seed, keep).run(n), problems,
+        count=100_000, keeps=True,
+    )  # fmt: skip
+    sys.exit(command.main())

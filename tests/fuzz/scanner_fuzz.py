@@ -14,7 +14,6 @@ prints the seed, the rate and how often each reject reason came. Exit code 1 whe
 came or fewer than 30 % passed the header checks.
 """
 
-import argparse
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, Feed, Reject, load_feed, scanner
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.layouts import Block, Layout
+from tests.fuzz.command import Command
 from tests.support.feeds import BINARY_FEEDS, FIX_REASONS
 
 #: Rows of a batch: large enough that Python's part is small, small enough for the caches.
@@ -328,21 +328,14 @@ def run(count: int, seed: int, progress: bool = False) -> Outcome:
     return outcome
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=1_000_000, help="packets to mutate")
-    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
-    options = parser.parse_args()
-    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    print(f"python -m tests.fuzz.scanner_fuzz --count {options.count} --seed {seed}", flush=True)
-    began = time.monotonic()
-    outcome = run(options.count, seed, progress=True)
-    print(outcome.report())
-    print(f"{outcome.packets / (time.monotonic() - began):,.0f} packets/s")
-    if outcome.missing:
-        print(f"never reached: {', '.join(outcome.missing)}")
-    return int(bool(outcome.missing) or outcome.past_header < 0.3)
+def problems(outcome: Outcome, _count: int) -> list[str]:
+    """What of the promise was not kept."""
+    found = [f"never reached: {', '.join(outcome.missing)}"] if outcome.missing else []
+    if outcome.past_header < 0.3:
+        found.append(f"only {outcome.past_header:.0%} of the headers were right")
+    return found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command = Command("scanner_fuzz", "packets", lambda n, seed, _: run(n, seed, True), problems)
+    sys.exit(command.main())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz import node_fuzz
+from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Part
 from tests.support import amqp_wire as wire
 
@@ -198,4 +199,8 @@ def problems(outcome: node_fuzz.Outcome, _count: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(node_fuzz.main(run=Run, judge=problems, name="sequence_fuzz"))
+    command = Command(
+        "sequence_fuzz", "frames", lambda n, seed, keep: Run(seed, keep).frames(n, progress=True),
+        problems, keeps=True,
+    )  # fmt: skip
+    sys.exit(command.main())

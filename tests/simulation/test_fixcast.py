@@ -7,8 +7,10 @@ late, silent, wrong, none), whether messages wait for missing ones, and whether 
 skips numbers, ends and goes on, or is killed and begins anew.
 
 Checked for each receiver: what comes out is what was published, in order and once, from where it
-joined; what is not is marked as skipped or lost, and is; after the lines have healed it is
-complete up to the publisher's last number. And the economy: what a loss costs.
+joined; what is not is marked as skipped or lost, and is: nothing that came in time is told as lost;
+after the lines have healed it is complete up to the publisher's last number. And the economy: what
+a loss costs. That each of these checks bites is shown by receivers and servers that do one thing
+wrong.
 
 `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
@@ -17,7 +19,7 @@ import heapq
 import itertools
 import os
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -46,14 +48,16 @@ from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.server import ResendServer, ResendSettings, ServedChannel
 
-SEEDS = int(os.environ.get("SEEDS", "50"))
+SEEDS = int(os.environ.get("SEEDS", "500"))
 US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000
 TOPIC = "equities"
 FORMAT = RequestFormat()
 #: One seed in so many has a hundred receivers.
-CROWDED = 10
+CROWDED = 50
+#: Messages of a numbering that is not told: so many that some of them come.
+UNTOLD_MESSAGES = 40
 SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 
@@ -84,9 +88,9 @@ class Plan:
         """The plan of a seed."""
         told = dice.random() < 0.7
         route = dice.choice(["group", "group", "main"])
-        return cls(
+        plan = cls(
             receivers=receivers,
-            messages=dice.randint(100, 400) if receivers < 50 else 60,
+            messages=dice.choice([50, 50, 100, 100, 200, 400]) if receivers < 50 else 60,
             lost=(dice.choice([0, 0.02, 0.2, 0.5]), dice.choice([0, 0.02, 0.2, 1])),
             lost_for_all=dice.choice([0, 0.02, 0.05]),
             lost_answers=dice.choice([0, 0, 0.1]),
@@ -104,6 +108,13 @@ class Plan:
             restarts=dice.choice([0, 0, 1, 2]),
             skips=dice.choice([0, 0, 0.02]),
         )
+        if plan.restarts and not told:
+            # A numbering of which nothing came cannot be told from the next one; nor can what comes
+            # after it was given up, which is at once where nobody is asked.
+            plan.messages = max(plan.messages, UNTOLD_MESSAGES * (plan.restarts + 1))
+            if plan.server == "none":
+                plan.jitter_ns = min(plan.jitter_ns, 100 * US)
+        return plan
 
 
 @dataclass
@@ -114,6 +125,11 @@ class Numbering:
     skipped: set[int] = field(default_factory=set)
     next: int = 1
     logged_out: bool = False
+
+
+def numbers_of(messages: list[Message]) -> list[int]:
+    """The numbers of application messages."""
+    return [each.number for each in messages if each.kind is Kind.APPLICATION]
 
 
 def essence(body: bytes) -> bytes:
@@ -144,6 +160,8 @@ class Listener:
         self.expected = 0
         self.numbering: Numbering | None = None
         self.handled: set[int] = set()
+        #: By numbering: numbers that its lines have brought.
+        self.came: dict[int, set[int]] = defaultdict(set)
         self.lost = 0
         self.seen: Counter[str] = Counter()
 
@@ -172,6 +190,10 @@ class Listener:
                 self.handle(event.first, event.last)
             elif isinstance(event, Lost):
                 self.lost += event.last - event.first + 1
+                if self.world.plan.told:
+                    # A numbering that is not told may have been heard and not been known yet.
+                    came = self.came[id(self.numbering)]
+                    assert not came.intersection(range(event.first, event.last + 1))
                 self.handle(event.first, event.last)
 
     def begin(self, numbering: Numbering, number: int) -> None:
@@ -203,6 +225,8 @@ class World:
         self.now_ns = 0
         self.healed = False
         self.counts: Counter[str] = Counter()
+        #: By numbering and number: how often it was retransmitted.
+        self.repeats: Counter[tuple[int, int]] = Counter()
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._turns = itertools.count()
         self._timers: dict[object, int] = {}
@@ -248,10 +272,12 @@ class World:
         """A publisher's process begins, with a new numbering."""
         plan = self.plan
         header = Header(b"FIXT.1.1", b"PUB", TOPIC.encode(), plan.told)
+        # By its Heartbeats alone a numbering that is not told has to be recognised in time.
+        heartbeat_ns = 300 * MS if plan.told or not plan.restarts else 100 * MS
         settings = SendingSettings(
             period_ns=200 * US,
             store_bytes=1 << 18,
-            session=SessionSettings(heartbeat_ns=100 * MS, logon_ns=SECOND, beacon_ns=300 * MS),
+            session=SessionSettings(heartbeat_ns=heartbeat_ns, logon_ns=SECOND, beacon_ns=700 * MS),
         )
         self.sender = ChannelSender(header, settings, TokenBucket(10**7, 20_000))
         self.sender.start(self.now_ns, len(self.numberings) + 1)
@@ -315,12 +341,13 @@ class World:
     def send_lines(self, datagram: bytes) -> None:
         plan, dice = self.plan, self.dice
         numbering = self.numberings[-1]
-        pieces = [datagram]
+        found = read_datagram(datagram, self._frame)[0]
+        pieces = [(datagram, numbers_of(found))]
         if plan.repacked:
-            pieces = [each.body for each in read_datagram(datagram, self._frame)[0]]
+            pieces = [(each.body, numbers_of([each])) for each in found]
         lost_for_all = not self.healed and dice.random() < plan.lost_for_all
         self.runs_for_all += lost_for_all
-        for line, parts in ((0, [datagram]), (1, pieces)):
+        for line, parts in ((0, [(datagram, numbers_of(found))]), (1, pieces)):
             for part in parts:
                 for listener in self.listeners if not lost_for_all else ():
                     if not self.healed and dice.random() < plan.lost[line]:
@@ -331,12 +358,21 @@ class World:
                         self.deliver(listener, part, line, delay_ns + MS, numbering)
 
     def deliver(
-        self, listener: Listener, data: bytes, line: int, delay_ns: int, numbering: Numbering
+        self,
+        listener: Listener,
+        part: tuple[bytes, list[int]],
+        line: int,
+        delay_ns: int,
+        numbering: Numbering,
     ) -> None:
+        """Bring a datagram, and the numbers that are in it for certain, to a receiver."""
+        data, numbers = part
+
         def arrive() -> None:
             if self.now_ns < listener.joins_ns:
                 return
             listener.take(listener.receiver.datagram(data, line, self.now_ns), numbering)
+            listener.came[id(numbering)].update(numbers)
             self.wake(listener)
 
         self.at(self.now_ns + delay_ns, arrive)
@@ -348,6 +384,7 @@ class World:
             for request in receiver.requests(self.now_ns):
                 self.counts["requests"] += 1
                 self.at(self.now_ns + 100 * US, lambda request=request: self.ask(request))
+            assert receiver.deadline_ns > self.now_ns, "what is due was not done"
         self.arm(listener, receiver.deadline_ns, lambda: self.wake(listener))
 
     # -- the server ----------------------------------------------------------------------------
@@ -363,19 +400,14 @@ class World:
     def answer(self) -> None:
         numbering = self.numberings[-1]
         for answer in self.server.tick(self.now_ns):
-            self.counts["retransmitted"] += len(answer.messages)
+            for message in answer.messages:
+                for each in read_datagram(message, self._frame)[0]:
+                    self.repeats[len(self.numberings), each.number] += 1
             for datagram in self.packed(answer.messages):
                 self.send_answer(datagram, numbering)
 
     def packed(self, messages: list[bytes]) -> list[bytes]:
-        datagrams = (
-            [b"".join(each) for each in itertools.batched(messages, 4)]
-            if hasattr(itertools, "batched")
-            else [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
-        )
-        if self.plan.server == "wrong":
-            self.dice.shuffle(datagrams)
-            datagrams = [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
+        datagrams = [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
         if self.plan.server == "wrong":
             self.dice.shuffle(datagrams)
             datagrams = [self.spoilt(each) for each in datagrams]
@@ -400,7 +432,7 @@ class World:
         for line in lines:
             for listener in self.listeners:
                 if self.dice.random() >= self.plan.lost_answers:
-                    self.deliver(listener, datagram, line, 100 * US, numbering)
+                    self.deliver(listener, (datagram, []), line, 100 * US, numbering)
 
 
 def play(world: World) -> World:
@@ -426,8 +458,11 @@ def play(world: World) -> World:
         assert reception.missing == []
         assert reception.floor == reception.top == world.numberings[-1].next
         listener.check_whole(world.numberings[-1], whole=True)
-        if plan.server in ("good",) and not plan.lost_answers and not plan.restarts:
+        if plan.server == "good" and not plan.lost_answers and not plan.restarts:
             assert listener.lost == 0
+    if plan.server == "good" and not plan.lost_answers:
+        asked = sum(each.receiver.reception.counts["asked"] for each in world.listeners)
+        assert world.counts["requests"] <= 1.5 * asked
     return world
 
 
@@ -465,8 +500,9 @@ def calm(receivers: int, **drawn: object) -> Plan:
     return plan
 
 
-def test_a_loss_common_to_a_hundred_costs_at_most_two_retransmissions(seed: int) -> None:
-    world = World(seed, calm(100, lost_for_all=0.15, messages=200))
+def check_a_common_loss(seed: int, receivers: int) -> None:
+    """A loss of all receivers is retransmitted twice at most, and asked for 1.5 times."""
+    world = World(seed, calm(receivers, lost_for_all=0.15, messages=200))
     lost: set[int] = set()
     send_lines = world.send_lines
 
@@ -474,24 +510,33 @@ def test_a_loss_common_to_a_hundred_costs_at_most_two_retransmissions(seed: int)
         before = world.runs_for_all
         send_lines(datagram)
         if world.runs_for_all > before:
-            found = read_datagram(datagram, Frame())[0]
-            lost.update(each.number for each in found if each.kind is Kind.APPLICATION)
+            lost.update(numbers_of(read_datagram(datagram, Frame())[0]))
 
     world.send_lines = watched  # type: ignore[method-assign]
     play(world)
     assert len(lost) > 10
     runs = sum(number - 1 not in lost for number in lost)
-    assert world.counts["retransmitted"] <= 2 * len(lost)
+    assert lost == {number for _, number in world.repeats}
+    assert max(world.repeats.values()) <= 2
     assert world.counts["requests"] <= 1.5 * runs, (world.counts, runs)
 
 
-@pytest.mark.parametrize("lost", [(0.2, 0.2), (0.2, 1), (0.5, 0.3)])
-def test_requests_are_at_most_half_again_the_runs_of_loss(
-    seed: int, lost: tuple[float, float]
-) -> None:
+def check_own_losses(seed: int, lost: tuple[float, float]) -> None:
+    """One receiver's losses are asked for 1.5 times at most, and all are made good."""
     world = World(seed, calm(1, lost=lost, messages=1000))
     play(world)
     reception = world.listeners[0].receiver.reception
     assert reception.counts["asked"] > 10
     assert world.counts["requests"] <= 1.5 * reception.counts["asked"]
     assert reception.counts["lost"] == 0
+
+
+def test_a_loss_common_to_a_hundred_costs_at_most_two_retransmissions(seed: int) -> None:
+    check_a_common_loss(seed, 100)
+
+
+@pytest.mark.parametrize("lost", [(0.2, 0.2), (0.2, 1), (0.5, 0.3)])
+def test_requests_are_at_most_half_again_the_runs_of_loss(
+    seed: int, lost: tuple[float, float]
+) -> None:
+    check_own_losses(seed, lost)

@@ -317,3 +317,27 @@ def test_a_late_receiver_says_what_state_it_began_from(tmp_path: Path) -> None:
         await publisher.communicate(b"")
 
     play(scenario())
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_a_publisher_that_waits_for_standard_input_ends_in_order_when_it_is_interrupted(
+    channels: Path, by: signal.Signals
+) -> None:
+    async def scenario() -> None:
+        receiver = await start("receive", str(channels), "--channel", "c1", "--json")
+        publisher = await start(
+            "publish", str(channels), "-", "--channel", "c1", "--heartbeat-ms", "20"
+        )
+        assert publisher.stdin is not None
+        assert publisher.stdout is not None
+        assert publisher.stderr is not None
+        publisher.stdin.write(update("one"))
+        await lines_until(receiver, "joined")
+        publisher.send_signal(by)
+        async with asyncio.timeout(SECONDS):
+            assert await publisher.stdout.read() == b"channel c1: 1 messages\n"
+            assert await publisher.stderr.read() == b""
+            assert await publisher.wait() == 0
+        await lines_until(receiver, "ended")
+
+    play(scenario())

@@ -13,9 +13,9 @@ import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.fixcast import resend_service
-from feedhandler.fixcast.channels import parse_channels
+from feedhandler.fixcast.channels import host_and_port, parse_channels
 from feedhandler.fixcast.market_data_service import requests_answered
-from feedhandler.fixcast.publisher import Publisher, PublisherSettings
+from feedhandler.fixcast.publisher import Network, Publisher, PublisherSettings
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.reception import (
     Deliver,
@@ -27,7 +27,6 @@ from feedhandler.fixcast.reception import (
     ReceptionSettings,
     Skipped,
 )
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.fixcast.system_calls import LineSender
@@ -51,30 +50,15 @@ def receiving(**reception: Any) -> ReceiverSettings:
     )
 
 
-def losing(monkeypatch: pytest.MonkeyPatch, lost: set[int]) -> None:
-    """The datagrams of channels with these numbers, in order, are sent on neither line."""
-    send, count = Publisher._send, 0
-
-    def lossy(self: Publisher, outlet: Any, datagram: bytes) -> None:
-        nonlocal count
-        count += 1
-        if count not in lost:
-            send(self, outlet, datagram)
-
-    monkeypatch.setattr(Publisher, "_send", lossy)
-
-
-def losing_once(monkeypatch: pytest.MonkeyPatch, parts: set[bytes]) -> None:
+def losing_once(parts: set[bytes]) -> Network:
     """Of the datagrams that contain each of these, the first is sent on neither line."""
-    send = Publisher._send
 
-    def lossy(self: Publisher, outlet: Any, datagram: bytes) -> None:
+    def network(channel: str, datagram: bytes) -> tuple[bool, bool]:
         found = {part for part in parts if part in datagram}
         parts.difference_update(found)
-        if not found:
-            send(self, outlet, datagram)
+        return not found, not found
 
-    monkeypatch.setattr(Publisher, "_send", lossy)
+    return network
 
 
 def test_what_is_published_is_received_in_order() -> None:
@@ -373,17 +357,15 @@ def test_a_server_has_a_host_and_a_port(server: str) -> None:
         host_and_port(server)
 
 
-def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    losing_once(monkeypatch, {b"text 2", b"text 3"})
+def test_a_group_that_is_joined_when_needed_is_joined_by_a_loss_and_left_after_it() -> None:
+    losses = losing_once({b"text 2", b"text 3"})
 
     async def scenario() -> None:
         known, sink = channels(join="needed"), Sink()
         async with Receiver(known, [], receiving(), sink.take) as receiver:
             assert receiver.counts["groups_joined"] == 0
             settings = PublisherSettings(sending=SENDING, resend=ResendSettings(route="group"))
-            async with Publisher(known, [], settings) as publisher:
+            async with Publisher(known, [], settings, losses) as publisher:
                 for number in range(5):
                     await publisher.publish("c1", update(f"text {number}"))
                 await sink.until(lambda: len(sink.texts()) == 5)
@@ -401,7 +383,7 @@ def test_a_late_receiver_and_a_loss_that_nobody_answers_are_healed_by_the_books_
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     lost: set[int] = set()
-    losing(monkeypatch, lost)
+    lossy_lines(monkeypatch, lost.__contains__)
     flow = Flow(random.Random(seed))
     sent = {number: flow.message() for number in range(1, 301)}
     books = MarketState()

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix import explain
 from feedhandler.codecs.fix.dictionary import load_dictionary
 from feedhandler.codecs.fix.explain import messages
 from feedhandler.ops import fix
 from feedhandler.ops.console import ExitCode
 from tests.support.fix_messages import sealed, summed
+from tests.support.fix_twins import INTERPRETED
 
 DICTIONARY = load_dictionary("fix50sp2")
 BOOK = sealed(b"35=W|34=1|55=A|268=1|269=0|453=1|448=x|447=D|270=1.5|")
@@ -86,6 +88,69 @@ def test_reading_goes_on_behind_a_wrong_message_and_over_line_ends() -> None:
     found = list(messages(data, DICTIONARY))
     assert [each.fault is None for each in found] == [True, False, True]
     assert [data[each.at : each.at + 5] for each in found] == [b"8=FIX"] * 3
+
+
+class Watched:
+    """Bytes that count how many of them are looked at, by index or by slice."""
+
+    looks = 0
+
+    def __init__(self, data: bytes, start: int = 0) -> None:
+        self._data, self._start = data, start
+
+    def __getitem__(self, at: int | slice) -> object:
+        if isinstance(at, int):
+            Watched.looks += 1
+            return self._data[self._start + at]
+        begin = self._start + (at.start or 0)
+        if at.stop is None:
+            return Watched(self._data, begin)
+        found = self._data[begin : self._start + at.stop]
+        Watched.looks += len(found)
+        return found
+
+
+#: The longest message, for this test, and files whose every message claims what follows.
+LONGEST = 4096
+CLAIMS = b"8=FIX.4.4|9=%04d|10=000|"
+HOSTILE = {
+    "no CheckSum": b"8=FIX.4.4|9=3000|",
+    "a CheckSum where each says that it is": CLAIMS % (100 * len(CLAIMS % 0)),
+    "a CheckSum behind where each says that it is": b"8=FIX.4.4|9=10|35=0|34=1|5",
+    "nothing but beginnings": b"8=FIX",
+    "beginnings with a length": b"8=FIX|9=99|",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_time_is_linear_whatever_bad_messages_claim(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: how many bytes are looked at, in a file and in one of twice the length."""
+
+    def frame_message(data: bytes, at: int, size: int, frame: object) -> int:
+        return INTERPRETED["framing"].frame_at(Watched(data), at + size, at, frame)
+
+    monkeypatch.setattr(explain, "MESSAGE_BYTES_MAX", LONGEST)
+    monkeypatch.setattr(explain, "Frame", INTERPRETED["framing"].Frame)
+    monkeypatch.setattr(explain, "frame_message", frame_message)
+    looks = []
+    for size in (20_000, 40_000):
+        data = (HOSTILE[what].replace(b"|", b"\x01") * size)[:size]
+        Watched.looks = 0
+        assert all(each.fault for each in messages(data, DICTIONARY))
+        looks.append(Watched.looks)
+        assert looks[-1] <= (explain.LOOKS_MAX + 4) * (size + 2 * LONGEST)
+    assert looks[1] <= 2.1 * looks[0]
+
+
+def test_good_messages_among_such_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "MESSAGE_BYTES_MAX", LONGEST)
+    claim = HOSTILE["no CheckSum"].replace(b"|", b"\x01")
+    data = (claim * 20 + BOOK) * 50
+    found = list(messages(data, DICTIONARY))
+    assert sum(each.fault is None for each in found) == 50
+    assert len(found) == 50 * 21
 
 
 def test_a_file_is_printed_as_fields_with_the_wrong_ones_told(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler.codecs.fix.dictionary import load_dictionary
+from feedhandler.codecs.fix.dictionary import load_dictionary, read_toml
 from feedhandler.codecs.fix.reasons import FixReject
 from tests.support.fix_messages import sealed
 from tests.support.fix_twins import BOTH, COMPILED, IDS, of_twin
@@ -142,3 +142,45 @@ def test_a_message_reaches_each_of_its_instruments_once(
     read = fix["index"].read_message
     assert read(table, message, 0, len(message), frame, index) == FixReject.FINE
     assert fix["entries"].symbols_of(message, index) == symbols
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_a_book_without_entries_has_no_rows(fix: dict[str, Any]) -> None:
+    columns, data = columns_of(fix), sealed(b"35=W|34=9|55=XYZ|268=0|")
+    assert decode(columns, data) == (len(data), {"FINE": 1})
+    assert columns.rows == 0
+
+
+#: A dictionary of somebody's own, whose prices and times are any text.
+LOOSE = """
+name = "LOOSE"
+header = "8 9 35 34"
+trailer = "10"
+[fields]
+8 = "BeginString STRING"
+9 = "BodyLength LENGTH"
+10 = "CheckSum STRING"
+34 = "MsgSeqNum SEQNUM"
+35 = "MsgType STRING"
+268 = "NoMDEntries NUMINGROUP"
+269 = "MDEntryType CHAR"
+270 = "MDEntryPx STRING"
+271 = "MDEntrySize STRING"
+273 = "MDEntryTime STRING"
+[messages]
+W = "Book: 268(269 270 271 273)"
+"""
+
+
+@pytest.mark.parametrize("fix", BOTH, ids=IDS)
+def test_a_text_where_a_number_or_a_time_should_be_has_none(fix: dict[str, Any]) -> None:
+    table = of_twin(fix, read_toml(LOOSE, "loose"))
+    columns = fix["entries"].EntryColumns(table, 50)
+    data = sealed(b"35=W|34=9|268=2|269=0|270=market|271=1,5|273=noon|269=1|270=7|")
+    assert decode(columns, data) == (len(data), {"FINE": 1})
+    found = {name: column.tolist() for name, column in columns.arrays().items()}
+    assert found["price_raw"][1:] == [7]
+    assert found["price_places"] == [-1, 0]
+    assert found["size_places"] == [-1, -1]
+    assert found["time_ns"] == [-1, -1]
+    assert columns.texts(data, "price") == [b"market", b"7"]

@@ -153,3 +153,22 @@ def test_what_is_unwise_is_warned_of(text: str, expected: str) -> None:
 def test_what_is_wise_is_not_warned_of() -> None:
     assert channels(many(1)).warnings == []
     assert channels(TEXT.replace("239.10.1.1", "232.10.1.1")).warnings == []
+
+
+def test_one_letter_is_a_range_and_a_listed_symbol_is_of_its_content_alone() -> None:
+    text = """
+[[channel]]
+id = "one"
+carries = [{ content = "bonds", symbols = ["T1"] }, { content = "equities", letters = ["T"] }]
+a = { group = "239.10.1.1", port = 31001, source = "10.1.0.5" }
+
+[[channel]]
+id = "two"
+carries = [{ content = "equities", letters = ["U"] }]
+a = { group = "239.10.1.2", port = 31001, source = "10.1.0.5" }
+"""
+    made = channels(text)
+    expected = {"T1": "one", "T": "one", "U": "two", "S": None, "V": None}
+    for symbol, id in expected.items():
+        found = made.of(symbol, "equities")
+        assert (found and found.id) == id

@@ -7,6 +7,7 @@ import pytest
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.encode import encode
+from feedhandler.fixcast import entitlement
 from feedhandler.fixcast import entitlement_messages as messages
 from feedhandler.fixcast.entitlement import (
     CLIENT_MESSAGE_BYTES_MAX,
@@ -373,3 +374,35 @@ def test_a_user_who_is_dismissed_is_logged_out_and_cannot_come_back() -> None:
     assert wired.server.users == {"bob"}
     assert wired.clients[other].state is State.LIVE
     assert wired.events[wired.connect("ann")] == [LoggedOut("user or password is wrong")]
+
+
+def test_what_comes_behind_a_logout_is_not_read() -> None:
+    wired = Wired()
+    id = wired.connect("ann")
+    goodbye, more = write(b"5", 2), write(b"1", 3, [(112, b"x")])
+    actions = wired.server.received(id, goodbye + more, wired.now_ns)
+    assert [type(each) for each in actions] == [Send, Close]
+    # A connection that has ended and is not closed yet asks for nothing.
+    assert wired.server.received(id, more, wired.now_ns) == []
+    assert wired.server.deadline_ns == NEVER
+
+
+def test_a_connection_without_a_logon_is_waited_for_no_longer_than_said() -> None:
+    wired = Wired()
+    wired.server.connected(7, "a", START)
+    assert wired.server.deadline_ns == START + SETTINGS.logon_ns
+
+
+def test_keys_that_are_gone_are_forgotten_where_many_were_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(entitlement, "GIVEN_MAX", 2)
+    wired = Wired()
+    ring = wired.rings[CHANNEL]
+    id = wired.connect("ann")
+    for number in range(1, 8):
+        ring.add(key(number, 0, wired.now_ns + 2 * SECOND))
+        wired.now_ns += SECOND
+        wired.do(wired.server.tick(wired.now_ns))
+        ring.expire(wired.now_ns)
+    assert wired.keys(id) == [(CHANNEL, number) for number in range(1, 8)]

@@ -1,10 +1,12 @@
 """A channel's numbering, kept over restarts (`feedhandler/fixcast/numbering.py`)."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.errors import ConfigError, HostFault, UsageError
 from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.values import NUMBER_MAX
 
@@ -42,3 +44,17 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write"):
         NumberingFile(tmp_path / "file" / "folder", "c")
+
+
+def test_a_numbering_that_cannot_be_kept_is_a_fault_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = NumberingFile(tmp_path, "c")
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(HostFault, match=r"cannot write .*c\.json") as error:
+        file.write(Kept(1, 2))
+    assert error.value.hint
+    file.close()

@@ -195,3 +195,24 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "INSTRUMENTS_MAX", 20)
     with pytest.raises(UsageError, match="more than 20 instruments"):
         plan(volumes, 3)
+
+
+def test_a_plan_that_lists_the_heaviest_is_a_definition_too() -> None:
+    volumes = [Volume("", s, 90 if s in "BD" else 50) for s in "ABCD"]
+    planned = plan(volumes, 3)
+    # One of the heavy ones is alone in its channel, and busier than all others together.
+    assert planned.heaviest_of([each._replace(volume=each.symbol == "B") for each in volumes]) == 3
+    channels = parse_channels(definition(planned, "239.10", 31001, ("", "")), "plan")
+    found = [channels.of(s) for s in "ABCD"]
+    assert None not in found
+    assert found[1].id != found[3].id  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("instruments", [1, 2, 30, 10**6])
+def test_few_numbers_of_heaviest_instruments_are_tried_and_all_of_them_last(
+    instruments: int,
+) -> None:
+    counts = list(planner._counts(instruments))
+    assert counts == sorted(set(counts))
+    assert counts[-1] == instruments
+    assert len(counts) <= planner._STEPS + 1

@@ -98,3 +98,10 @@ def test_a_receiver_that_stops_gives_up_what_is_missing() -> None:
     fill = HEADER.administrative(Message(Kind.GAP_FILL, 4, b"", 6, 1))
     assert made.datagram(fill, 0, 0) == []
     assert numbers(made.finish()) == [3]
+
+
+def test_a_sealed_datagram_is_counted_and_not_read() -> None:
+    made = receiver()
+    assert made.datagram(b"FS\x01\0" + message(1), 0, 0) == []
+    assert made.counts == {"sealed": 1}
+    assert numbers(made.datagram(message(1), 0, 0)) == [1]

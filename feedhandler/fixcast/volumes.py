@@ -1,0 +1,227 @@
+"""The volumes of instruments, measured from a capture: what a plan of channels is made of.
+
+A `VolumeMeter` takes a capture's datagrams and adds up the bytes of each instrument's messages.
+Both lines carry the same messages, and one may have lost some: an instrument has of each service
+what the line brought that brought most of it. Refresh packets (those that are compressed) are no
+part of it. What a message that names several instruments weighs is shared among them.
+
+Beside the whole capture's volumes the meter keeps those of its busiest minute: a plan that is even
+over a day may still be crooked while the market is fast.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.fix.feed import FixFeed, FixMessage
+from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.codecs.scanner import (
+    NO_SYMBOL,
+    REJECT_COUNT,
+    SEVERAL_SYMBOLS,
+    MessageIndex,
+    PacketHeader,
+    scan_datagrams,
+)
+from feedhandler.fixcast.planner import INSTRUMENTS_MAX, Volume
+from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.playing.packet_headers import read_headers
+
+Array = np.ndarray[Any, Any]
+
+#: Messages that are looked at at a time: twice what one packet can have.
+INDEX_MESSAGES = 1 << 17
+MINUTE_NS = 60_000_000_000
+#: Kinds of packets that carry messages.
+_KINDS = (PacketKind.DATA, PacketKind.UNSEQUENCED)
+
+
+class Line(NamedTuple):
+    """Where messages came from: the header's service, group and port as a number."""
+
+    service: int
+    endpoint: int
+
+
+#: By line, by symbol (as the scanner has it, or its text): bytes of messages.
+Weights = dict[Line, Counter[int | str]]
+
+
+class VolumeMeter:
+    """Measures a capture of a feed. `by_service`: each service is a content of its own.
+
+    rejected       datagrams that are no packets of the feed, by reason
+    messages       messages that were measured, on all lines
+    unnamed_bytes  of messages that name no instrument
+    busiest_ns     when the busiest minute began
+    """
+
+    def __init__(self, feed: Feed, by_service: bool = False) -> None:
+        self.rejected: Counter[str] = Counter()
+        self.messages = self.unnamed_bytes = self.busiest_ns = 0
+        self._feed, self._is_fix = feed, isinstance(feed, FixFeed)
+        self._by_service = by_service
+        self._known = ReferenceData(feed)
+        self._long: dict[int, str] = {}
+        self._index, self._header = MessageIndex(INDEX_MESSAGES), PacketHeader()
+        self._all: Weights = {}
+        self._minute: Weights = {}
+        self._busiest: Weights = {}
+        self._minute_number = self._minute_bytes = self._busiest_bytes = 0
+
+    def take(self, batch: DatagramBatch) -> None:
+        """Measure some datagrams, which are in the order of their times, or nearly. Raises
+        `UsageError` where there are more than `INSTRUMENTS_MAX` instruments."""
+        rows, data = self._rows(batch), memoryview(batch.data)
+        while len(rows):
+            # memoryviews, not arrays: their items are Python integers in the interpreted twin too.
+            rejects = memoryview(np.zeros(REJECT_COUNT, np.uint64))
+            starts = memoryview(batch.offset[rows].astype(np.int64))
+            sizes = memoryview(batch.length[rows])
+            self._index.clear()
+            done = scan_datagrams(
+                self._feed.table, data, starts, sizes, self._header, self._index, rejects
+            )
+            self._count_rejects(np.asarray(rejects))
+            self._measure(batch, rows[:done])
+            rows = rows[done:]
+        if sum(map(len, self._all.values())) > INSTRUMENTS_MAX:
+            raise UsageError(
+                f"more than {INSTRUMENTS_MAX:,} instruments", "plan for a part of them"
+            )
+
+    def volumes(self) -> list[Volume]:
+        """What each instrument weighs in the whole capture."""
+        return self._volumes(self._all)
+
+    def busiest_volumes(self) -> list[Volume]:
+        """What each weighs in the minute that has most bytes; 0 of those it has nothing of."""
+        self._close_minute()
+        found = dict.fromkeys(((each.content, each.symbol) for each in self.volumes()), 0)
+        found |= {(each.content, each.symbol): each.volume for each in self._volumes(self._busiest)}
+        return [Volume(*key, volume) for key, volume in found.items()]
+
+    # -- what was there -------------------------------------------------------------------------
+
+    def _rows(self, batch: DatagramBatch) -> Array:
+        """The datagrams to be scanned, in the order of the bytes."""
+        headers = read_headers(self._feed.table, batch.data, batch.offset, batch.length)
+        fine = headers.verdict == Reject.FINE
+        wanted = fine & np.isin(headers.kind, _KINDS) & (headers.compressed == 0)
+        if self._is_fix:
+            # The first message of a datagram says nothing of the others.
+            wanted = np.ones(len(batch), bool)
+        else:
+            self._count_rejects(np.bincount(headers.verdict[~fine], minlength=REJECT_COUNT))
+        rows = np.flatnonzero(wanted)
+        return rows[np.argsort(batch.offset[rows], kind="stable")]
+
+    def _count_rejects(self, rejects: Array) -> None:
+        for reason in np.flatnonzero(rejects).tolist():
+            if reason != Reject.FINE:
+                self.rejected[Reject(reason).name.lower()] += int(rejects[reason])
+
+    def _measure(self, batch: DatagramBatch, rows: Array) -> None:
+        """Add up what is in the index, which is of these datagrams."""
+        arrays = self._index.arrays()
+        symbols, sizes = arrays["symbols"], arrays["sizes"].astype(np.int64)
+        self.messages += len(symbols)
+        self._learn(batch.data, arrays)
+        firsts = np.asarray(self._index.firsts)[: self._index.packets].astype(np.int64)
+        counts = np.diff(np.append(firsts, len(symbols)))
+        services = np.repeat(np.asarray(self._index.services)[: len(firsts)], counts)
+        starts = batch.offset[rows].astype(np.int64)
+        of = rows[np.searchsorted(starts, arrays["offsets"].astype(np.int64), "right") - 1]
+        endpoints = batch.destination[of].astype(np.int64) << 16 | batch.destination_port[of]
+        minutes = batch.time_ns[of] // MINUTE_NS
+        for minute, line, mask in _parts(minutes, services, endpoints):
+            if minute > self._minute_number:
+                self._close_minute()
+                self._minute_number = minute
+            found = self._weights(symbols[mask], sizes[mask], batch.data, arrays["offsets"][mask])
+            self._minute_bytes += found.total()
+            for weights in (self._all, self._minute):
+                weights.setdefault(line, Counter()).update(found)
+
+    def _weights(
+        self, symbols: Array, sizes: Array, data: Array, offsets: Array
+    ) -> Counter[int | str]:
+        """What each symbol weighs in these messages."""
+        found: Counter[int | str] = Counter()
+        several = np.flatnonzero(symbols == SEVERAL_SYMBOLS)
+        for at in several.tolist():
+            names = self._names(data, int(offsets[at]), int(sizes[at]))
+            for number, name in enumerate(names):
+                found[name] += (int(sizes[at]) + number) // len(names)
+        different, which = np.unique(symbols, return_inverse=True)
+        totals = np.bincount(which, sizes, len(different)).astype(np.int64)
+        for symbol, total in zip(different.tolist(), totals.tolist(), strict=True):
+            if symbol == NO_SYMBOL:
+                self.unnamed_bytes += total
+            elif symbol != SEVERAL_SYMBOLS:
+                found[self._long.get(symbol, symbol)] += total
+        return found
+
+    def _names(self, data: Array, offset: int, size: int) -> list[str]:
+        """The instruments that a FIX message names, each once."""
+        assert isinstance(self._feed, FixFeed)
+        message: FixMessage = self._feed.decode_message(data[offset : offset + size].tobytes())
+        values = message.all(self._feed.symbol_tag)
+        return list(dict.fromkeys(value.decode("latin-1") for value in values))
+
+    def _learn(self, data: Array, arrays: dict[str, Array]) -> None:
+        """Take the names of symbols that are numbers, and of those that are digests of names."""
+        if self._is_fix:
+            symbols = arrays["symbols"]
+            long = symbols[(symbols >= LONG_SYMBOL_BIT) & (symbols < SEVERAL_SYMBOLS)]
+            for symbol in set(np.unique(long).tolist()) - self._long.keys():
+                at = int(np.flatnonzero(symbols == symbol)[0])
+                offset, size = int(arrays["offsets"][at]), int(arrays["sizes"][at])
+                self._long[symbol] = self._names(data, offset, size)[0]
+        elif self._known.code >= 0:
+            for at in np.flatnonzero(arrays["types"] == self._known.code).tolist():
+                offset = int(arrays["offsets"][at])
+                self._known.learn(data[offset : offset + int(arrays["sizes"][at])].tobytes())
+
+    def _close_minute(self) -> None:
+        if self._minute_bytes > self._busiest_bytes:
+            self._busiest, self._busiest_bytes = self._minute, self._minute_bytes
+            self.busiest_ns = self._minute_number * MINUTE_NS
+        self._minute, self._minute_bytes = {}, 0
+
+    # -- what comes out of it -------------------------------------------------------------------
+
+    def _volumes(self, weights: Weights) -> list[Volume]:
+        """Of each service the line that brought most of an instrument; services added up."""
+        most: Counter[tuple[int, str]] = Counter()
+        for line, counter in weights.items():
+            for name, total in self._by_name(counter).items():
+                most[line.service, name] = max(most[line.service, name], total)
+        found: Counter[tuple[str, str]] = Counter()
+        for (service, name), total in most.items():
+            found[str(service) if self._by_service else "", name] += total
+        return [Volume(*key, total) for key, total in found.items()]
+
+    def _by_name(self, counter: Counter[int | str]) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for symbol, total in counter.items():
+            if isinstance(symbol, int):
+                symbol = self._known.names.get(symbol) or self._feed.symbol_name(symbol) or ""
+            if symbol:
+                found[symbol] += total
+        return found
+
+
+def _parts(minutes: Array, services: Array, endpoints: Array) -> Iterator[tuple[int, Line, Array]]:
+    """The messages of each minute and line, the earliest minute first."""
+    for minute in np.unique(minutes).tolist():
+        for endpoint in np.unique(endpoints[minutes == minute]).tolist():
+            mask = (minutes == minute) & (endpoints == endpoint)
+            for service in np.unique(services[mask]).tolist():
+                yield minute, Line(service, endpoint), mask & (services == service)
