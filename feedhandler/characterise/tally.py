@@ -257,8 +257,9 @@ class Tally:
                 verdict = TRUNCATED
             else:
                 verdict = parse_run(
-                    cython.address(data[start]), len(data) - start, end - start, self._header, False
-                )
+                    self._table, cython.address(data[start]), len(data) - start, end - start,
+                    self._header, False,
+                )  # fmt: skip
             if verdict != FINE:
                 self.foreign[verdict] += 1
                 return 0

@@ -2,9 +2,9 @@
 
 import array
 import asyncio
-import random
 import contextlib
 import errno
+import random
 import socket
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from feedhandler.retrans.fix.client import RequesterSettings
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import ResendSettings
 from tests.support.fix_market import Flow, state_of
-from tests.support.fixcast import SECONDS, Sink, channels, definition, update
 from tests.support.fixcast import SECONDS, Sink, channels, definition, lossy_lines, update
 
 #: Heartbeats come often, so that nobody waits for one.
