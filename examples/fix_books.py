@@ -72,8 +72,11 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
         port_base,
         amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
         gateway=GatewaySettings(feed=SCENES[FIX].feed),
-        # The gateway is there before the exchange's server: it looks for it often.
-        recovery=RecoverySettings(reconnect_us=50_000, reconnect_max_us=50_000),
+        # The gateway is there before the exchange's server: it looks for it often. What is missing
+        # is waited for as long as it takes, for these books are to be whole.
+        recovery=RecoverySettings(
+            reconnect_us=50_000, reconnect_max_us=50_000, retries=20, recovery_wait_us=60_000_000
+        ),
         stats=StatsConfig(bind=""),
     )
     ready = asyncio.Event()

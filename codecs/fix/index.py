@@ -416,6 +416,8 @@ def _take_field(
     verdict: cython.int
     out.fault_at = frame.fault_at
     out.fault_tag = frame.tag
+    if frame.tag == 10:
+        return REPEATED_TAG  # the frame ends with the one CheckSum: others read it as the end
     if slot == 0:
         if frame.tag < table.user_tags_from and not table.pass_unknown_tags:
             return UNKNOWN_TAG

@@ -7,6 +7,9 @@ of the first one, a packet has one fingerprint. The first copy that covers other
 lines differ (`by_message`), and from there on each message has a fingerprint of its own; what was
 published before that is not compared with it. Where numbers count packets, nothing of this happens.
 
+A FIX message that is sent again with PossDupFlag has other bytes than it had: it is compared with
+nothing.
+
 A FIX packet is nothing but messages, so one of which a part is published already is trimmed to the
 rest, and is then a packet like any.
 
@@ -54,8 +57,8 @@ class Copies:
 
     def note(self, header, data, start):
         """Remember the first copy that begins at `start`, message by message; of numbers that are
-        skipped there is nothing to remember."""
-        if header.kind == SKIP:
+        skipped there is nothing to remember, nor of FIX messages with PossDupFlag."""
+        if header.kind == SKIP or (self.is_fix and header.flags):
             return 0
         return self._note_each(
             header.sequence, header.next_sequence - header.sequence, data, start + header.body,
@@ -117,7 +120,7 @@ class Copies:
         length: cython.Py_ssize_t = header.length - header.body
         span: cython.ulonglong = header.next_sequence - header.sequence
         answer: cython.int
-        if header.kind == SKIP:
+        if header.kind == SKIP or (self.is_fix and header.flags):
             return UNKNOWN
         if self.by_message and span != 1:
             return self._compare_each(header.sequence, span, data, start + header.body, length)

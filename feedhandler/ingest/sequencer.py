@@ -96,7 +96,11 @@ class Sequencer:
         ):
             self.blocked = True
             return 0
-        if self.copies.by_message or header.kind == kinds.SKIP:
+        if (
+            self.copies.by_message
+            or header.kind == kinds.SKIP
+            or (self.copies.is_fix and header.flags)
+        ):
             self.copies.note(header, data, start)
         else:  # here and not there, because a buffer costs more to hand on than all the rest
             self.copies.window.remember(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs.fix.stream import FixStream
-from feedhandler.fixcast.channels import Channels
+from feedhandler.fixcast.channels import Channels, host_and_port
 from feedhandler.fixcast.key_files import KeyFolder, new_key
 from feedhandler.fixcast.keys import FOREVER
 from feedhandler.fixcast.messages import Header, enveloped
@@ -19,7 +19,6 @@ from feedhandler.fixcast.protection import Protection
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings, open_sender
 from feedhandler.fixcast.receiver import Receiver, ReceiverSettings
 from feedhandler.fixcast.reception import Lost, Missing, ReceptionSettings
-from feedhandler.fixcast.resend_service import host_and_port
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
 from feedhandler.fixcast.signing import Mode

@@ -407,6 +407,20 @@ def test_a_gap_fill_of_which_a_part_has_come_skips_the_rest(channel):
     assert channel.arbiter.channel_array[ChannelCounter.MISMATCHES] == 0
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["behind it", "before it"])
+@pytest.mark.parametrize("packed", [False, True], ids=["packed alike", "packed differently"])
+def test_a_message_sent_again_with_its_flag_is_no_mismatch_of_the_one_without(
+    channel, order, packed
+):
+    again = sealed(b"35=X|34=1|43=Y|268=1|279=0|55=A|")
+    ways = [(0, ONE + TWO if packed else ONE), (1, again)]
+    for place in order:
+        channel.datagram(*ways[place])
+    channel.datagram(0, THREE)
+    assert channel.arbiter.channel_array[ChannelCounter.MISMATCHES] == 0
+    assert channel.arbiter.channel_array[ChannelCounter.LOST] == 0
+
+
 @pytest.mark.parametrize("reset", ["35=A|34=1|141=Y|", "35=4|34=3|36=1|"])
 def test_a_new_numbering_begins_with_a_logon_or_a_sequence_reset(channel, reset):
     channel.datagram(0, ONE + TWO)
