@@ -40,7 +40,8 @@ DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## the main job, seen: exchange, gateway, subscribers (DEMO="--seconds 60")
+demo: $(VENV)/.demo ## the main job, seen: exchange, gateway, subscribers (DEMO="--seconds 60 --feed fix")
+	@$(if $(findstring fix,$(DEMO)),$(MAKE) --no-print-directory units UNITS=fixcast)
 	@$(VENV)/bin/feedhandler demo $(DEMO)
 
 test: $(VENV)/.everything ## everything that must pass (TESTS=tests/unit for a part)
