@@ -331,8 +331,9 @@ def test_a_publisher_that_waits_for_standard_input_ends_in_order_when_it_is_inte
         assert publisher.stdin is not None
         assert publisher.stdout is not None
         assert publisher.stderr is not None
-        publisher.stdin.write(update("one"))
         await lines_until(receiver, "joined")
+        publisher.stdin.write(update("one"))
+        await lines_until(receiver, "message")
         publisher.send_signal(by)
         async with asyncio.timeout(SECONDS):
             assert await publisher.stdout.read() == b"channel c1: 1 messages\n"
