@@ -161,7 +161,7 @@ class KeyedDurableQueue(StoredQueue):
             opening.secret,
         )
         self.journalled.restore(self.core)
-        self.core.on_ready = self._ready
+        self.core.on_ready = self._serve_soon
 
     def _message_in(self, content: bytes) -> bytes:
         return message_in(content)
@@ -343,10 +343,6 @@ class KeyedDurableQueue(StoredQueue):
     def idle(self) -> bool:
         """Whether there is nothing that could be handed out."""
         return not (self.core.open_to_all or self._reading or self._to_read)
-
-    def _ready(self) -> None:
-        """Something may have become free."""
-        self._serve_soon()
 
     def offer(self, taker: KeyedTaker) -> None:
         """This consumer may have room for a message more."""
