@@ -52,8 +52,8 @@ else
 	$(PY) -m pytest -n $(WAITING) $(ALONE)
 endif
 
-steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure
-	$(PY) -m tests.steady --runs $(TIMES)
+steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure (BESIDE=COMMAND)
+	$(PY) -m tests.steady --runs $(TIMES) $(if $(BESIDE),--beside "$(BESIDE)")
 
 coverage: $(VENV)/.everything ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)
