@@ -1,6 +1,6 @@
 """The whole suite again and again: a gate that fails now and then is no gate.
 
-    python -m tests.steady [--runs 20] [--again "make test"] [--beside COMMAND] [--logs build/steady]
+    python -m tests.steady [--runs 20] [--again "make test"] [--beside COMMAND] [--logs FOLDER]
 
 runs `make test` so often, every other time with each processor kept busy by something else: a loop
 that counts, or a command of your own, started once a processor and ended by SIGTERM. It stops at

@@ -192,13 +192,13 @@ class FixExchange:
             over = until_ns is not None and elapsed_ns >= until_ns
             due = int(min(elapsed_ns, until_ns or elapsed_ns) * plan.messages_per_s / 1e9)
             wall_ns = time.time_ns()
+            if self._hole_is_due(elapsed_ns):  # of these, for they may be the last ones
+                self._hole = ids[0]
             for number in range(done, due):
                 id = ids[number % len(ids)]
                 await publisher.publish(id, self._markets[id].next_message(wall_ns))
                 self._messages[self._services[id]] += 1
             done = due
-            if self._hole_is_due(elapsed_ns):
-                self._hole = ids[0]
             if over:
                 return
             if on_progress is not None and elapsed_ns - reported_ns >= PROGRESS_INTERVAL_S * 1e9:

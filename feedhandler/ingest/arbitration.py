@@ -293,7 +293,7 @@ class Arbiter:
         if line < self.line_count and (
             self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
         ):
-            self.stream.belief.hear(line)
+            self.stream.belief.hear(line, self.stream.copies.are_again(header))
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -363,7 +363,7 @@ class Arbiter:
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.last_accepted = now_ns
         if self.state != states.FLOWING:
-            self.stream.progress(line)
+            self.stream.progress(line, self.stream.copies.are_again(header))
             self._advance(now_ns)
         return states.PUBLISHED
 
@@ -422,7 +422,8 @@ class Arbiter:
                 return states.PUBLISHED
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
-        self.stream.copy(line, header)
+        if not self.stream.copies.are_again(header):
+            self.stream.copy(line, header)
         compared = self.stream.copies.compare_packet(header, data, start)
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)

@@ -1,8 +1,9 @@
 """What lines say of holes, and which of it to believe.
 
-A line's numbers do not go back. So a packet ahead of the stream (or a heartbeat's number) that its
-own line goes on below has either overtaken what it precedes, or is forged: it is *contradicted*,
-and speaks for no hole. What makes it believed or contradicted:
+A line's numbers do not go back, but for what is marked as sent again. So a packet ahead of the
+stream (or a heartbeat's number) that its own line goes on below has either overtaken what it
+precedes, or is forged: it is *contradicted*, and speaks for no hole.
+What makes it believed or contradicted:
 
 | what comes after it | then it is |
 |---|---|
@@ -52,10 +53,11 @@ class Belief:
 
     # -- what comes --------------------------------------------------------------------------
 
-    def hear(self, line):
-        """Something comes from a line."""
+    def hear(self, line, again):
+        """Something comes from a line; what is sent `again` does not say where the line is."""
         self.serial += 1
-        self._heard[line] = self.serial
+        if not again:
+            self._heard[line] = self.serial
         return 0
 
     def progress(self, line):

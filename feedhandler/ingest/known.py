@@ -47,7 +47,7 @@ def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
     arbiter.watch.hear(line, now_ns, arbiter.stream.expected)
     arbiter.watch.latest[line] = end
     if line < arbiter.line_count and arbiter.state != states.FLOWING:
-        arbiter.stream.belief.hear(line)
+        arbiter.stream.belief.hear(line, False)
     arbiter.stream.copy(line, header)
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

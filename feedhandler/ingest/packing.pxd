@@ -8,6 +8,7 @@ cdef class Copies:
     cdef public bint by_message
     cdef readonly bint is_fix
 
+    cpdef bint are_again(self, PacketHeader header) noexcept nogil
     cpdef int note(
         self, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start
     ) except -1 nogil

@@ -55,10 +55,14 @@ class Copies:
         self.by_message = False
         self.is_fix = table is not None and table.fix
 
+    def are_again(self, header):
+        """Whether the packet's messages are marked as sent again (PossDupFlag)."""
+        return self.is_fix and header.flags != 0
+
     def note(self, header, data, start):
         """Remember the first copy that begins at `start`, message by message; of numbers that are
         skipped there is nothing to remember, nor of FIX messages with PossDupFlag."""
-        if header.kind == SKIP or (self.is_fix and header.flags):
+        if header.kind == SKIP or self.are_again(header):
             return 0
         return self._note_each(
             header.sequence, header.next_sequence - header.sequence, data, start + header.body,
@@ -120,7 +124,7 @@ class Copies:
         length: cython.Py_ssize_t = header.length - header.body
         span: cython.ulonglong = header.next_sequence - header.sequence
         answer: cython.int
-        if header.kind == SKIP or (self.is_fix and header.flags):
+        if header.kind == SKIP or self.are_again(header):
             return UNKNOWN
         if self.by_message and span != 1:
             return self._compare_each(header.sequence, span, data, start + header.body, length)

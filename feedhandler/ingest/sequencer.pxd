@@ -43,7 +43,7 @@ cdef class Sequencer:
     cpdef bint is_full(self) noexcept nogil
     cpdef bint make_room(self) except -1 nogil
     cpdef int speaker(self, Py_ssize_t slot) except -1 nogil
-    cpdef int progress(self, int line) except -1 nogil
+    cpdef int progress(self, int line, bint again) except -1 nogil
     cpdef int copy(self, int line, PacketHeader header) except -1 nogil
     cpdef int disprove(self, unsigned long long number) except -1 nogil
     cpdef unsigned long long believed_end(self) except? 6148914691236517205 nogil
@@ -63,6 +63,7 @@ cdef class Sequencer:
     cpdef int restart(self, unsigned long long number) except -1 nogil
 
     cpdef bint meets_island(self, unsigned long long next_sequence) noexcept nogil
+    cdef int _kept(self, int line) except -1 nogil
     cdef bint _is_alike(
         self, Py_ssize_t slot, PacketHeader header, const unsigned char[::1] data,
         Py_ssize_t start) except -1 nogil

@@ -96,11 +96,7 @@ class Sequencer:
         ):
             self.blocked = True
             return 0
-        if (
-            self.copies.by_message
-            or header.kind == kinds.SKIP
-            or (self.copies.is_fix and header.flags)
-        ):
+        if self.copies.by_message or header.kind == kinds.SKIP or self.copies.are_again(header):
             self.copies.note(header, data, start)
         else:  # here and not there, because a buffer costs more to hand on than all the rest
             self.copies.window.remember(
@@ -143,10 +139,16 @@ class Sequencer:
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)
+        if self.copies.are_again(header):
+            return self._kept(line)
         if self.belief.show(line, header.sequence, header.next_sequence):
             self._believe_before(line, header.sequence)
         elif self.belief.distrusts(line, now_ns):
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
+        return self._kept(line)
+
+    def _kept(self, line):
+        """A packet is held."""
         self.out.count_line(line, columns.LINE_HELD)
         self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count + self.aside.count)
         return KEPT
@@ -280,9 +282,9 @@ class Sequencer:
         """The line by which the packet in this slot is believed or not."""
         return self.pool.word(slot, slots.SPEAKER)
 
-    def progress(self, line):
-        """The packet that was next has come from a line, or from recovery."""
-        self.by_line = line < self.lines
+    def progress(self, line, again):
+        """The packet that was next has come from a line, or from recovery, or sent `again`."""
+        self.by_line = line < self.lines and not again
         if self.by_line:
             self.belief.progress(line)
         return 0

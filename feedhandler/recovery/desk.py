@@ -430,6 +430,7 @@ class Desk:
         desk.closed = desk.joined = True
         self.counts["mid_day_starts"] += 1
         self.ports.close_stream(place)
+        desk.evicted_before = 0 if desk.store is None else desk.store.evicted
         lost = desk.before = (min(max(self._first, desk.base), sequence - 1), sequence)
         self.ports.quality(place, desk.quality.recovering([lost], sequence, reason))
         if desk.early is not None and desk.base > sequence:
@@ -663,9 +664,9 @@ class Desk:
         """What gave way in a closed stream's store is lost: it was never published."""
         assert desk.store is not None
         _, joined = desk.before
-        if desk.store.first <= joined:
+        if desk.store.evicted == desk.evicted_before:
             return
-        for first, last in desk.quality.lost.missing_in(joined, desk.store.first - 1):
+        for first, last in desk.quality.lost.missing_in(joined, desk.store.gone_next - 1):
             gap = desk.quality.mark(RecordKind.GAP, 0, first, last + 1)
             self.ports.quality(place, gap)
             desk.recovery.lost(first, last + 1, now_ns)

@@ -58,6 +58,8 @@ FORMAT = RequestFormat()
 CROWDED = 50
 #: Messages of a numbering that is not told: so many that some of them come.
 UNTOLD_MESSAGES = 40
+#: Until when one may join where several follow: while the first one's messages still come.
+UNTOLD_JOIN_MS_MAX = 10
 SERVERS = ("good", "good", "late", "silent", "wrong", "none")
 
 
@@ -235,8 +237,11 @@ class World:
         self.runs_for_all = 0
         self._frame = Frame()
         late = [plan is None and self.dice.random() < 0.2 for _ in range(self.plan.receivers)]
+        # Who joins at the end of a numbering that is not told takes its last ones for the next.
+        soon = self.plan.restarts and not self.plan.told
+        joins_ms_max = UNTOLD_JOIN_MS_MAX if soon else 100
         self.listeners = [
-            Listener(self, seed * 1000 + at, self.dice.randint(0, 100) * MS if each else 0)
+            Listener(self, seed * 1000 + at, self.dice.randint(0, joins_ms_max) * MS if each else 0)
             for at, each in enumerate(late)
         ]
         self.begin_publisher()

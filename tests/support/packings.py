@@ -95,8 +95,9 @@ class PackedChannel:
         self.now, self.base, self.position = MS, 1, 0
         self.cases = 0
 
-    def give(self, line: int, first: int, end: int, forged: int = -1) -> int:
-        """Messages `first` to `end` - 1 come in a packet; `forged` has another last byte."""
+    def give(self, line: int, first: int, end: int, forged: int = -1, again: bool = False) -> int:
+        """Messages `first` to `end` - 1 come in a packet; `forged` has another last byte, and
+        `again`: they are marked as sent again."""
         messages = self.messages[first:end]
         if forged >= 0:
             one = bytearray(messages[forged - first])
@@ -104,7 +105,7 @@ class PackedChannel:
             messages[forged - first] = bytes(one)
         payload = memoryview(self.kind.packet(self.base + first, messages))
         header = self.header
-        header.kind, header.count = 0, end - first
+        header.kind, header.count, header.flags = 0, end - first, again
         header.sequence, header.next_sequence = self.base + first, self.base + end
         header.length, header.body = len(payload), self.kind.body
         return int(self.arbiter.receive(line, header, payload, 0, self.now, self.now))
@@ -112,7 +113,7 @@ class PackedChannel:
     def end(self) -> None:
         """A heartbeat on both lines names the next number, and the lines' time passes."""
         header = self.header
-        header.kind, header.count = 1, 0
+        header.kind, header.count, header.flags = 1, 0, 0
         header.sequence = header.next_sequence = self.base + len(self.messages)
         header.length = header.body
         for line in (0, 1):

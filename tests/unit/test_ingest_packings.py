@@ -7,7 +7,14 @@ import pytest
 
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.states import Verdict
-from tests.support.packings import FixMessages, IexMessages, PackedChannel, merges, packings
+from tests.support.packings import (
+    SETTINGS,
+    FixMessages,
+    IexMessages,
+    PackedChannel,
+    merges,
+    packings,
+)
 
 KINDS = {"binary": IexMessages, "fix": FixMessages}
 
@@ -117,3 +124,17 @@ def test_a_packet_that_ends_in_what_was_published_before_the_stream_went_back_is
         ("packet", 3, 4),
     ]
     assert said[4][3] == kind.packet(channel.base + 1, channel.messages[1:2])[kind.body :]
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("twin", ["compiled", "interpreted"])
+def test_what_is_sent_again_does_not_contradict_what_its_line_has_shown(twin, again):
+    channel = PackedChannel(FixMessages(), 6, twin)
+    for number in (0, 2, 4):
+        channel.give(0, number, number + 1)
+    channel.give(0, 1, 2, again=again)  # the line goes back: below 2, which is out now, and 4
+    channel.now += SETTINGS.gap_wait_us * 1_000
+    channel.arbiter.tick(channel.now)
+    said = [(what, first, end) for what, first, end, _ in channel.read()]
+    assert said[:3] == [("packet", 0, 1), ("packet", 1, 2), ("packet", 2, 3)]
+    assert said[3:] == ([("gap", 3, 4), ("packet", 4, 5)] if again else [])

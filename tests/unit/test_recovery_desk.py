@@ -341,6 +341,16 @@ def test_a_mid_day_start_without_a_snapshot_opens_honestly_stale():
     assert hands.desk.counts["opened_stale"] == 1
 
 
+def test_a_closed_stream_that_begins_with_skipped_numbers_does_not_tell_them_lost():
+    hands = joined(first=100)
+    hands.mark(RecordKind.SKIPPED, 100, 103)
+    hands.packets(103, 105)
+    hands.wait(10 * SETTINGS.refresh_timeout_us / 1000)
+    story = hands.story()
+    assert ("open", 0, [103, 104]) in story
+    assert not [told for told in story if told[3:] == ("gap",)]
+
+
 def test_a_closed_stream_whose_store_fills_up_opens_before_anything_is_lost():
     hands = joined(first=100)
     count = SETTINGS.store_bytes // len(packet(1)) * 6 // 10
