@@ -314,7 +314,7 @@ class Arbiter:
         if action == states.REVEAL:
             self.last_accepted = now_ns
             self.stream.reveal(line, header.next_sequence, now_ns)
-            self._settle(now_ns)
+            self._advance(now_ns)  # what it has us believe may be next
         elif action == states.HINT:
             self._hint(line, header.next_sequence, now_ns)
         elif action == states.AGREE:
