@@ -393,6 +393,8 @@ class Arbiter:
         if not self.joined and not self.join_seen:
             self.join_seen = True
             self.join_since = now_ns
+        if self.joined and self.stream.has_next():  # what it has us believe
+            self._advance(now_ns)
         self._settle(now_ns)
         return states.HELD
 
@@ -422,8 +424,7 @@ class Arbiter:
                 return states.PUBLISHED
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
-        if not self.stream.copies.are_again(header):
-            self.stream.copy(line, header)
+        self.stream.copy(line, header)
         compared = self.stream.copies.compare_packet(header, data, start)
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)

@@ -43,6 +43,7 @@ cdef class Sequencer:
     cpdef bint is_full(self) noexcept nogil
     cpdef bint make_room(self) except -1 nogil
     cpdef int speaker(self, Py_ssize_t slot) except -1 nogil
+    cpdef bint has_next(self) except -1 nogil
     cpdef int progress(self, int line, bint again) except -1 nogil
     cpdef int copy(self, int line, PacketHeader header) except -1 nogil
     cpdef int disprove(self, unsigned long long number) except -1 nogil

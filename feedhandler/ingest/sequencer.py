@@ -291,7 +291,9 @@ class Sequencer:
 
     def copy(self, line, header):
         """A line shows what was published before. That says something where anything is held, or
-        where the line brings what was announced lost."""
+        where the line brings what was announced lost; but not where it is sent again."""
+        if self.copies.are_again(header):
+            return 0
         if self.runs.all:
             self.runs.pass_over(line, header)
         if self.hold.count or self.aside.count or self.known_next > self.expected:
@@ -719,6 +721,10 @@ class Sequencer:
     def lowest(self):
         """The lowest number held; 0 when none is."""
         return self.pool.word(self.hold.lowest(), slots.SEQUENCE) if self.hold.count else 0
+
+    def has_next(self):
+        """Whether what is next is held, and may be written."""
+        return not self.blocked and self.hold.count > 0 and self.lowest() <= self.expected
 
     def begin(self, number, now_ns):
         """Join the stream at `number`, with what is held already.

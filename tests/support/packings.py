@@ -110,14 +110,18 @@ class PackedChannel:
         header.length, header.body = len(payload), self.kind.body
         return int(self.arbiter.receive(line, header, payload, 0, self.now, self.now))
 
-    def end(self) -> None:
-        """A heartbeat on both lines names the next number, and the lines' time passes."""
+    def beat(self, line: int, following: int) -> None:
+        """A heartbeat names the message that is next."""
         header = self.header
         header.kind, header.count, header.flags = 1, 0, 0
-        header.sequence = header.next_sequence = self.base + len(self.messages)
+        header.sequence = header.next_sequence = self.base + following
         header.length = header.body
+        self.arbiter.receive(line, header, memoryview(bytes(64)), 0, self.now, self.now)
+
+    def end(self) -> None:
+        """A heartbeat on both lines names the next number, and the lines' time passes."""
         for line in (0, 1):
-            self.arbiter.receive(line, header, memoryview(bytes(64)), 0, self.now, self.now)
+            self.beat(line, len(self.messages))
         self.now += 100 * MS
         self.arbiter.tick(self.now)
 

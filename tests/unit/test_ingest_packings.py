@@ -138,3 +138,30 @@ def test_what_is_sent_again_does_not_contradict_what_its_line_has_shown(twin, ag
     said = [(what, first, end) for what, first, end, _ in channel.read()]
     assert said[:3] == [("packet", 0, 1), ("packet", 1, 2), ("packet", 2, 3)]
     assert said[3:] == ([("gap", 3, 4), ("packet", 4, 5)] if again else [])
+
+
+def caught_out(kind, twin):
+    """A channel whose line 0 was caught with a forged message; 4 is next, 5 stands aside for it."""
+    channel = PackedChannel(kind, 9, twin, recovery_wait_us=10_000_000)
+    channel.give(0, 0, 1)
+    channel.give(0, 3, 4, forged=3)
+    channel.give(0, 1, 2)  # below what it has shown
+    channel.give(1, 3, 4)
+    channel.give(1, 2, 3)
+    channel.give(0, 5, 6)
+    channel.now += SETTINGS.gap_wait_us * 1_000
+    return channel
+
+
+@pytest.mark.parametrize("twin", ["compiled", "interpreted"])
+def test_what_stood_aside_goes_on_when_its_line_s_next_word_has_it_believed(kind, twin):
+    for word in ("heartbeat", "packet"):
+        channel = caught_out(kind, twin)
+        channel.give(1, 4, 5)
+        assert [first for _, first, _, _ in channel.read()] == [0, 1, 2, 3, 4], "5 is doubted"
+        if word == "heartbeat":
+            channel.beat(0, 7)
+        else:
+            channel.give(0, 6, 7)
+        published = [first for _, first, _, _ in channel.read()]
+        assert published == ([5] if word == "heartbeat" else [5, 6])

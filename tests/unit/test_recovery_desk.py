@@ -351,6 +351,18 @@ def test_a_closed_stream_that_begins_with_skipped_numbers_does_not_tell_them_los
     assert not [told for told in story if told[3:] == ("gap",)]
 
 
+def test_a_closed_stream_tells_lost_what_gave_way_in_its_store():
+    hands = joined(first=100)
+    count = SETTINGS.store_bytes // len(packet(1)) * 2
+    hands.packets(100, 100 + count)
+    hands.wait(LOOK_NS / MS)
+    story = hands.story()
+    (kept,) = [told[2] for told in story if told[0] == "open"]
+    assert 100 < kept[0] < kept[-1] == 100 + count - 1
+    assert ("quality", 0, "STALE", "gap") in story
+    assert hands.qualities[0].lost.within(100, kept[0]) == [(100, kept[0] - 1)]
+
+
 def test_a_closed_stream_whose_store_fills_up_opens_before_anything_is_lost():
     hands = joined(first=100)
     count = SETTINGS.store_bytes // len(packet(1)) * 6 // 10
