@@ -1,0 +1,64 @@
+"""`feedhandler overlay simulate`: the source's tables and figures, simulated."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from feedhandler.codecs.errors import UsageError, unwritable
+from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.fitted import FittedTable
+from feedhandler.overlay.simulation import report
+from feedhandler.overlay.simulation.experiments import Experiment, Setting, experiments, run
+from feedhandler.overlay.tree import default_shape
+
+#: What a report is written as, by its name's end.
+FORMS = (".html", ".md")
+
+
+def simulate(
+    setting: Setting, names: Sequence[str], report_path: Path | None, as_json: bool
+) -> int:
+    """Run experiments, print each as it is done, and write the report."""
+    known = experiments(setting)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no experiment {name}", f"there are {', '.join(known)}")
+    if report_path is not None and report_path.suffix not in FORMS:
+        raise UsageError(f"{report_path}: a report is a page", f"end its name in {FORMS[0]}")
+    default_shape(setting.receivers, setting.hedging)  # complains before the work begins
+    found = []
+    for experiment in run(setting, tuple(names)):
+        found.append(experiment)
+        if as_json:
+            print_json(
+                {"name": experiment.name, "title": experiment.title, "columns": experiment.head,
+                 "rows": experiment.rows, "note": experiment.note}
+            )  # fmt: skip
+        else:
+            _print(experiment)
+    if report_path is not None:
+        _write(found, setting, report_path)
+    return ExitCode.OK
+
+
+def _print(experiment: Experiment) -> None:
+    console = stdout_console()
+    table = FittedTable(experiment.head[:1], experiment.head[1:])
+    table.title, table.title_justify = f"{experiment.name}: {experiment.title}", "left"
+    for row in experiment.rows:
+        table.add_row(*row)
+    console.print(table)
+    if experiment.note:
+        console.print(experiment.note, style="dim")
+    console.print()
+
+
+def _write(found: Sequence[Experiment], setting: Setting, path: Path) -> None:
+    about = (
+        f"{setting.receivers:,} receivers, {setting.messages:,} messages, seed {setting.seed};"
+        " the model's constants were fitted to the source's Tables 1, 3 and 4"
+    )
+    text = report.page(found, about) if path.suffix == ".html" else report.markdown(found)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from None

@@ -1,0 +1,1 @@
+"""A fair overlay multicast: a tree of proxies with hedging, and simultaneous delivery."""

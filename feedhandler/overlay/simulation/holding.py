@@ -1,0 +1,89 @@
+"""Hold and release on simulated delays: what deadlines do to windows, latency and fairness.
+
+A deadline is the sender's clock plus a hold, estimated in the interval before; who has a message
+earlier waits for it, who has it later gets it at once ("Jasper", section 6). As the source counts,
+delivery = max(arrival, deadline), so that a message which is in time everywhere has a window of 0;
+`released` adds clock errors and the lateness of releases, which the source leaves out.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
+from feedhandler.overlay.simulation.cloud import CloudModel, Delays
+
+#: Messages of an interval: a second at the source's rate.
+INTERVAL = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One technique's deliveries with deadlines, us; the first interval, without, is left out.
+
+    delays  one-way delays, float32, (messages, receivers)
+    holds   deadline of each message less its sending, float64, (messages,)
+    """
+
+    name: str
+    delays: numpy.ndarray
+    holds: numpy.ndarray
+
+    @property
+    def fair(self) -> float:
+        """Share of messages that were in time at every receiver."""
+        return float((self.delays.max(axis=1) <= self.holds).mean())
+
+    @property
+    def overall(self) -> numpy.ndarray:
+        """When each message was delivered everywhere."""
+        return numpy.maximum(self.delays.max(axis=1), self.holds)
+
+    @property
+    def windows(self) -> numpy.ndarray:
+        """Window of each message; 0 where it was in time everywhere."""
+        first = numpy.maximum(self.delays.min(axis=1), self.holds)
+        return self.overall - first
+
+    @property
+    def held(self) -> numpy.ndarray:
+        """How long each receiver held messages in the mean. float64, (receivers,)."""
+        waits = numpy.maximum(self.holds[:, None] - self.delays, 0)
+        return waits.mean(axis=0)
+
+    def released(self, model: CloudModel, seed: int) -> numpy.ndarray:
+        """Windows of the releases themselves, with clock errors and late wake-ups."""
+        rng = numpy.random.default_rng((seed, 7))
+        clocks = rng.normal(0, model.clock_us, self.delays.shape[1])
+        at = numpy.maximum(self.delays, self.holds[:, None] + clocks)
+        at += rng.exponential(model.release_us, at.shape)
+        return numpy.asarray(at.max(axis=1) - at.min(axis=1))
+
+
+def rungs_of(delays: numpy.ndarray) -> list[float]:
+    """The maximum over all receivers of each quantile of `LADDER`. `delays`: (messages,
+    receivers)."""
+    quantiles = numpy.quantile(delays, LADDER, axis=0)
+    return [float(each) for each in quantiles.max(axis=1)]
+
+
+def hold_and_release(
+    found: Delays,
+    name: str,
+    quantile: float = RULE,
+    controller: HoldController | None = None,
+    interval: int = INTERVAL,
+) -> Held:
+    """Deadlines by a fixed quantile, or by a controller, on a technique's delays; of a short trace
+    a quarter is an interval."""
+    delays = found.delays
+    interval = min(interval, max(len(delays) // 4, 1))
+    holds = numpy.zeros(len(delays))
+    for begin in range(interval, len(delays), interval):
+        rungs = rungs_of(delays[begin - interval : begin])
+        hold = controller.hold(rungs) if controller else hold_at(quantile, rungs)
+        part = delays[begin : begin + interval]
+        holds[begin : begin + interval] = hold
+        if controller:
+            controller.observe(len(part), int((part.max(axis=1) > hold).sum()))
+    return Held(name, delays[interval:], holds[interval:])

@@ -1,0 +1,37 @@
+"""Deployment models 1 to 3: who releases, and what comes after the release ("Jasper", section 8).
+
+1: the receiver releases, nothing comes after. 2: a gateway before the receiver does, and the hop
+from it has the cloud's noise. 3: the receiver releases to a program in an enclave, behind a hop
+that differs from machine to machine (10 to 50 us) and jitters little. There receivers tell each
+other the latency of their last hop, and each holds what its own is less than the longest.
+"""
+
+import numpy
+
+from feedhandler.overlay.simulation.cloud import CloudModel
+
+#: Last hops of model 3, us, and their jitter: half of the source's 5.4 us both ways between the
+#: lowest and the 90th percentile, exponential.
+ENCLAVE_US = (10.0, 50.0)
+JITTER_US = 5.4 / 2 / numpy.log(10)
+
+
+def gateway_hops(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
+    """Latency from a gateway to its receiver, model 2. float64, (messages, receivers)."""
+    rng = numpy.random.default_rng((seed, 17))
+    noise = model.noise_us * rng.lognormal(0, model.noise_sigma, (messages, receivers))
+    return numpy.asarray(model.hop_us + noise + rng.exponential(model.machine_us, receivers))
+
+
+def enclave_hops(messages: int, receivers: int, seed: int) -> numpy.ndarray:
+    """Latency from a receiver to its enclave, model 3. float64, (messages, receivers)."""
+    rng = numpy.random.default_rng((seed, 19))
+    fixed = rng.uniform(*ENCLAVE_US, receivers)
+    return numpy.asarray(fixed + rng.exponential(JITTER_US, (messages, receivers)))
+
+
+def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:
+    """What each receiver holds besides, out of the last hops that it measured: the longest median
+    of all less its own. `measured`: (samples, receivers); float64, (receivers,)."""
+    medians = numpy.median(measured, axis=0)
+    return numpy.asarray(medians.max() - medians)
