@@ -147,7 +147,7 @@ crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gat
 		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py
 
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
-	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
+	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer (ASAN="--frames 2000000")
 	$(PY) -m tests.fuzz.asan $(ASAN)

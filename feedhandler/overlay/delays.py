@@ -1,0 +1,212 @@
+"""One-way delays of an interval, on their way up the tree.
+
+A message belongs to the interval of its sender's clock in which it was sent, so that all receivers
+count the same messages together. A receiver keeps the delays of an interval, at most `SAMPLES_MAX`
+of them, and reports quantiles (`fairness.LADDER`) and which messages were late. A proxy takes the
+maximum of each quantile over its children's reports and the union of what was late, and reports
+that; children that are silent are passed over ("Jasper", section 6: an all-reduce up the tree, for
+reports of all receivers at once would be lost at the sender).
+
+A report's delay above `bound_ns` counts as `bound_ns`: a receiver that lies moves the deadline of
+everybody by no more than that. A child whose median already is above it is no part of this tree any
+more (its machine stands still, or its clock is off): its report is set apart, and told by name.
+
+A report as a payload, little-endian: interval (8 bytes), receivers (4), messages (4), delays at the
+quantiles in ns (8 each), and what was late, a bit for each id modulo `LATE_BITS`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+
+import numpy
+
+from feedhandler.overlay.fairness import LADDER
+
+#: Delays that a receiver keeps of an interval: more are thinned out evenly.
+SAMPLES_MAX = 16_384
+#: Late messages that a report tells apart: those of an interval, at 8,192 a second.
+LATE_BITS = 8_192
+LATE_BYTES = LATE_BITS // 8
+#: Delays above this are taken for it, by default.
+BOUND_NS = 10_000_000
+#: An interval, by default.
+INTERVAL_NS = 1_000_000_000
+_HEAD = Struct(f"<QII{len(LADDER)}Q")
+REPORT_BYTES = _HEAD.size + LATE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one member says of an interval. `rungs`: delays at the quantiles of `LADDER`, ns;
+    `late`: a bitmap as a number."""
+
+    interval: int
+    receivers: int
+    messages: int
+    rungs: tuple[int, ...]
+    late: int = 0
+
+    @property
+    def late_count(self) -> int:
+        """Messages that were late somewhere."""
+        return self.late.bit_count()
+
+    def encoded(self) -> bytes:
+        """The report as a payload."""
+        head = _HEAD.pack(self.interval, self.receivers, self.messages, *self.rungs)
+        return head + self.late.to_bytes(LATE_BYTES, "little")
+
+
+def decode_report(payload: bytes) -> Report | None:
+    """The report in a payload; None for what is none."""
+    if len(payload) != REPORT_BYTES:
+        return None
+    interval, receivers, messages, *rungs = _HEAD.unpack_from(payload)
+    if receivers == 0 or list(rungs) != sorted(rungs):
+        return None
+    late = int.from_bytes(payload[_HEAD.size :], "little")
+    return Report(interval, receivers, messages, tuple(rungs), late)
+
+
+class DelayRecord:
+    """A receiver's delays, interval by interval."""
+
+    def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
+        self.interval_ns = interval_ns
+        self._interval = -1
+        self._delays: list[int] = []
+        self._every = 1
+        self._messages = 0
+        self._late = 0
+
+    @property
+    def ends_ns(self) -> int:
+        """When the interval under way ends, by the sender's clock; 0 where there is none."""
+        return (self._interval + 1) * self.interval_ns if self._messages else 0
+
+    def add(self, number: int, sent_ns: int, delay_ns: int, late: bool) -> Report | None:
+        """A first copy has come; the report of the interval before, where this one begins another.
+        A message of an interval that was reported is not counted."""
+        interval = sent_ns // self.interval_ns
+        if interval < self._interval:
+            return None
+        told = self.close() if interval > self._interval else None
+        self._interval = interval
+        if self._messages % self._every == 0:
+            self._delays.append(max(delay_ns, 0))
+            if len(self._delays) >= SAMPLES_MAX:
+                self._delays = self._delays[::2]
+                self._every *= 2
+        self._messages += 1
+        if late:
+            self._late |= 1 << (number % LATE_BITS)
+        return told
+
+    def missed(self, first: int, last: int) -> None:
+        """Messages were given up: late, as far as fairness goes. Without delays of their own they
+        count for the interval under way."""
+        for number in range(first, min(last, first + LATE_BITS) + 1):
+            self._late |= 1 << (number % LATE_BITS)
+
+    def close(self) -> Report | None:
+        """The report of the interval under way, which is over; None where nothing came."""
+        if not self._messages:
+            return None
+        rungs = numpy.quantile(numpy.array(self._delays, numpy.float64), LADDER)
+        told = Report(
+            self._interval, 1, self._messages, tuple(int(each) for each in rungs), self._late
+        )
+        self._delays, self._every, self._messages, self._late = [], 1, 0, 0
+        return told
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """Reports of one interval, by child."""
+
+    since_ns: int
+    reports: dict[str, Report] = field(default_factory=dict)
+
+
+class ReportGatherer:
+    """Reports of the children, gathered interval by interval. `wait_ns`: so long after the first
+    report of an interval the others are waited for."""
+
+    def __init__(
+        self, children: Sequence[str], wait_ns: int = INTERVAL_NS // 4, bound_ns: int = BOUND_NS
+    ) -> None:
+        self.children = frozenset(children)
+        self.bound_ns = bound_ns
+        self._wait_ns = wait_ns
+        self._gathering: dict[int, _Gathering] = {}
+        self._done = -1
+        #: Children whose last report was set apart.
+        self.apart: set[str] = set()
+        #: Reports that came after their interval was closed, or again.
+        self.useless = 0
+
+    #: Intervals gathered at a time: more are of a member whose clock is off.
+    INTERVALS_MAX = 4
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `due` is wanted; 0: not by time."""
+        waiting = [each.since_ns for each in self._gathering.values()]
+        return min(waiting) + self._wait_ns if waiting else 0
+
+    def take(self, child: str, report: Report, now_ns: int) -> None:
+        """A child has reported."""
+        gathering = self._gathering.get(report.interval)
+        if (
+            report.interval <= self._done
+            or child not in self.children
+            or (gathering is None and len(self._gathering) >= self.INTERVALS_MAX)
+            or (gathering is not None and child in gathering.reports)
+        ):
+            self.useless += 1
+            return
+        if gathering is None:
+            gathering = self._gathering[report.interval] = _Gathering(now_ns)
+        gathering.reports[child] = report
+
+    def due(self, now_ns: int) -> Report | None:
+        """What the children say together of the oldest interval that is complete or waited for
+        long enough; None where there is none yet."""
+        for interval in sorted(self._gathering):
+            gathering = self._gathering[interval]
+            complete = len(gathering.reports) == len(self.children)
+            if complete or now_ns - gathering.since_ns >= self._wait_ns:
+                del self._gathering[interval]
+                for older in [each for each in self._gathering if each < interval]:
+                    self.useless += len(self._gathering.pop(older).reports)
+                self._done = max(self._done, interval)
+                if (told := self._merged(interval, gathering.reports)) is not None:
+                    return told
+        return None
+
+    def _merged(self, interval: int, reports: dict[str, Report]) -> Report | None:
+        bound = self.bound_ns
+        counted = {}
+        for child, report in reports.items():
+            if report.rungs[0] > bound:
+                self.apart.add(child)
+            else:
+                self.apart.discard(child)
+                counted[child] = report
+        if not counted:
+            return None
+        late = 0
+        for report in counted.values():
+            late |= report.late
+        rungs = tuple(
+            min(max(each.rungs[rung] for each in counted.values()), bound)
+            for rung in range(len(LADDER))
+        )
+        return Report(
+            interval,
+            sum(each.receivers for each in counted.values()),
+            max(each.messages for each in counted.values()),
+            rungs,
+            late,
+        )

@@ -1,0 +1,367 @@
+"""The members of a tree, without sockets: the sender, proxies, receivers.
+
+Each is fed with datagrams and with the time of its own clock, and answers with what is to be sent:
+`Sends`, pairs of a datagram and the addresses that it goes to. `deadline_ns` says when `tick` is
+wanted next, by the own clock; 0: not by time. Counters are in `counts`.
+
+The receiver's output is `Event`s, taken by `release`: messages in the order of their ids, none
+before its deadline, gaps where something never came.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from feedhandler.overlay.admission import Admission
+from feedhandler.overlay.clocks import OffsetEstimator, sample_of
+from feedhandler.overlay.deduplication import SLOTS
+from feedhandler.overlay.delays import (
+    BOUND_NS,
+    INTERVAL_NS,
+    DelayRecord,
+    Report,
+    ReportGatherer,
+    decode_report,
+)
+from feedhandler.overlay.fairness import RULE, HoldController, hold_at
+from feedhandler.overlay.release import Event, Gap, Release
+from feedhandler.overlay.topology import Address, Member, Topology
+from feedhandler.overlay.wire import Fault, Head, Kind, encode, payload_of
+
+Sends = list[tuple[bytes, tuple[Address, ...]]]
+#: A sender that has nothing to say says so after this long.
+HEARTBEAT_NS = 100_000_000
+#: A member whose clock is not kept by others asks its parent so often.
+PROBE_NS = 250_000_000
+_TIMES_BYTES = 24
+
+
+class _Below:
+    """A member that has a parent: numbers what it sends there, knows the sender's time."""
+
+    def __init__(
+        self, topology: Topology, name: str, epoch: int, slots: int, follows_clock: bool
+    ) -> None:
+        self.admission = Admission(topology, name, slots)
+        self.counts: Counter[str] = self.admission.counts
+        self.clock = OffsetEstimator()
+        self._epoch, self._number = epoch, 0
+        self._follows_clock = follows_clock
+        self._probe_ns = 0
+
+    @property
+    def topology(self) -> Topology:
+        """The version in force."""
+        return self.admission.topology
+
+    @property
+    def me(self) -> Member:
+        """This member."""
+        return self.admission.me
+
+    @property
+    def parent(self) -> Member:
+        """Whom it reports to."""
+        return self.topology.sources(self.me)[0]
+
+    def senders_time(self, now_ns: int) -> int:
+        """The sender's clock, by the own one."""
+        return now_ns + self.clock.offset_ns
+
+    def change(self, topology: Topology) -> str:
+        """Take another version of the topology; why not, or ""."""
+        reason = topology.succeeds(self.topology, self.me.name)
+        if not reason:
+            self.admission.change(topology, self.me.name)
+            self._changed()
+        return reason
+
+    def _changed(self) -> None:
+        """Another topology is in force."""
+
+    def _sealed(self, kind: Kind, payload: bytes, to: Address, now_ns: int) -> Sends:
+        self._number += 1
+        head = Head(kind, self.topology.tree, self._epoch, self._number, now_ns)
+        return [(encode(head, payload, self.me.key), (to,))]
+
+    def _probe(self, now_ns: int) -> Sends:
+        if not self._follows_clock or now_ns < self._probe_ns:
+            return []
+        self._probe_ns = now_ns + PROBE_NS
+        return self._sealed(Kind.PROBE, b"", self.parent.address, now_ns)
+
+    def _answer(self, head: Head, child: Member, now_ns: int) -> Sends:
+        """Tell a child the sender's time as known here."""
+        if self._follows_clock and not self.clock.known:
+            return []
+        here = self.senders_time(now_ns)
+        times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, here, here))
+        return self._sealed(Kind.ANSWER, times, child.address, now_ns)
+
+    def _take_answer(self, payload: bytes, now_ns: int) -> None:
+        if len(payload) != _TIMES_BYTES:
+            self.admission.drop(Fault.CONTENT)
+            return
+        times = [int.from_bytes(payload[at : at + 8], "little") for at in (0, 8, 16)]
+        sample = sample_of(*times, now_ns)  # type: ignore[call-arg]
+        if sample is None:
+            self.admission.drop(Fault.CONTENT)
+        else:
+            self.clock.add(sample)
+
+
+class Proxy(_Below):
+    """Forwards first copies to its children and to those that it hedges for, gathers its
+    children's reports. `follows_clock`: the sender's time is asked for, else it is the own."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        epoch: int,
+        slots: int = SLOTS,
+        follows_clock: bool = False,
+        bound_ns: int = BOUND_NS,
+    ) -> None:
+        super().__init__(topology, name, epoch, slots, follows_clock)
+        self._bound_ns = bound_ns
+        self._changed()
+
+    def _changed(self) -> None:
+        me = self.me
+        self.targets = tuple(each.address for each in self.topology.targets(me))
+        children = [each.name for each in self.topology.children(me)]
+        self.reports = ReportGatherer(children, bound_ns=self._bound_ns)
+
+    def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
+        """A datagram has come."""
+        admitted = self.admission.admit(datagram, address, self.senders_time(now_ns))
+        if admitted is None:
+            return []
+        head, member = admitted
+        if head.kind in (Kind.DATA, Kind.HEARTBEAT):
+            self.counts["forwarded"] += len(self.targets)
+            return [(datagram, self.targets)]
+        if head.kind == Kind.PROBE:
+            return self._answer(head, member, now_ns)
+        if head.kind == Kind.ANSWER:
+            self._take_answer(payload_of(datagram), now_ns)
+            return []
+        report = decode_report(payload_of(datagram))
+        if report is None:
+            self.admission.drop(Fault.CONTENT)
+            return []
+        self.reports.take(member.name, report, now_ns)
+        return self._report(now_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """See the module."""
+        return _soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
+
+    def tick(self, now_ns: int) -> Sends:
+        """Do what is due."""
+        return self._report(now_ns) + self._probe(now_ns)
+
+    def _report(self, now_ns: int) -> Sends:
+        told = self.reports.due(now_ns)
+        if told is None:
+            return []
+        return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
+
+
+class Receiver(_Below):
+    """Holds and releases messages, reports their delays. `gap_wait_ns`: so long after its deadline
+    a message waits for one before it that is missing; `extra_hold_ns`: what is held besides
+    (model 3)."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        name: str,
+        epoch: int,
+        slots: int = SLOTS,
+        follows_clock: bool = False,
+        gap_wait_ns: int = 2_000_000,
+        interval_ns: int = INTERVAL_NS,
+        extra_hold_ns: int = 0,
+    ) -> None:
+        super().__init__(topology, name, epoch, slots, follows_clock)
+        self.holding = Release(gap_wait_ns, extra_hold_ns)
+        self._delays = DelayRecord(interval_ns)
+
+    def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
+        """A datagram has come; what may be released afterwards is asked for by `release`."""
+        here = self.senders_time(now_ns)
+        admitted = self.admission.admit(datagram, address, here)
+        if admitted is None:
+            return []
+        head, _ = admitted
+        if head.kind == Kind.ANSWER:
+            self._take_answer(payload_of(datagram), now_ns)
+            return []
+        if head.kind == Kind.HEARTBEAT:
+            self.holding.heard(head.epoch, head.id, here)
+            return []
+        late = self.holding.put(head, payload_of(datagram), here)
+        return self._reported(
+            self._delays.add(head.id, head.sent_ns, here - head.sent_ns, late), now_ns
+        )
+
+    def release(self, now_ns: int) -> list[Event]:
+        """What may be had now, in order."""
+        found = self.holding.release(self.senders_time(now_ns))
+        for event in found:
+            if isinstance(event, Gap):
+                self._delays.missed(event.first, event.last)
+        return found
+
+    @property
+    def release_ns(self) -> int:
+        """When `release` is wanted, by the own clock; 0: not by time."""
+        at = self.holding.deadline_ns
+        return at - self.clock.offset_ns if at else 0
+
+    @property
+    def deadline_ns(self) -> int:
+        """See the module."""
+        ends = self._delays.ends_ns
+        ends = ends - self.clock.offset_ns + self._delays.interval_ns // 8 if ends else 0
+        return _soonest(ends, self._probe_ns if self._follows_clock else 0)
+
+    def tick(self, now_ns: int) -> Sends:
+        """Do what is due."""
+        ends = self._delays.ends_ns
+        told = None
+        if ends and self.senders_time(now_ns) >= ends + self._delays.interval_ns // 8:
+            told = self._delays.close()
+        return self._reported(told, now_ns) + self._probe(now_ns)
+
+    def _reported(self, told: Report | None, now_ns: int) -> Sends:
+        if told is None:
+            return []
+        return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
+
+
+class Sender:
+    """Numbers messages, gives them deadlines, gathers reports. `controller`: picks the hold for a
+    wanted probability of fairness; without one the hold is the `quantile` of the source's rule.
+    `held`: whether there are deadlines at all; `rotate`: each message begins with another child."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        epoch: int,
+        held: bool = True,
+        controller: HoldController | None = None,
+        quantile: float = RULE,
+        rotate: bool = False,
+        bound_ns: int = BOUND_NS,
+    ) -> None:
+        self.epoch = epoch
+        self.controller = controller
+        self.held, self.quantile, self.rotate = held, quantile, rotate
+        self.hold_ns = 0
+        self.last_id = 0
+        self._bound_ns = bound_ns
+        self._number = 0
+        self._deadline_ns = 0
+        self._sent_ns = 0
+        self.admission = Admission(topology, topology.members[0].name, 1)
+        self.counts: Counter[str] = self.admission.counts
+        self._changed()
+
+    @property
+    def topology(self) -> Topology:
+        """The version in force."""
+        return self.admission.topology
+
+    def change(self, topology: Topology) -> str:
+        """Take another version of the topology; why not, or ""."""
+        name = self.admission.me.name
+        reason = topology.succeeds(self.topology, name)
+        if not reason:
+            self.admission.change(topology, name)
+            self._changed()
+        return reason
+
+    def _changed(self) -> None:
+        me = self.admission.me
+        children = self.topology.children(me)
+        self.targets = tuple(each.address for each in children)
+        self.reports = ReportGatherer([each.name for each in children], bound_ns=self._bound_ns)
+
+    def send(self, payload: bytes, now_ns: int) -> Sends:
+        """A message. Raises `ValueError` where it is too long."""
+        deadline = 0
+        if self.held and self.hold_ns:
+            # Deadlines never go back, whatever the hold or the clock does.
+            deadline = self._deadline_ns = max(self._deadline_ns, now_ns + self.hold_ns)
+        self.last_id += 1
+        head = Head(Kind.DATA, self.topology.tree, self.epoch, self.last_id, now_ns, deadline)
+        try:
+            datagram = encode(head, payload, self.topology.key)
+        except ValueError:
+            self.last_id -= 1
+            raise
+        self._sent_ns = now_ns
+        self.counts["sent"] += 1
+        return [(datagram, self._turned())]
+
+    def _turned(self) -> tuple[Address, ...]:
+        if not self.rotate:
+            return self.targets
+        first = self.last_id % len(self.targets)
+        return self.targets[first:] + self.targets[:first]
+
+    def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
+        """A report or a probe has come."""
+        admitted = self.admission.admit(datagram, address, now_ns)
+        if admitted is None:
+            return []
+        head, member = admitted
+        if head.kind == Kind.PROBE:
+            self._number += 1
+            times = b"".join(each.to_bytes(8, "little") for each in (head.sent_ns, now_ns, now_ns))
+            told = Head(Kind.ANSWER, self.topology.tree, self.epoch, self._number, now_ns)
+            return [(encode(told, times, self.admission.me.key), (member.address,))]
+        report = decode_report(payload_of(datagram))
+        if report is None:
+            self.admission.drop(Fault.CONTENT)
+            return []
+        self.reports.take(member.name, report, now_ns)
+        self._adjust(now_ns)
+        return []
+
+    def _adjust(self, now_ns: int) -> None:
+        told = self.reports.due(now_ns)
+        if told is None:
+            return
+        self.counts["intervals"] += 1
+        rungs = [float(each) for each in told.rungs]
+        if self.controller is not None:
+            if self.hold_ns:
+                self.controller.observe(told.messages, told.late_count)
+            self.hold_ns = int(self.controller.hold(rungs))
+        else:
+            self.hold_ns = int(hold_at(self.quantile, rungs))
+
+    @property
+    def deadline_ns(self) -> int:
+        """See the module."""
+        beat = self._sent_ns + HEARTBEAT_NS if self._sent_ns else 0
+        return _soonest(self.reports.deadline_ns, beat)
+
+    def tick(self, now_ns: int) -> Sends:
+        """Do what is due."""
+        self._adjust(now_ns)
+        if self._sent_ns and 0 <= now_ns - self._sent_ns < HEARTBEAT_NS:
+            return []
+        self._sent_ns = now_ns
+        head = Head(Kind.HEARTBEAT, self.topology.tree, self.epoch, self.last_id, now_ns)
+        return [(encode(head, b"", self.topology.key), self.targets)]
+
+
+def _soonest(*times_ns: int) -> int:
+    """The earliest of some times, of which 0 is none."""
+    found: Iterable[int] = (each for each in times_ns if each)
+    return min(found, default=0)

@@ -1,0 +1,146 @@
+"""Who is who in a tree: members with addresses and keys, and whom each sends to.
+
+A topology is one tree's shape (`tree.Shape`) with a member in each place: the sender, the proxies
+layer by layer, and the receivers. It is the same for all members; `version` rises with each change,
+and a member takes a new one while it runs, as long as shape, tree and its own place are the same.
+Files are `topology_file`'s.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.overlay.tree import Shape
+
+Role = Literal["sender", "proxy", "receiver"]
+#: Host and port.
+Address = tuple[str, int]
+SENDER = "sender"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member. `layer` and `index` are its place: layer -1 is the sender's."""
+
+    name: str
+    role: Role
+    layer: int
+    index: int
+    address: Address
+    key: bytes
+
+
+def places_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
+    """Name, role, layer and index of all members of a shape, in order."""
+    last = shape.depth - 1
+    found: list[tuple[str, Role, int, int]] = [(SENDER, "sender", -1, 0)]
+    for layer, width in enumerate(shape.widths[:-1]):
+        found += [(f"proxy-{layer}-{n}", "proxy", layer, n) for n in range(width)]
+    found += [(f"receiver-{n}", "receiver", last, n) for n in range(shape.receivers)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """See the module. Raises `ConfigError` where members do not fill the shape's places."""
+
+    version: int
+    tree: int
+    shape: Shape
+    key: bytes
+    members: tuple[Member, ...]
+
+    def __post_init__(self) -> None:
+        wanted = [place[1:] for place in places_of(self.shape)]
+        there = [(each.role, each.layer, each.index) for each in self.members]
+        if there != wanted:
+            odd = next((i for i, each in enumerate(there) if each not in wanted[i : i + 1]), None)
+            which = "a member is missing" if odd is None else f"{self.members[odd].name} is not it"
+            raise ConfigError(
+                f"members do not fill a tree of {self.shape.receivers} receivers, depth"
+                f" {self.shape.depth}, fan-out {self.shape.fan_out}: {which}",
+                "`feedhandler overlay plan` makes a topology",
+            )
+        for what, all_of in (
+            ("name", [each.name for each in self.members]),
+            ("address", [each.address for each in self.members]),
+        ):
+            (most, times), *_ = Counter(all_of).most_common(1)
+            if times > 1:
+                raise ConfigError(f"{times} members have the {what} {most}", "give each its own")
+
+    def member(self, name: str) -> Member:
+        """The member of that name. Raises `UsageError`."""
+        for each in self.members:
+            if each.name == name:
+                return each
+        raise UsageError(
+            f"no member {name} in this topology",
+            f"there are {self.members[0].name} to {self.members[-1].name}",
+        )
+
+    def at(self, layer: int, index: int) -> Member:
+        """The member in a place."""
+        widths = (1, *self.shape.widths)
+        return self.members[sum(widths[: layer + 1]) + index]
+
+    def sources(self, member: Member) -> list[Member]:
+        """Who sends to a member, its parent first; nobody to the sender."""
+        if member.layer < 0:
+            return []
+        numbers = self.shape.sources(member.layer, member.index)
+        return [self.at(member.layer - 1, number) for number in numbers]
+
+    def children(self, member: Member) -> list[Member]:
+        """Whose parent a member is."""
+        if member.role == "receiver":
+            return []
+        numbers = self.shape.children(member.layer, member.index)
+        return [self.at(member.layer + 1, number) for number in numbers]
+
+    def targets(self, member: Member) -> list[Member]:
+        """Whom a member sends to: its children, then those that it hedges for."""
+        if member.role == "receiver":
+            return []
+        numbers = self.shape.targets(member.layer, member.index)
+        return [self.at(member.layer + 1, number) for number in numbers]
+
+    def replaced(self, name: str, address: Address, key: bytes) -> "Topology":
+        """The next version, with another machine in a member's place."""
+        gone = self.member(name)
+        members = tuple(
+            replace(each, address=address, key=key) if each is gone else each
+            for each in self.members
+        )
+        return replace(self, version=self.version + 1, members=members)
+
+    def succeeds(self, before: "Topology", name: str) -> str:
+        """Why this is no later version of `before` for a member that runs; "" where it is."""
+        if self.tree != before.tree or self.shape != before.shape:
+            return "it is another tree"
+        if self.version <= before.version:
+            return f"its version {self.version} is not above {before.version}"
+        if self.member(name) != before.member(name):
+            return f"{name} is another machine there"
+        return ""
+
+
+def make_topology(
+    shape: Shape, tree: int, addresses: Sequence[Address], keys: Iterable[bytes]
+) -> Topology:
+    """A first version: members at these addresses in the order of `places_of`, the tree's key and
+    then one for each out of `keys`. Raises `UsageError` where addresses are too few."""
+    places = places_of(shape)
+    if len(addresses) < len(places):
+        raise UsageError(
+            f"{len(places)} members, and {len(addresses)} addresses", "give one for each"
+        )
+    drawn = iter(keys)
+    key = next(drawn)
+    members = tuple(
+        Member(name, role, layer, index, address, next(drawn))
+        for (name, role, layer, index), address in zip(places, addresses, strict=False)
+    )
+    return Topology(1, tree, shape, key, members)

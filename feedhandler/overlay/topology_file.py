@@ -1,0 +1,130 @@
+"""Topologies as TOML files.
+
+    version = 1
+    tree = 1
+    depth = 2
+    fan_out = 10
+    hedging = 1
+    key = "9f0c..."            # what data are sealed with, 64 hexadecimal digits
+
+    [[member]]
+    name = "sender"
+    address = "10.0.0.5:7000"
+    key = "51d2..."            # what the member seals its reports with
+
+then the proxies, layer by layer, and the receivers, in the order of their places. The file has all
+keys, so it is for its owner alone (mode 0600). What is wrong in one is told with its line.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
+from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+from feedhandler.overlay.topology import Address, Member, Topology, places_of
+from feedhandler.overlay.tree import Shape
+from feedhandler.private_files import open_file
+
+_WHAT = "topology"
+Key = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Member(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
+    address: str
+    key: Key
+
+
+class _File(Struct, frozen=True, kw_only=True):
+    version: Annotated[int, Meta(ge=1)]
+    tree: Annotated[int, Meta(ge=0, le=65535)]
+    depth: int
+    fan_out: int
+    hedging: int = 0
+    key: Key
+    member: Annotated[tuple[_Member, ...], Meta(min_length=2)]
+
+
+def address_of(text: str) -> Address:
+    """`host:port` in two. Raises `ConfigError`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{text!r} is no address", "give host:port, such as 10.0.0.5:7000")
+    return host, int(port)
+
+
+def read_topology(path: Path) -> Topology:
+    """The topology in a file. Raises `ConfigError` with the line of what is wrong."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {reason_of(error)}", "`feedhandler overlay plan` makes one"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text in UTF-8", "give a topology") from None
+    return parse_topology(text, str(path))
+
+
+def parse_topology(text: str, source: str) -> Topology:
+    """As `read_topology`, of a text that `source` names."""
+    values = parse_toml(text, source, _WHAT)
+    try:
+        return _topology(convert(values, _File))
+    except WrongKey as error:
+        line, key = KeyLines(text)[error.path], path_text(error.path)
+        where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
+        raise ConfigError(where + error.reason, error.hint) from None
+    except FeedhandlerError as error:
+        raise ConfigError(f"{source}: {error.message}", error.hint) from None
+
+
+def _topology(file: _File) -> Topology:
+    proxies = sum(file.fan_out**n for n in range(1, min(file.depth, 9)))
+    shape = Shape(max(len(file.member) - 1 - proxies, 0), file.depth, file.fan_out, file.hedging)
+    members = []
+    for at, ((_, role, layer, index), each) in enumerate(
+        zip(places_of(shape), file.member, strict=True)
+    ):
+        try:
+            address = address_of(each.address)
+        except ConfigError as error:
+            raise WrongKey(("member", at, "address"), error.message, error.hint) from None
+        key = bytes.fromhex(each.key)
+        members.append(Member(each.name, role, layer, index, address, key))
+    return Topology(file.version, file.tree, shape, bytes.fromhex(file.key), tuple(members))
+
+
+def topology_text(topology: Topology) -> str:
+    """A topology as the text of its file."""
+    shape = topology.shape
+    lines = [
+        f"# {shape.receivers} receivers, {shape.proxies} proxies; goodput {shape.goodput:.0%}",
+        f"version = {topology.version}",
+        f"tree = {topology.tree}",
+        f"depth = {shape.depth}",
+        f"fan_out = {shape.fan_out}",
+        f"hedging = {shape.hedging}",
+        f'key = "{topology.key.hex()}"',
+    ]
+    for each in topology.members:
+        host, port = each.address
+        lines += ["", "[[member]]", f'name = "{each.name}"', f'address = "{host}:{port}"',
+                  f'key = "{each.key.hex()}"']  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def write_topology(topology: Topology, path: Path) -> None:
+    """Write the file, for its owner alone. One that is there is replaced in one step. Raises
+    `UsageError`, `HostFault`."""
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        beside.unlink(missing_ok=True)
+        with os.fdopen(open_file(beside, os.O_WRONLY | os.O_EXCL), "w") as file:
+            file.write(topology_text(topology))
+        beside.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from None

@@ -1,0 +1,382 @@
+"""Whole trees in simulated time: the members that ship, on links that lose, delay and break.
+
+A seed draws a tree, its links, and what goes wrong: loss, spikes, proxies that die (and are
+replaced or not), partitions, receivers that lie, clocks that are off and step, a sender that begins
+anew, forged and replayed datagrams. What must hold: each receiver has each message at most once, in
+order, none before its deadline by the sender's time as it knows it; what it has not is an announced
+gap; deadlines never go back; a liar moves the hold by no more than its bound. `SEEDS=10000` plays
+more, `SEED=n` one.
+"""
+
+import heapq
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from feedhandler.overlay.delays import Report
+from feedhandler.overlay.fairness import LADDER, HoldController
+from feedhandler.overlay.members import Proxy, Receiver, Sender
+from feedhandler.overlay.release import Deliver, Event, Gap, Restart
+from feedhandler.overlay.topology import Address, make_topology
+from feedhandler.overlay.tree import Shape
+from feedhandler.overlay.wire import Head, Kind, encode, read
+
+SEEDS = int(os.environ.get("SEEDS", "1000"))
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+BEGIN_NS = 1_800_000_000 * S
+BOUND_NS = 3 * MS
+INTERVAL_NS = 50 * MS
+SHAPES = [Shape(3, 1, 1), Shape(5, 2, 2, 1), Shape(6, 2, 3, 2), Shape(8, 3, 2, 1), Shape(4, 2, 2)]
+
+
+@dataclass
+class Plan:
+    """What one seed plays."""
+
+    shape: Shape
+    messages: int = 60
+    gap_us: int = 2_000
+    loss: float = 0.0
+    spikes: float = 0.0
+    dead: list[tuple[int, str]] = field(default_factory=list)
+    replaced: bool = False
+    partition: tuple[int, int, str] | None = None
+    liar: str = ""
+    clocks: bool = False
+    steps: list[tuple[int, str, int]] = field(default_factory=list)
+    restart: int = 0
+    forged: float = 0.0
+    wanted: float = 0.0
+
+
+def drawn(rng: random.Random) -> Plan:
+    """A plan; each fault with its own odds."""
+    shape = rng.choice(SHAPES)
+    plan = Plan(shape, rng.randrange(15, 50), rng.choice([200, 1_000, 4_000]))
+    plan.loss = rng.choice([0, 0, 0.01, 0.1])
+    plan.spikes = rng.choice([0, 0, 0.01, 0.1])
+    proxies = [f"proxy-{layer}-{n}" for layer, w in enumerate(shape.widths[:-1]) for n in range(w)]
+    end = plan.messages * plan.gap_us
+    if proxies and rng.random() < 0.4:
+        plan.dead = [(rng.randrange(end), rng.choice(proxies))]
+        plan.replaced = rng.random() < 0.5
+    if rng.random() < 0.2:
+        begin = rng.randrange(end)
+        plan.partition = (
+            begin,
+            begin + rng.randrange(1, end),
+            f"receiver-{rng.randrange(shape.receivers)}",
+        )
+    if rng.random() < 0.2:
+        plan.liar = f"receiver-{rng.randrange(shape.receivers)}"
+    plan.clocks = rng.random() < 0.3
+    if plan.clocks and rng.random() < 0.5:
+        plan.steps = [(rng.randrange(end), f"receiver-{rng.randrange(shape.receivers)}",
+                       rng.choice([-1, 1]) * rng.choice([300 * MS, 3 * S]))]  # fmt: skip
+    plan.restart = rng.randrange(5, plan.messages) if rng.random() < 0.2 else 0
+    plan.forged = rng.choice([0, 0, 0.05])
+    plan.wanted = rng.choice([0.0, 0.9, 0.99])
+    return plan
+
+
+class World:
+    """Members, links and clocks; time in ns from `BEGIN_NS`."""
+
+    def __init__(self, plan: Plan, rng: random.Random) -> None:
+        self.plan, self.rng = plan, rng
+        count = 1 + plan.shape.proxies + plan.shape.receivers
+        addresses = [("10.0.0.1", 7_000 + n) for n in range(count)]
+        keys = (rng.randbytes(32) for _ in range(count + 1))
+        self.topology = make_topology(plan.shape, 3, addresses, keys)
+        self.now = 0
+        self.events: list[tuple[int, int, Callable[[], None]]] = []
+        self.number = 0
+        self.off = {each.name: 0 for each in self.topology.members}
+        if plan.clocks:
+            for each in self.topology.members[1:]:
+                self.off[each.name] = rng.randrange(-40 * MS, 40 * MS)
+        self.down: set[str] = set()
+        self.at: dict[Address, str] = {}
+        self.members: dict[str, Sender | Proxy | Receiver] = {}
+        self.armed: dict[str, int] = {}
+        self.sent: dict[tuple[int, int], bytes] = {}
+        self.deadlines: list[int] = []
+        self.had: dict[str, list[Event]] = {}
+        self.holds: list[int] = []
+        self.forgeries = 0
+        self.recorded: list[bytes] = []
+        controller = HoldController(plan.wanted) if plan.wanted else None
+        self.sender = self.begin_sender(controller)
+        for each in self.topology.members[1:]:
+            self.begin(each.name)
+
+    def clock(self, name: str) -> int:
+        """A member's own clock."""
+        return BEGIN_NS + self.now + self.off[name]
+
+    def begin_sender(self, controller: HoldController | None) -> Sender:
+        me = self.topology.members[0]
+        sender = Sender(self.topology, self.clock(me.name), controller=controller,
+                        rotate=self.rng.random() < 0.5, bound_ns=BOUND_NS)  # fmt: skip
+        self.members[me.name] = sender
+        self.at[me.address] = me.name
+        return sender
+
+    def begin(self, name: str) -> None:
+        """Start a proxy or a receiver."""
+        me = self.topology.member(name)
+        epoch, clocks = self.clock(name), self.plan.clocks
+        if me.role == "proxy":
+            self.members[name] = Proxy(self.topology, name, epoch, 256, clocks, BOUND_NS)
+        else:
+            self.members[name] = Receiver(
+                self.topology, name, epoch, 256, clocks, 5 * MS, INTERVAL_NS
+            )
+            self.had.setdefault(name, [])
+        self.at[me.address] = name
+        self.later(1, lambda: self.wake(name))
+
+    def later(self, after: int, what: Callable[[], None]) -> None:
+        """Have something happen."""
+        self.number += 1
+        heapq.heappush(self.events, (self.now + max(after, 0), self.number, what))
+
+    def run(self, until: int) -> None:
+        """Play on until a time."""
+        while self.events and self.events[0][0] <= until:
+            self.now, _, what = heapq.heappop(self.events)
+            what()
+        self.now = until
+
+    # -- links ------------------------------------------------------------------------------
+
+    def send(self, source: str, sends: list[tuple[bytes, tuple[Address, ...]]]) -> None:
+        """Put datagrams on their way."""
+        plan, rng = self.plan, self.rng
+        address = self.topology.member(source).address
+        for datagram, addresses in sends:
+            if source == plan.liar:
+                datagram = self.lie(source, datagram)
+            for place, to in enumerate(addresses):
+                name = self.at.get(to, "")
+                if rng.random() < plan.loss or self.cut(source, name):
+                    continue
+                delay = 20 * US + place * 3 * US + int(rng.expovariate(1 / (15 * US)))
+                if rng.random() < plan.spikes:
+                    delay += int(rng.expovariate(1 / (2 * MS)))
+                self.later(delay, lambda n=name, d=datagram: self.arrive(n, d, address))  # type: ignore[misc]
+                if plan.forged and rng.random() < plan.forged:
+                    self.forge(name, datagram, address)
+
+    def cut(self, source: str, to: str) -> bool:
+        """Whether nothing goes between two members now."""
+        part = self.plan.partition
+        apart = part is not None and part[0] <= self.now // US < part[1] and part[2] in (source, to)
+        return apart or source in self.down or to in self.down
+
+    def lie(self, name: str, datagram: bytes) -> bytes:
+        """Reports of a liar: delays as long as can be told, everything late."""
+        head = read(datagram)
+        assert isinstance(head, Head)
+        if head.kind != Kind.REPORT:
+            return datagram
+        interval = int.from_bytes(datagram[56:64], "little")
+        low = self.rng.choice([1, BOUND_NS // 2, 1 << 60])
+        told = Report(interval, 1, 5, (low,) + (1 << 60,) * (len(LADDER) - 1), (1 << 8192) - 1)
+        return encode(head, told.encoded(), self.topology.member(name).key)
+
+    def forge(self, name: str, datagram: bytes, address: Address) -> None:
+        """Somebody without keys sends, from a member's address or a stranger's."""
+        rng = self.rng
+        kind = rng.randrange(4)
+        if kind == 0:  # another content under the next id
+            head = read(datagram)
+            assert isinstance(head, Head)
+            made = encode(
+                head._replace(id=head.id + rng.randrange(1, 4)), b"false", rng.randbytes(32)
+            )
+        elif kind == 1:
+            made = datagram[:-1] + bytes([datagram[-1] ^ 1])
+        elif kind == 2:  # recorded, and sent again
+            self.recorded.append(datagram)
+            made = rng.choice(self.recorded)
+        else:  # a true one, from a stranger
+            made, address = datagram, ("10.9.9.9", 9)
+        self.forgeries += 1
+        self.later(rng.randrange(5 * MS), lambda: self.arrive(name, made, address))
+
+    def arrive(self, name: str, datagram: bytes, address: Address) -> None:
+        """A datagram reaches a member."""
+        if not name or name in self.down:
+            return
+        member = self.members[name]
+        self.send(name, member.receive(datagram, address, self.clock(name)))
+        self.take(name)
+        self.arm(name)
+
+    # -- members ----------------------------------------------------------------------------
+
+    def take(self, name: str) -> None:
+        """What a receiver may release, checked."""
+        member = self.members[name]
+        if isinstance(member, Receiver):
+            here = member.senders_time(self.clock(name))
+            for event in member.release(self.clock(name)):
+                if isinstance(event, Deliver):
+                    assert event.deadline_ns <= here, "released before its deadline"
+                    assert self.sent[event.epoch, event.id] == event.payload
+                self.had[name].append(event)
+
+    def arm(self, name: str) -> None:
+        """Wake a member when it wants to be woken."""
+        member = self.members[name]
+        wanted = [member.deadline_ns]
+        if isinstance(member, Receiver):
+            wanted.append(member.release_ns)
+        at = min((each for each in wanted if each), default=0)
+        if at and name not in self.armed:
+            self.armed[name] = at
+            self.later(max(at - self.clock(name), 10 * US), lambda: self.wake(name))
+
+    def wake(self, name: str) -> None:
+        """A member's time has come."""
+        self.armed.pop(name, None)
+        if name in self.down:
+            return
+        self.send(name, self.members[name].tick(self.clock(name)))
+        if name == self.topology.members[0].name:
+            self.holds.append(self.sender.hold_ns)
+        self.take(name)
+        self.arm(name)
+
+    def publish(self, number: int) -> None:
+        """The sender has a message."""
+        plan, name = self.plan, self.topology.members[0].name
+        if number == plan.restart:
+            self.sender = self.begin_sender(None)
+        payload = f"message {number}".encode()
+        sends = self.sender.send(payload, self.clock(name))
+        head = read(sends[0][0])
+        assert isinstance(head, Head)
+        self.sent[head.epoch, head.id] = payload
+        if head.deadline_ns and plan.restart == 0:
+            self.deadlines.append(head.deadline_ns)
+        self.send(name, sends)
+        self.arm(name)
+
+    def die(self, name: str) -> None:
+        """A proxy dies; perhaps another one takes its place a little later."""
+        self.down.add(name)
+        if self.plan.replaced:
+            self.later(10 * MS, lambda: self.replace(name))
+
+    def replace(self, name: str) -> None:
+        """A new topology for everybody, while they run."""
+        self.topology = self.topology.replaced(name, ("10.0.0.2", 7_000), self.rng.randbytes(32))
+        for each, member in self.members.items():
+            if each != name:
+                assert member.change(self.topology) == ""
+        self.down.discard(name)
+        self.begin(name)
+
+    def step(self, name: str, by: int) -> None:
+        """A member's clock is set."""
+        self.off[name] += by
+
+
+def play(seed: int) -> World:
+    """One seed's course, checked."""
+    rng = random.Random(seed)
+    plan = drawn(rng)
+    world = World(plan, rng)
+    # With clocks of their own members know the sender's time first.
+    start = 600 * MS if plan.clocks else MS
+    world.arm(world.topology.members[0].name)
+    for number in range(1, plan.messages + 1):
+        world.later(start + number * plan.gap_us * US, lambda n=number: world.publish(n))  # type: ignore[misc]
+    for at, name in plan.dead:
+        world.later(start + at * US, lambda n=name: world.die(n))  # type: ignore[misc]
+    for at, name, by in plan.steps:
+        world.later(start + at * US, lambda n=name, b=by: world.step(n, b))  # type: ignore[misc]
+    if plan.partition:
+        begin, end, name = plan.partition
+        plan.partition = begin + start // US, end + start // US, name
+    world.run(start + plan.messages * plan.gap_us * US + 800 * MS)
+    check(world)
+    return world
+
+
+def check(world: World) -> None:
+    """What must hold at the end."""
+    plan = world.plan
+    assert world.deadlines == sorted(world.deadlines), "a deadline went back"
+    assert max(world.holds, default=0) <= BOUND_NS, "a liar moved the hold beyond its bound"
+    for name, had in world.had.items():
+        places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
+        assert places == sorted(set(places)), f"{name}: twice, or out of order"
+        if name in world.down or cut_off(world, name) or not places:
+            continue
+        gaps = {(each.epoch, n) for each in had if isinstance(each, Gap)
+                for n in range(each.first, each.last + 1)}  # fmt: skip
+        assert not gaps & set(places), f"{name}: had, and announced as missing"
+        told = {each.epoch for each in had if isinstance(each, Restart)}
+        expected = {
+            each for each in world.sent
+            # The last messages before a restart may be missing, which is what it tells.
+            if each >= places[0] and not any(
+                each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
+                for epoch in told
+            )
+        }  # fmt: skip
+        if stepped(plan, name):
+            continue  # what its clock made it refuse is told by counters
+        assert expected <= gaps | set(places), f"{name}: neither had nor announced"
+        if whole(plan):
+            assert not gaps, f"{name}: lost something"
+
+
+def cut_off(world: World, name: str) -> bool:
+    """Whether a receiver has no live source at the end, or could not hear of an epoch."""
+    part = world.plan.partition
+    if part is not None and part[2] == name:
+        return True
+    shape, down = world.topology.shape, world.down
+    alive = {(-1, 0)}
+    for layer in range(shape.depth):
+        for index in range(shape.widths[layer]):
+            there = world.topology.at(layer, index).name not in down
+            if there and any((layer - 1, n) in alive for n in shape.sources(layer, index)):
+                alive.add((layer, index))
+    me = world.topology.member(name)
+    return (me.layer, me.index) not in alive
+
+
+def stepped(plan: Plan, name: str) -> bool:
+    return any(each[1] == name for each in plan.steps)
+
+
+def whole(plan: Plan) -> bool:
+    """Whether nothing at all may be lost: no loss, and of a dead proxy's children each has another
+    source. Layer 0 has the sender alone, but what a proxy there misses its neighbours have."""
+    return (
+        plan.loss == 0 and plan.spikes == 0 and plan.partition is None and not plan.restart
+        and plan.forged == 0 and (not plan.dead or plan.shape.hedging > 0)
+        and not plan.clocks
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_every_course_keeps_order_deadlines_and_bounds(share: int) -> None:
+    one = os.environ.get("SEED")
+    for seed in [int(one)] if one else range(1 + share, SEEDS + 1, 4):
+        try:
+            play(seed)
+        except AssertionError as error:
+            pytest.fail(f"{error}\nSEED={seed} python -m pytest {__file__}")
+
+
+def test_a_seed_does_the_same_again() -> None:
+    assert play(7).had == play(7).had
