@@ -101,6 +101,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "fixcast.send_queue",
         "fixcast.stamping",
         "fixcast.system_calls",
+        "overlay.port",
     ),
     "journal": (
         "journal.acknowledgement",
@@ -179,6 +180,7 @@ _COMPILED_ONLY_NAMES = frozenset(
         "amqp.proton",
         "fixcast.system_calls",
         "ingest.receiver",
+        "overlay.port",
         "replay.playing.frame_sender",
         "replay.playing.sender",
         "replay.playing.sender_loop",

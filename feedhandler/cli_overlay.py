@@ -21,6 +21,151 @@ Hedging = Annotated[
 ]  # fmt: skip
 
 
+Topology = Annotated[
+    Path, typer.Argument(metavar="TOPOLOGY", help="The tree's members, a TOML file.")
+]
+Member = Annotated[str, typer.Argument(metavar="MEMBER", help="Its name in the topology.")]
+Slots = Annotated[
+    int, typer.Option(help="Ids remembered: a power of two, a second's messages.", min=1)
+]
+Clock = Annotated[
+    bool,
+    typer.Option("--follow-clock", help="Ask the parent for the sender's time: no chrony, no PTP."),
+]
+Processor = Annotated[int | None, typer.Option("--cpu", help="Run on this processor.", min=0)]
+Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
+
+
+@overlay.command("plan")
+def plan(
+    topology: Topology,
+    receivers: Receivers = 10,
+    hedging: Annotated[int, typer.Option(help="Neighbours that each proxy helps.", min=0)] = 1,
+    depth: Annotated[int, typer.Option(help="Hops to a receiver; 0: chosen.", min=0)] = 0,
+    fan_out: Annotated[int, typer.Option(help="Children of each node; 0: chosen.", min=0)] = 0,
+    level_us: Annotated[
+        float, typer.Option(help="What a hop costs: the cheapest shape is taken.", min=0)
+    ] = 0,
+    child_us: Annotated[float, typer.Option(help="What a child costs.", min=0)] = 0,
+    tree: Annotated[int, typer.Option(help="The tree's number.", min=0, max=65_535)] = 1,
+    host: Annotated[
+        list[str] | None, typer.Option(help="Addresses of machines, in turns; several times.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="The first port.", min=1, max=65_535)] = 7000,
+    replace: Annotated[
+        str, typer.Option(metavar="MEMBER=HOST:PORT", help="Another machine in a member's place.")
+    ] = "",
+    as_json: Json = False,
+) -> Work:
+    """Plan a tree: choose its shape, give members addresses and keys, and write the topology; or
+    replace a member in one that is there. Members that run read it again at SIGHUP.
+
+    \b
+    Examples:
+      feedhandler overlay plan tree.toml --receivers 100 --hedging 1 --host 10.0.0.5 --host 10.0.0.6
+      feedhandler overlay plan tree.toml --replace proxy-0-3=10.0.0.9:7000
+    """
+    from feedhandler.ops import overlay_plan as ops
+    from feedhandler.overlay.tree import Costs
+
+    if replace:
+        name, _, address = replace.partition("=")
+        return lambda: ops.replace(topology, name, address, as_json)
+    costs = Costs(level_us, child_us) if level_us or child_us else None
+    wanted = ops.Wanted(
+        receivers, hedging, depth, fan_out, costs, tree, tuple(host or ("127.0.0.1",)), port
+    )
+    return lambda: ops.plan(wanted, topology, as_json)
+
+
+@overlay.command("send")
+def send(
+    topology: Topology,
+    messages: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A line is a message; - for stdin.")
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--from", metavar="HOST:PORT", help="Datagrams that come there; a group.")
+    ] = "",
+    interface: Annotated[
+        str, typer.Option(help="Local address where a group is joined.")
+    ] = "0.0.0.0",
+    rate: Annotated[float, typer.Option(help="Messages a second; 0: as they come.", min=0)] = 0,
+    hold: Annotated[bool, typer.Option(help="Give messages deadlines.")] = True,
+    fair: Annotated[
+        float, typer.Option(help="Probability that all have a message in time; 0: the 95 % rule.")
+    ] = 0.99,
+    rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
+    cpu: Processor = None,
+    as_json: Json = False,
+) -> Work:
+    """Send messages down a tree: lines of a file, or datagrams as they come.
+
+    \b
+    Examples:
+      feed | feedhandler overlay send tree.toml -
+      feedhandler overlay send tree.toml --from 239.1.1.1:5001 --interface 10.0.0.5
+    """
+    from feedhandler.ops import overlay as ops
+
+    running = ops.Running(topology, "sender", 1, False, cpu, False, as_json)
+    sending = ops.Sending(messages, source, interface, rate, hold, fair, rotate)
+    return lambda: ops.send(running, sending)
+
+
+@overlay.command("proxy")
+def proxy(
+    topology: Topology,
+    member: Member,
+    slots: Slots = 65_536,
+    follow_clock: Clock = False,
+    cpu: Processor = None,
+    as_json: Json = False,
+) -> Work:
+    """Run a proxy of a tree, until Ctrl-C or SIGTERM: first copies go to its children and to those
+    that it hedges for. At the end it tells what it did.
+
+    \b
+    Example:
+      feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1
+    """
+    from feedhandler.ops import overlay as ops
+
+    running = ops.Running(topology, member, slots, follow_clock, cpu, False, as_json)
+    return lambda: ops.proxy(running)
+
+
+@overlay.command("receive")
+def receive(
+    topology: Topology,
+    member: Member,
+    to: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Send payloads on, to a program or a group.")
+    ] = "",
+    gap_wait_us: Annotated[
+        int, typer.Option(help="A message waits so long for a missing one before it.", min=0)
+    ] = 2_000,
+    count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
+    slots: Slots = 65_536,
+    follow_clock: Clock = False,
+    cpu: Processor = None,
+    busy: Busy = False,
+    as_json: Json = False,
+) -> Work:
+    """Receive from a tree: each message once, in order, released at its deadline. Exit code 1 where
+    messages are missing.
+
+    \b
+    Examples:
+      feedhandler overlay receive tree.toml receiver-0 --json
+      feedhandler overlay receive tree.toml receiver-0 --to 239.1.1.1:5001
+    """
+    from feedhandler.ops import overlay as ops
+
+    running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
+    return lambda: ops.receive(running, to, gap_wait_us, count)
+
+
 @overlay.command("simulate")
 def simulate(
     experiments: Annotated[

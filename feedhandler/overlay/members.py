@@ -356,6 +356,10 @@ class Sender:
         self._adjust(now_ns)
         if self._sent_ns and 0 <= now_ns - self._sent_ns < HEARTBEAT_NS:
             return []
+        return self.beat(now_ns)
+
+    def beat(self, now_ns: int) -> Sends:
+        """A heartbeat: which id was the last."""
         self._sent_ns = now_ns
         head = Head(Kind.HEARTBEAT, self.topology.tree, self.epoch, self.last_id, now_ns)
         return [(encode(head, b"", self.topology.key), self.targets)]

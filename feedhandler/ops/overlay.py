@@ -1,0 +1,274 @@
+"""`feedhandler overlay send`, `proxy` and `receive`: the members of a tree."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, reason_of
+from feedhandler.ops.console import ExitCode, complain, print_json
+from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.members import Proxy, Receiver, Sender
+from feedhandler.overlay.release import Deliver, Event, Gap
+from feedhandler.overlay.running import Loop, opened, pin
+from feedhandler.overlay.topology import Address
+from feedhandler.overlay.topology_file import address_of, read_topology
+from feedhandler.overlay.wire import PAYLOAD_MAX
+
+STDIN = Path("-")
+
+
+class Signals:
+    """SIGINT and SIGTERM end a member, SIGHUP has it read its topology again."""
+
+    def __init__(self, path: Path) -> None:
+        self.stopped = False
+        self._path = path
+        self._again = False
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+
+    def _stop(self, *_: Any) -> None:
+        self.stopped = True
+
+    def _reload(self, *_: Any) -> None:
+        self._again = True
+
+    def over(self, member: Sender | Proxy | Receiver) -> bool:
+        """Whether the member is to end; reads the topology first where that was asked."""
+        if self._again:
+            self._again = False
+            try:
+                reason = member.change(read_topology(self._path))
+            except FeedhandlerError as error:
+                reason = str(error)
+            if reason:
+                complain(f"the topology stays as it was: {reason}")
+        return self.stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How a member runs."""
+
+    topology: Path
+    name: str
+    slots: int
+    follows_clock: bool
+    processor: int | None
+    busy: bool
+    as_json: bool
+
+
+def proxy(running: Running) -> int:
+    """Run a proxy until it is stopped."""
+    topology = read_topology(running.topology)
+    me = topology.member(running.name)
+    if me.role != "proxy":
+        raise UsageError(f"{me.name} is a {me.role}", "name a proxy, such as proxy-0-0")
+    pin(running.processor)
+    signals = Signals(running.topology)
+    member = Proxy(topology, me.name, time.time_ns(), running.slots, running.follows_clock)
+    with opened(member, me, busy=running.busy) as loop:
+        _ready(me.name, me.address)
+        loop.run(lambda: signals.over(member))
+        _tell(member, loop, running.as_json)
+    return ExitCode.OK
+
+
+def receive(running: Running, to: str, gap_wait_us: int, count: int) -> int:
+    """Run a receiver until it is stopped, or has had `count` messages."""
+    topology = read_topology(running.topology)
+    me = topology.member(running.name)
+    if me.role != "receiver":
+        raise UsageError(f"{me.name} is a {me.role}", "name a receiver, such as receiver-0")
+    pin(running.processor)
+    signals = Signals(running.topology)
+    member = Receiver(
+        topology, me.name, time.time_ns(), running.slots, running.follows_clock,
+        gap_wait_us * 1_000,
+    )  # fmt: skip
+    with _relay(to) as relayed:
+
+        def output(events: Sequence[Event], now_ns: int) -> None:
+            for event in events:
+                if isinstance(event, Deliver) and relayed is not None:
+                    with contextlib.suppress(OSError):
+                        relayed.send(event.payload)
+                if running.as_json:
+                    print_json(_event(event, member.senders_time(now_ns)))
+
+        with opened(member, me, output, running.busy) as loop:
+            _ready(me.name, me.address)
+            loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
+            sys.stdout.flush()
+            _tell(member, loop, running.as_json)
+    return ExitCode.FOUND if member.holding.missing else ExitCode.OK
+
+
+def _event(event: Event, released_ns: int) -> dict[str, Any]:
+    if isinstance(event, Deliver):
+        return {
+            "event": "message", "epoch": event.epoch, "id": event.id, "sent_ns": event.sent_ns,
+            "deadline_ns": event.deadline_ns, "arrived_ns": event.arrived_ns,
+            "released_ns": released_ns, "late": event.late, "payload": event.payload.hex(),
+        }  # fmt: skip
+    if isinstance(event, Gap):
+        return {"event": "gap", "epoch": event.epoch, "first": event.first, "last": event.last}
+    return {"event": "restart", "epoch": event.epoch}
+
+
+@contextlib.contextmanager
+def _relay(to: str) -> Iterator[socket.socket | None]:
+    """A socket that sends to an address, a group on loopback included; None for none."""
+    if not to:
+        yield None
+        return
+    host, port = address_of(to)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            if socket.inet_aton(host)[0] >> 4 == 14:
+                here = socket.inet_aton("127.0.0.1")
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+            sock.connect((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot send to {to}: {reason_of(error)}", "give host:port"
+            ) from None
+        yield sock
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a sender sends, and how."""
+
+    messages: Path | None
+    source: str
+    interface: str
+    rate: float
+    hold: bool
+    fair: float
+    rotate: bool
+
+
+def send(running: Running, sending: Sending) -> int:
+    """Run the sender: lines of a file, or the datagrams of an address."""
+    if (sending.messages is None) == (not sending.source):
+        raise UsageError(
+            "a sender has one source of messages", "name a file, -, or --from HOST:PORT"
+        )
+    topology = read_topology(running.topology)
+    me = topology.members[0]
+    pin(running.processor)
+    controller = HoldController(sending.fair) if sending.fair else None
+    signals = Signals(running.topology)
+    member = Sender(topology, time.time_ns(), sending.hold, controller, rotate=sending.rotate)
+    with _messages(sending) as (file, lines), opened(member, me) as loop:
+        _ready(me.name, me.address)
+        _send_all(member, loop, file, lines, sending.rate, signals)
+        # The end of the stream goes down the tree, twice, for a datagram may be lost.
+        for _ in range(2):
+            loop.send(member.beat(time.time_ns()))
+        _tell(member, loop, running.as_json)
+    return ExitCode.OK
+
+
+def _send_all(
+    member: Sender, loop: Loop, file: Any, lines: bool, rate: float, signals: Signals
+) -> None:
+    began_ns, sent, waiting = time.monotonic_ns(), 0, b""
+    poller = select.poll()
+    poller.register(file, select.POLLIN)
+    poller.register(loop.sock, select.POLLIN)
+    ended = False
+    while not signals.over(member):
+        due_ns = began_ns + int(sent * 1e9 / rate) if rate else 0
+        early_ns = due_ns - time.monotonic_ns()
+        if early_ns > 0:
+            loop.turn(min(early_ns, 100_000_000))
+            continue
+        if lines and (b"\n" in waiting or (ended and waiting)):
+            payload, _, waiting = waiting.partition(b"\n")
+        elif ended:
+            return
+        else:
+            ready = dict(poller.poll(50))
+            loop.take()
+            if file.fileno() not in ready:
+                continue
+            payload = os.read(file.fileno(), 65_536) if lines else file.recv(65_536)
+            if lines:
+                ended = not payload
+                waiting += payload
+                continue
+        try:
+            loop.send(member.send(payload, time.time_ns()))
+        except ValueError:
+            complain(f"a message of {len(payload):,} bytes is not sent: at most {PAYLOAD_MAX:,}")
+        sent += 1
+
+
+@contextlib.contextmanager
+def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
+    """Where messages come from, and whether they are lines."""
+    if sending.messages is not None:
+        if sending.messages == STDIN:
+            yield sys.stdin.buffer, True
+            return
+        try:
+            file = sending.messages.open("rb")
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {sending.messages}: {reason_of(error)}", "a line is a message"
+            ) from None
+        with file:
+            yield file, True
+        return
+    host, port = address_of(sending.source)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
+            if socket.inet_aton(host)[0] >> 4 == 14:
+                joined = struct.pack(
+                    "4s4s", socket.inet_aton(host), socket.inet_aton(sending.interface)
+                )
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joined)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen to {sending.source}: {reason_of(error)}",
+                "give host:port or group:port",
+            ) from None
+        yield sock, False
+
+
+def _ready(name: str, address: Address) -> None:
+    complain(f"{name} is at {address[0]}:{address[1]}")
+
+
+def _tell(member: Sender | Proxy | Receiver, loop: Loop, as_json: bool) -> None:
+    """What the member has done, at its end."""
+    told: dict[str, Any] = {"counts": dict(sorted(member.counts.items()))}
+    told |= {"datagrams_sent": loop.port.sent, "datagrams_received": loop.port.received,
+             "not_taken": sum(loop.port.errors.values())}  # fmt: skip
+    if isinstance(member, Receiver):
+        holding = member.holding
+        told |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
+                 "missing": holding.missing}  # fmt: skip
+    elif not isinstance(member, Proxy):
+        told |= {"sent": member.last_id, "hold_us": member.hold_ns / 1e3}
+    if as_json:
+        print_json({"event": "end", **told})
+        return
+    words = [f"{key.replace('_', ' ')} {value:,}" for key, value in told.items() if key != "counts"]
+    words += [f"{key} {value:,}" for key, value in told["counts"].items()]
+    print(", ".join(words))

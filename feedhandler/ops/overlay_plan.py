@@ -1,0 +1,100 @@
+"""`feedhandler overlay plan`: a tree's shape, its members' places, addresses and keys."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.console import ExitCode, print_json
+from feedhandler.overlay.topology import Topology, make_topology, places_of
+from feedhandler.overlay.topology_file import address_of, read_topology, write_topology
+from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of
+from feedhandler.overlay.wire import KEY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan is made of. `depth` and `fan_out` 0: chosen, by `costs` or by the rule."""
+
+    receivers: int
+    hedging: int
+    depth: int
+    fan_out: int
+    costs: Costs | None
+    tree: int
+    hosts: Sequence[str]
+    port: int
+
+
+def shape_of(wanted: Wanted) -> Shape:
+    """The shape that is asked for. Raises `UsageError`."""
+    receivers, hedging = wanted.receivers, wanted.hedging
+    if wanted.depth:
+        fan_out = wanted.fan_out or fan_out_of(receivers, wanted.depth)
+        return Shape(receivers, wanted.depth, fan_out, hedging)
+    if wanted.fan_out:
+        raise UsageError("a fan-out without a depth", "give --depth, too")
+    if wanted.costs is not None:
+        return best_shape(receivers, wanted.costs, hedging)
+    return default_shape(receivers, hedging)
+
+
+def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
+    """Make a topology and write it."""
+    if path.exists():
+        raise UsageError(
+            f"{path} is there already", "replace a member of it by --replace, or name another"
+        )
+    shape = shape_of(wanted)
+    count = len(places_of(shape))
+    if wanted.port + count > 65_536:
+        raise UsageError(
+            f"{count} members from port {wanted.port} on: ports end at 65535", "a lower --port"
+        )
+    hosts = wanted.hosts
+    addresses = [(hosts[n % len(hosts)], wanted.port + n // len(hosts)) for n in range(count)]
+    for host in hosts:
+        _check_host(host)
+    keys = (os.urandom(KEY_BYTES) for _ in range(count + 1))
+    topology = make_topology(shape, wanted.tree, addresses, keys)
+    write_topology(topology, path)
+    _tell_plan(topology, path, wanted.costs or Costs(), as_json)
+    return ExitCode.OK
+
+
+def replace(path: Path, name: str, address: str, as_json: bool) -> int:
+    """Put another machine in a member's place, in the file."""
+    topology = read_topology(path)
+    to = address_of(address)
+    _check_host(to[0])
+    topology = topology.replaced(name, to, os.urandom(KEY_BYTES))
+    write_topology(topology, path)
+    _tell_plan(topology, path, Costs(), as_json)
+    return ExitCode.OK
+
+
+def _check_host(host: str) -> None:
+    try:
+        socket.inet_aton(host)
+    except OSError:
+        raise UsageError(
+            f"{host!r} is no IPv4 address", "members have addresses, not names"
+        ) from None
+
+
+def _tell_plan(topology: Topology, path: Path, costs: Costs, as_json: bool) -> None:
+    shape = topology.shape
+    if as_json:
+        print_json(
+            {"file": path, "version": topology.version, "receivers": shape.receivers,
+             "depth": shape.depth, "fan_out": shape.fan_out, "hedging": shape.hedging,
+             "proxies": shape.proxies, "goodput": shape.goodput, "cost_us": shape.cost(costs)}
+        )  # fmt: skip
+        return
+    print(
+        f"{path}: version {topology.version}, {shape.receivers:,} receivers, {shape.proxies:,}"
+        f" proxies, depth {shape.depth}, fan-out {shape.fan_out}, hedging {shape.hedging}:"
+        f" goodput {shape.goodput:.0%}, about {shape.cost(costs):,.0f} us to the last receiver"
+    )

@@ -1,0 +1,16 @@
+import socket
+
+from feedhandler.overlay.topology import Address
+
+BATCH: int
+DATAGRAM_BYTES: int
+
+class Port:
+    errors: dict[int, int]
+    sent: int
+    received: int
+    oversize: int
+    def __init__(self, sock: socket.socket) -> None: ...
+    def receive(self) -> list[tuple[bytes, Address]]: ...
+    def send(self, datagram: bytes, addresses: tuple[Address, ...]) -> None: ...
+    def wait(self, timeout_ns: int) -> bool: ...

@@ -1,0 +1,195 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""What a member asks of Linux: many datagrams in one call, and an exact sleep.
+
+`Port` is a member's UDP socket. `receive` takes what waits by one `recvmmsg`; `send` gives one
+datagram to many addresses by `sendmmsg`, without copying it: each message of the call points at the
+same bytes. `wait` sleeps until something comes or a time is over, to the microsecond.
+
+Compiled only, for the system calls. What is sent, and to whom, is the caller's business.
+"""
+
+import os
+import socket as _socket
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memset
+from posix.time cimport timespec
+
+from feedhandler.ingest.system_calls cimport (
+    MSG_DONTWAIT, MSG_TRUNC, POLLIN, iovec, mmsghdr, ntohl, ntohs, pollfd, ppoll, recvmmsg,
+)
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        unsigned int s_addr
+    struct sockaddr_in:
+        unsigned short sin_family
+        unsigned short sin_port
+        in_addr sin_addr
+    unsigned int htonl(unsigned int value)
+    unsigned short htons(unsigned short value)
+    int AF_INET
+
+cdef extern from "<sys/socket.h>" nogil:
+    int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags)
+
+cdef extern from "<sys/prctl.h>" nogil:
+    int prctl(int option, unsigned long value, unsigned long, unsigned long, unsigned long)
+    int PR_SET_TIMERSLACK
+
+cdef enum:
+    _BATCH = 64
+    _DATAGRAM_BYTES = 2048
+
+#: Datagrams in one system call.
+BATCH = _BATCH
+#: Longest datagram that is received whole; longer ones are dropped, and counted.
+DATAGRAM_BYTES = _DATAGRAM_BYTES
+
+
+cdef class _Targets:
+    """Addresses as the kernel wants them, with a message for each."""
+
+    cdef int count
+    cdef sockaddr_in *addresses
+    cdef mmsghdr *messages
+    cdef iovec vector
+
+    def __cinit__(self, tuple addresses):
+        cdef int place
+        self.count = len(addresses)
+        self.addresses = <sockaddr_in *>PyMem_Calloc(max(self.count, 1), sizeof(sockaddr_in))
+        self.messages = <mmsghdr *>PyMem_Calloc(max(self.count, 1), sizeof(mmsghdr))
+        if self.addresses == NULL or self.messages == NULL:
+            raise MemoryError
+        for place, (host, port) in enumerate(addresses):
+            self.addresses[place].sin_family = <unsigned short>AF_INET
+            self.addresses[place].sin_port = htons(port)
+            self.addresses[place].sin_addr.s_addr = htonl(
+                int.from_bytes(_socket.inet_aton(host), "big")
+            )
+            self.messages[place].msg_hdr.msg_name = &self.addresses[place]
+            self.messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+            self.messages[place].msg_hdr.msg_iov = &self.vector
+            self.messages[place].msg_hdr.msg_iovlen = 1
+
+    def __dealloc__(self):
+        PyMem_Free(self.addresses)
+        PyMem_Free(self.messages)
+
+
+cdef class Port:
+    """See the module. The socket stays the caller's. `errors` counts datagrams that the kernel did
+    not take, by errno; `oversize` those that were too long to receive."""
+
+    cdef readonly dict errors
+    cdef readonly unsigned long long sent
+    cdef readonly unsigned long long received
+    cdef readonly unsigned long long oversize
+    cdef object _keep
+    cdef dict _targets
+    cdef dict _names
+    cdef int _fd
+    cdef mmsghdr _messages[_BATCH]
+    cdef iovec _vectors[_BATCH]
+    cdef sockaddr_in _senders[_BATCH]
+    cdef unsigned char *_room
+
+    #: Sets of addresses kept ready, and senders whose names are: beyond, all are made anew.
+    KEPT_MAX = 4096
+
+    def __cinit__(self):
+        self._room = <unsigned char *>PyMem_Calloc(_BATCH, _DATAGRAM_BYTES)
+        if self._room == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self._room)
+
+    def __init__(self, sock):
+        cdef int place
+        self.errors, self._targets, self._names = {}, {}, {}
+        self._keep, self._fd = sock, sock.fileno()
+        memset(self._messages, 0, sizeof(self._messages))
+        for place in range(_BATCH):
+            self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
+            self._vectors[place].iov_len = _DATAGRAM_BYTES
+            self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
+            self._messages[place].msg_hdr.msg_iovlen = 1
+            self._messages[place].msg_hdr.msg_name = &self._senders[place]
+        # Timers of this thread are not put off to be served together with others.
+        prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+    def receive(self):
+        """What waits, at most `BATCH`: (datagram, (host, port)) of each."""
+        cdef int place, got, reason
+        for place in range(_BATCH):
+            self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+        with nogil:
+            got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
+            reason = errno
+        if got < 0:
+            # What an address that is closed answered to an earlier sending is no fault of this one.
+            if reason != EAGAIN and reason != EINTR:
+                self.errors[reason] = self.errors.get(reason, 0) + 1
+            return []
+        found = []
+        for place in range(got):
+            if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+                self.oversize += 1
+                continue
+            found.append((
+                (<char *>self._vectors[place].iov_base)[:self._messages[place].msg_len],
+                self._name(place),
+            ))
+        self.received += len(found)
+        return found
+
+    cdef object _name(self, int place):
+        cdef unsigned long long key = ntohl(self._senders[place].sin_addr.s_addr)
+        key = key << 16 | ntohs(self._senders[place].sin_port)
+        name = self._names.get(key)
+        if name is None:
+            if len(self._names) >= self.KEPT_MAX:
+                self._names.clear()
+            host = _socket.inet_ntoa((<unsigned int>(key >> 16)).to_bytes(4, "big"))
+            name = self._names[key] = (host, <int>(key & 0xFFFF))
+        return name
+
+    def send(self, bytes datagram not None, tuple addresses not None):
+        """Send one datagram to each address. What the kernel refuses is lost, as by the network."""
+        cdef _Targets targets = self._targets.get(addresses)
+        cdef int place = 0, got, reason
+        if targets is None:
+            if len(self._targets) >= self.KEPT_MAX:
+                self._targets.clear()
+            targets = self._targets[addresses] = _Targets(addresses)
+        targets.vector.iov_base = <char *>datagram
+        targets.vector.iov_len = len(datagram)
+        while place < targets.count:
+            with nogil:
+                got = sendmmsg(self._fd, &targets.messages[place], targets.count - place, 0)
+                reason = errno
+            if got > 0:
+                self.sent += got
+                place += got
+            elif reason != EINTR:
+                self.errors[reason] = self.errors.get(reason, 0) + 1
+                place += 1
+
+    def wait(self, long long timeout_ns):
+        """Sleep until a datagram is there (True), the time is over or a signal has come (False).
+        Below 0: without an end."""
+        cdef pollfd poll
+        cdef timespec timeout
+        cdef int got
+        poll.fd, poll.events, poll.revents = self._fd, <short>POLLIN, 0
+        timeout.tv_sec = max(timeout_ns, 0) // 1_000_000_000
+        timeout.tv_nsec = max(timeout_ns, 0) % 1_000_000_000
+        with nogil:
+            got = ppoll(&poll, 1, NULL if timeout_ns < 0 else &timeout, NULL)
+        if got < 0:
+            PyErr_CheckSignals()
+        return got > 0

@@ -1,0 +1,125 @@
+"""Members at work: one UDP socket, one loop, the clock of the machine.
+
+A loop takes what has come, gives it to the member, sends what the member answers with, and sleeps
+until something comes or the member wants to be woken. A receiver's loop wakes up for deadlines, to
+the microsecond. With `busy` it does not sleep when a deadline is less than `SPIN_NS` away: it asks
+the clock again and again, which costs a processor and saves the wake-up.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from feedhandler.codecs.errors import ConfigError, reason_of
+from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
+from feedhandler.overlay.port import Port
+from feedhandler.overlay.release import Event
+from feedhandler.overlay.topology import Member
+
+#: Asked of the kernel for each socket: a burst waits while the loop is not scheduled.
+BUFFER_BYTES = 4 << 20
+#: The longest sleep: a signal that came just before it is noticed after this.
+SLEEP_NS = 100_000_000
+#: So long before a deadline a busy loop does not sleep any more.
+SPIN_NS = 200_000
+
+Output = Callable[[Sequence[Event], int], object]
+
+
+def open_socket(member: Member) -> socket.socket:
+    """The member's socket, at its address. Raises `ConfigError`."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        sock.bind(member.address)
+    except OSError as error:
+        sock.close()
+        host, port = member.address
+        raise ConfigError(
+            f"{member.name} cannot have {host}:{port}: {reason_of(error)}",
+            "a member runs on the machine that has its address, once",
+        ) from None
+    return sock
+
+
+def pin(processor: int | None) -> None:
+    """Have this thread run on one processor. Raises `ConfigError` for one that is not there."""
+    if processor is None:
+        return
+    try:
+        os.sched_setaffinity(0, {processor})
+    except OSError:
+        there = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
+        raise ConfigError(
+            f"no processor {processor} for this process", f"it may use {there}"
+        ) from None
+
+
+class Loop:
+    """One member's. `output` is called with what a receiver releases, and when; `busy`: see the
+    module."""
+
+    def __init__(
+        self,
+        member: Sender | Proxy | Receiver,
+        sock: socket.socket,
+        output: Output = lambda events, now_ns: None,
+        busy: bool = False,
+    ) -> None:
+        self.member = member
+        self.sock = sock
+        self.port = Port(sock)
+        self._output = output
+        self._busy = busy
+        self._receiver = member if isinstance(member, Receiver) else None
+
+    def send(self, sends: Sends) -> None:
+        """Send what a member answered with."""
+        for datagram, addresses in sends:
+            self.port.send(datagram, addresses)
+
+    def turn(self, most_ns: int = SLEEP_NS) -> None:
+        """Do what is due; if nothing is, sleep until something comes, at most so long."""
+        now_ns = time.time_ns()
+        wait_ns = min(self._due_ns() - now_ns, most_ns)
+        if wait_ns > 0 and not (self._busy and wait_ns < SPIN_NS):
+            self.port.wait(wait_ns)
+        self.take()
+
+    def take(self) -> None:
+        """Do what is due now, without sleeping."""
+        for datagram, address in self.port.receive():
+            self.send(self.member.receive(datagram, address, time.time_ns()))
+        now_ns = time.time_ns()
+        receiver = self._receiver
+        if receiver is not None and 0 < receiver.release_ns <= now_ns:
+            events = receiver.release(now_ns)
+            self._output(events, now_ns)
+        if 0 < self.member.deadline_ns <= now_ns:
+            self.send(self.member.tick(now_ns))
+
+    def _due_ns(self) -> int:
+        found = self.member.deadline_ns or 1 << 62
+        if self._receiver is not None:
+            found = min(found, self._receiver.release_ns or 1 << 62)
+        return found
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Turn until the caller says so."""
+        self.send(self.member.tick(time.time_ns()))
+        while not stopped():
+            self.turn()
+
+
+@contextlib.contextmanager
+def opened(
+    member: Sender | Proxy | Receiver,
+    me: Member,
+    output: Output = lambda events, now_ns: None,
+    busy: bool = False,
+) -> Iterator[Loop]:
+    """A member's loop on its socket, which is closed at the end."""
+    with open_socket(me) as sock:
+        yield Loop(member, sock, output, busy)
