@@ -1,0 +1,1 @@
+"""A multicast laid over unicast: a tree of proxies with hedging, and simultaneous delivery."""
