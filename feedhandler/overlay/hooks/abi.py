@@ -16,8 +16,8 @@ OUTER_BYTES = 28
 #: Longest Ethernet frame of the overlay.
 FRAME_MAX = 14 + OUTER_BYTES + HEADER_BYTES + PAYLOAD_MAX
 KEY_BYTES = 16
-#: Slots of 32 bytes: 1 GiB of them is more than any message rate needs.
-SLOTS_MAX = 1 << 25
+#: Slots of 24 bytes: 384 MiB of them are more than any message rate needs.
+SLOTS_MAX = 1 << 24
 
 #: In the order of the C enumeration.
 COUNTERS = (
