@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 import socket
+import struct
 import subprocess
 from collections.abc import Iterator, Sequence
 
@@ -147,3 +148,39 @@ class Network:
 
     def _give(self, host: str, device: str, address: str) -> None:
         self.ip(host, "address", "add", f"{address}/{PREFIX}", "dev", device)
+
+
+def folded(data: bytes) -> int:
+    """The Internet's sum of 16-bit words (RFC 1071); 0xffff where a checksum in it is right."""
+    data += bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def udp_sum(frame: bytes) -> int:
+    """The sum over the UDP datagram of a frame and its pseudo header."""
+    udp = frame[34 : 14 + int.from_bytes(frame[16:18], "big")]
+    return folded(frame[26:34] + struct.pack("!HH", 17, len(udp)) + udp)
+
+
+def frame_of(
+    payload: bytes,
+    to: tuple[str, int],
+    source: tuple[str, int] = ("10.77.0.1", 40000),
+    checksum: str = "whole",
+    link: bytes = b"\2\0\0\0\0\2\2\0\0\0\0\1",
+) -> bytes:
+    """An Ethernet frame of a UDP datagram; `checksum` is whole, none, or partial: left to a device."""
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 0, 0, 64, 17, 0)
+    addresses = socket.inet_aton(source[0]) + socket.inet_aton(to[0])
+    ip = head[:10] + struct.pack("!H", 0xFFFF ^ folded(head + addresses)) + addresses
+    udp = struct.pack("!HHHH", source[1], to[1], 8 + len(payload), 0) + payload
+    pseudo = addresses + struct.pack("!HH", 17, len(udp))
+    filled = {
+        "whole": (0xFFFF ^ folded(pseudo + udp)) or 0xFFFF,
+        "partial": folded(pseudo),
+        "none": 0,
+    }[checksum]
+    return link + b"\x08\x00" + ip + udp[:6] + struct.pack("!H", filled) + udp[8:]

@@ -137,9 +137,7 @@ class Map:
         """Write an array's element."""
         assert len(value) == self.value_bytes
         number = ctypes.c_uint32(key)
-        _checked(
-            library().bpf_map_update_elem(self.descriptor, ctypes.byref(number), value, ANY)
-        )
+        _checked(library().bpf_map_update_elem(self.descriptor, ctypes.byref(number), value, ANY))
 
     def sums(self, keys: int) -> list[int]:
         """Return the sums over processors of a per-CPU array of 64-bit numbers."""

@@ -57,7 +57,12 @@ def seal(key: bytes, header: bytes) -> bytes:
 
 
 def encode(
-    tree: int, epoch: int, id: int, payload: bytes, key: bytes = b"", times: tuple[int, int] = (0, 0)
+    tree: int,
+    epoch: int,
+    id: int,
+    payload: bytes,
+    key: bytes = b"",
+    times: tuple[int, int] = (0, 0),
 ) -> bytes:
     """Encode a data datagram; `times` are sent and deadline in ns."""
     header = HEADER.pack(MAGIC, VERSION, KIND_DATA, tree, len(payload), epoch, id, *times)
