@@ -54,7 +54,10 @@ SMOKE: dict[str, object] = {"MESSAGES": 300, "ROUNDS": 1}
 DROP = """
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-SEC("tc") int drop(struct __sk_buff *skb) { return 2; /* TC_ACT_SHOT */ }
+SEC("tc") int drop(struct __sk_buff *skb)
+{
+    return skb->protocol == 0x0008 ? 2 : 0; /* IPv4 goes no further, questions for addresses do */
+}
 """
 Address = tuple[str, int]
 
