@@ -1,6 +1,7 @@
 /* Programs of user space that the overlay's hooks are measured against, and unchanged programs.
  *
  *   hooks_ceiling HOW MESSAGES BYTES READER COPIES SENDER ADDRESS:PORT...
+ *   hooks_ceiling HOW MESSAGES BYTES READER COPIES PROGRAM FRAME
  *
  * SENDER and READER are descriptors of UDP sockets, which the caller opened in their namespaces;
  * READER is -1 where nobody reads. HOW is
@@ -11,24 +12,31 @@
  *   plain    each message has a header and is sent COPIES times; what comes is read
  *   judge    as plain, and of what comes the first of each id is kept, as Appendix A does it
  *
+ * and `frames` and `frames-judge` the same with frames that an XDP program, PROGRAM, makes of FRAME (in
+ * hex digits) and sends as a card does: BPF_PROG_TEST_RUN with live frames.
+ *
  * Prints: ns of processor time of sending (what the kernel does at the receiving end of a veth pair
  * is done in it), ns of reading, datagrams read, and first copies among them.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/bpf.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { HEADER = 56, BYTES_MAX = 1456, TARGETS_MAX = 64, BATCH = 64, SLOTS = 1 << 16 };
 /* Messages sent before what came is read: with three copies each they fit a veth pair's ring. */
 enum { BURST = 64 };
-enum { WAIT_MS = 2000 };
+/* What has not come by then has been lost; so many bursts that lost some tell enough. */
+enum { WAIT_MS = 300, SHORT_MAX = 5 };
 
 static struct sockaddr_in targets[TARGETS_MAX];
 static unsigned char data[BATCH][BYTES_MAX], room[BATCH][2048];
@@ -84,6 +92,25 @@ static void send_copies(int sender, size_t bytes, uint64_t first, unsigned count
     }
 }
 
+/* Have the program make and send so many frames. */
+static void send_frames(int program, const unsigned char *frame, unsigned bytes, unsigned count) {
+    struct xdp_md context = {.data_end = bytes};
+    union bpf_attr attributes;
+    memset(&attributes, 0, sizeof attributes);
+    attributes.test.prog_fd = (unsigned)program;
+    attributes.test.data_in = (uintptr_t)frame, attributes.test.data_size_in = bytes;
+    attributes.test.ctx_in = (uintptr_t)&context, attributes.test.ctx_size_in = sizeof context;
+    attributes.test.repeat = count;
+    attributes.test.flags = BPF_F_TEST_XDP_LIVE_FRAMES;
+    if (syscall(SYS_bpf, BPF_PROG_TEST_RUN, &attributes, sizeof attributes)) die("live frames");
+}
+
+static unsigned from_hex(const char *text, unsigned char *to) {
+    unsigned bytes = 0, value;
+    for (; bytes < BYTES_MAX + 42 && sscanf(text, "%2x", &value) == 1; text += 2) to[bytes++] = (unsigned char)value;
+    return bytes;
+}
+
 /* Read what is there, `expected` at most; those that are first, or all. */
 static unsigned read_some(int reader, int judging, unsigned expected, uint64_t *firsts) {
     static struct mmsghdr messages[BATCH];
@@ -119,9 +146,12 @@ int main(int count, char **argument) {
     unsigned messages = (unsigned)atoi(argument[2]), copies = (unsigned)atoi(argument[5]);
     size_t bytes = (size_t)atoi(argument[3]);
     int reader = atoi(argument[4]), sender = atoi(argument[6]);
-    int judging = !strcmp(how, "judge"), hedged = judging || !strcmp(how, "plain");
+    int framed = !strncmp(how, "frames", 6), judging = strstr(how, "judge") != 0;
+    int hedged = judging || !strcmp(how, "plain");
+    static unsigned char frame[BYTES_MAX + 42];
+    unsigned frame_bytes = framed ? from_hex(argument[7], frame) : 0;
     if (bytes < HEADER || bytes > BYTES_MAX) return 2;
-    for (int at = 7; at < count; at++) {
+    for (int at = 7; at < count && !framed; at++) {
         char *port = strchr(argument[at], ':');
         if (!port) return 2;
         *port = 0;
@@ -133,6 +163,7 @@ int main(int count, char **argument) {
     struct timespec start;
     clock_gettime(CLOCK_REALTIME, &start);
     uint64_t epoch = (uint64_t)start.tv_sec * 1000000000u + (uint64_t)start.tv_nsec;
+    unsigned short_bursts = 0;
     uint64_t sending = 0, reading = 0, firsts = 0, received = 0;
     for (int at = 0; at < BATCH; at++) {
         memcpy(data[at], "OV\1\1", 4);
@@ -142,15 +173,19 @@ int main(int count, char **argument) {
     for (unsigned at = 0; at < messages; at += BURST) {
         unsigned burst = messages - at < BURST ? messages - at : BURST;
         uint64_t began = spent_ns();
-        if (hedged) send_copies(sender, bytes, at + 1, burst, copies);
+        if (framed) send_frames(sender, frame, frame_bytes, burst * copies);
+        else if (hedged) send_copies(sender, bytes, at + 1, burst, copies);
         else
             for (unsigned each = 0; each < burst; each++)
                 send_message(how, sender, bytes, (unsigned)count - 7);
         uint64_t sent = spent_ns();
         sending += sent - began;
         if (reader >= 0) {
-            received += read_some(reader, judging, judging ? burst * copies : burst, &firsts);
+            unsigned expected = judging ? burst * copies : burst;
+            unsigned got = read_some(reader, judging, expected, &firsts);
+            received += got;
             reading += spent_ns() - sent;
+            if (got < expected && ++short_bursts == SHORT_MAX) break;
         }
     }
     printf("%llu %llu %llu %llu\n", (unsigned long long)sending, (unsigned long long)reading,

@@ -1,7 +1,7 @@
 """Network namespaces on one bridge, or on cables, for tests and benches of the overlay's hooks.
 
-Each host is a namespace with a device `eth0`, `10.77.0.<number>` from 1 on; groups are routed to it.
-On cables there is no bridge: the first host has a device for each other one, `eth<number>`, and
+Each host is a namespace with a device `eth0`, `10.77.0.<number>` from 1 on; groups are routed to
+it. On cables there is no bridge: the first host has a device for each other one, `eth<number>`, and
 `10.77.<number>.1` to its `10.77.<number>.2`. Threads enter a host; sockets made there stay there.
 """
 
@@ -172,7 +172,7 @@ def frame_of(
     checksum: str = "whole",
     link: bytes = b"\2\0\0\0\0\2\2\0\0\0\0\1",
 ) -> bytes:
-    """An Ethernet frame of a UDP datagram; `checksum` is whole, none, or partial: left to a device."""
+    """An Ethernet frame of a UDP datagram; `checksum`: whole, none, partial (left to a device)."""
     head = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 0, 0, 64, 17, 0)
     addresses = socket.inet_aton(source[0]) + socket.inet_aton(to[0])
     ip = head[:10] + struct.pack("!H", 0xFFFF ^ folded(head + addresses)) + addresses

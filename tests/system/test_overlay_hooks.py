@@ -1,5 +1,6 @@
 """Hooks of the overlay in the kernel: against their twin, and in namespaces with plain programs."""
 
+import json
 import os
 import random
 import socket
@@ -16,7 +17,6 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.overlay.hooks import attaching, libbpf
 from feedhandler.overlay.hooks.abi import (
     COUNTERS,
-    FRAME_MAX,
     NUMBERING,
     SETTINGS_BYTES,
     SLOT,
@@ -535,14 +535,86 @@ def test_a_refused_attachment_leaves_nothing_behind(compiled: Path) -> None:
             assert attaching.show() == []
 
 
-def test_without_privilege_the_command_says_so_in_one_line(compiled: Path) -> None:
-    script = (
-        "import sys; from feedhandler.overlay.hooks.attaching import require_privilege\n"
-        "from feedhandler.ops.console import run_command\n"
-        "sys.exit(run_command(lambda: require_privilege() or 0))"
+COMMAND = """
+import sys
+from pathlib import Path
+import typer
+from feedhandler import cli_overlay_hooks
+from feedhandler.ops.console import run_command
+from feedhandler.overlay.hooks import attaching
+attaching.FOLDER = Path(sys.argv[1])
+app = typer.Typer()
+cli_overlay_hooks.add_hooks(app)
+sys.exit(run_command(lambda: app(["hooks", *sys.argv[2:]], standalone_mode=False)))
+"""
+
+
+def command(pins: Path, *words: str, before: tuple[str, ...] = ()) -> tuple[int, str, list[str]]:
+    """Run `overlay hooks`: the exit code, what it prints, and its lines of complaint."""
+    line = [*before, sys.executable, "-c", COMMAND, str(pins), *words]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr.splitlines()
+
+
+def test_without_privilege_the_command_says_so_in_one_line(pins: Path) -> None:
+    code, printed, complaints = command(
+        pins, "show", before=("setpriv", "--bounding-set=-all", "--inh-caps=-all")
     )
-    words = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert "CAP_BPF" in done.stderr
+    assert (code, printed, len(complaints)) == (2, "", 1)
+    assert "CAP_BPF" in complaints[0]
+
+
+def test_the_commands_attach_show_change_and_detach(pins: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY.hex() + "\n")
+    key.chmod(0o600)
+    with Network(["s", "a"]) as net:
+        there = ("nsenter", f"--net=/run/netns/{net.name('s')}")
+        reader = net.bind("a", PORT)
+        to = f"{net.address('a')}:{PORT}"
+        match = f"{GROUP[0]}:{GROUP[1]}"
+        words = ["attach", "send", "eth0", "--match", match, "--to", to, "--tree", "7"]
+        assert command(pins, *words, "--key-file", str(key), before=there)[0] == 0
+        code, _, complaints = command(pins, *words, before=there)
+        assert (code, len(complaints)) == (2, 1)
+        assert command(pins, "hold", "eth0", "--us", "350", before=there)[0] == 0
+        sender(net).sendto(b"by command", GROUP)
+        fields = HEADER.unpack(reader.recv(2048)[:40])
+        assert fields[8] - fields[7] == 350_000
+        code, printed, _ = command(pins, "show", "--json", before=there)
+        row = json.loads(printed)
+        assert code == 0
+        assert (row["role"], row["device"], row["match"]) == ("send", "eth0", match)
+        assert (row["to"], row["sealed"], row["hold_us"], row["messages"]) == ([to], True, 350, 1)
+        code, printed, _ = command(pins, "show")
+        assert code == 1
+        assert "another namespace" in printed
+        assert command(pins, "detach", "eth0", before=there)[:2] == (0, "eth0: send detached\n")
+        assert command(pins, "show", before=there)[:2] == (0, "no hooks\n")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"--match": "group:5000"}, "no IPv4 address"),
+        ({"--match": "239.77.0.1"}, "not host:port"),
+        ({"--to": "10.77.0.2:0"}, "no port"),
+        ({"--key-file": "/no/such/file"}, "no such file"),
+        ({"--key-file": "open"}, "open to others"),
+        ({"--key-file": "wrong"}, "no key"),
+        ({"--messages-per-second": "99999999"}, "slots"),
+    ],
+)
+def test_wrong_arguments_are_told_in_a_line(
+    pins: Path, tmp_path: Path, changed: dict[str, str], says: str
+) -> None:
+    for name, mode in (("open", 0o644), ("wrong", 0o600)):
+        (tmp_path / name).write_text("not a key")
+        (tmp_path / name).chmod(mode)
+    options = {"--match": "239.77.0.1:5000", "--to": "10.77.0.2:6000", "--tree": "7", **changed}
+    if "--key-file" in options:
+        options["--key-file"] = str(tmp_path / options["--key-file"])
+    words = [word for option in options.items() for word in option]
+    code, _, complaints = command(pins, "attach", "send", "lo", *words)
+    assert (code, len(complaints)) == (2, 1)
+    assert says in complaints[0]

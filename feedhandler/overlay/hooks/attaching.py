@@ -1,8 +1,9 @@
 """Attach, detach and show hooks: links and maps pinned in bpffs, so that no process must stay.
 
-Each hook has a folder `<role>-<device's index>-<namespace's inode>` of pins: `link`, which holds the
-program at its device, and the maps. The hook lives until the folder goes, whatever becomes of the
-process that attached it; a device that goes takes the program along and leaves the pins to `detach`.
+Each hook has a folder `<role>-<device's index>-<namespace's inode>` of pins: `link`, which holds
+the program at its device, and the maps. The hook lives until the folder goes, whatever becomes of
+the process that attached it; a device that goes takes the program along and leaves the pins to
+`detach`.
 """
 
 import contextlib
@@ -167,7 +168,7 @@ def _folder(role: str, device: str) -> Path:
 
 
 def _clock_offset_ns() -> int:
-    """From TAI, which the kernel's programs read, to UNIX time: the leap seconds, 0 if none are set.
+    """From TAI, which the kernel's programs read, to UNIX time: leap seconds, 0 if none are set.
 
     Both step and slew together, so this stays right until the next leap second.
     """

@@ -1,4 +1,4 @@
-"""Compile `overlay.bpf.c` with Debian's clang, at first use; the object is kept in the user's cache.
+"""Compile `overlay.bpf.c` with Debian's clang, at first use; the user's cache keeps the object.
 
 Its name has a hash of the source and of the compiler's version, so what is kept is never stale.
 """

@@ -85,7 +85,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Load libbpf; `OSError` where it is not installed. It prints nothing: errors are ours to tell."""
+    """Load libbpf, which then prints nothing. Raises `OSError` where it is not installed."""
     found = ctypes.CDLL("libbpf.so.1", use_errno=True)
     for name, arguments in _ARGUMENTS.items():
         function = getattr(found, name)

@@ -1,8 +1,8 @@
 """The kernel programs' rules in Python: the header, its seal, and which copy is the first.
 
 Tests compare the kernel's answers with these; a member in user space that talks to hooks seals and
-checks with `seal` too. A hook's seal is SipHash-2-4 (Aumasson, Bernstein 2012) of the header's first
-40 bytes under the tree's key of 16 bytes, in the first half of the seal field; the other half is 0.
+checks with `seal` too. A hook's seal is SipHash-2-4 (Aumasson, Bernstein 2012) of the header's
+first 40 bytes under a key of 16 bytes, in the first half of the seal field; the other half is 0.
 """
 
 import enum
@@ -83,7 +83,7 @@ class Verdict(enum.Enum):
 
 @dataclass
 class Deduplicator:
-    """Appendix A with epochs: slots hold (epoch, id), and only what is above its slot's is first."""
+    """Appendix A with epochs: slots hold (epoch, id); only what is above its slot's is first."""
 
     tree: int
     slots: int

@@ -1,4 +1,4 @@
-"""Hooks of the overlay without the kernel: layouts, seals, the twin's rules, and what is refused."""
+"""Hooks of the overlay without the kernel: layouts, seals, the twin's rules, refusals."""
 
 import random
 import re
