@@ -585,7 +585,8 @@ int forward(struct __sk_buff *skb)
     const struct settings *set = bpf_map_lookup_elem(&settings, &ZERO);
     if (!set)
         return TC_ACT_OK;
-    if (bpf_skb_pull_data(skb, HEADERS_BYTES + OVERLAY_BYTES)) /* too short to be ours */
+    /* A card's frames may have the headers alone where programs can read; shorter ones are not ours. */
+    if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_pull_data(skb, HEADERS_BYTES + OVERLAY_BYTES))
         return TC_ACT_OK;
     struct udp_frame *frame = (void *)(long)skb->data;
     void *end = (void *)(long)skb->data_end;
