@@ -71,6 +71,7 @@ LONG = [
     "replay_memory",
     "memory",
     "fixcast_memory",
+    "overlay_hooks",
     "outage",
     "stall_long",
     "broker_crash",

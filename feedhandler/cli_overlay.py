@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from feedhandler import cli_overlay_hooks
 from feedhandler.cli_options import Json
 
 Work = Callable[[], int]
@@ -201,4 +202,5 @@ def simulate(
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
+    cli_overlay_hooks.add_hooks(overlay)
     app.add_typer(overlay, name="overlay")

@@ -1,9 +1,10 @@
 """What every test may need: the real captures, real brokers, and what must not be skipped; and
 what is told apart where tests run in several processes.
 
-`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `java`, `wheel`: a test
-that would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names the captures
-folder; without it a folder `shared/captures` beside the checkout is used where there is one.
+`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `java`, `wheel`,
+`hooks`: a test that would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names
+the captures folder; without it a folder `shared/captures` beside the checkout is used where there
+is one.
 """
 
 import functools

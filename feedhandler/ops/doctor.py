@@ -26,7 +26,7 @@ from feedhandler.config import (
 )
 from feedhandler.descriptors import RESERVED
 from feedhandler.ingest.lines import Line, open_line
-from feedhandler.ops import host, wakefulness
+from feedhandler.ops import host, overlay_hooks, wakefulness
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.doctor_openness import check_openness
@@ -85,6 +85,7 @@ def all_checks(
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
     yield check_privileges()
+    yield overlay_hooks.check()
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
     yield from check_memory(config)

@@ -92,6 +92,7 @@ def test_doctor_looks_at_everything_a_feed_host_needs() -> None:
         "multicast on 127.0.0.1",
         "clock",
         "privileges",
+        "overlay hooks",
         "file descriptors",
     } <= set(checks)
     assert all(check["remedy"] for check in checks.values() if check["status"] != "ok")
