@@ -17,6 +17,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from feedhandler.codecs.errors import UsageError
+
 #: Quantiles that a report tells; the last stands for the maximum of an interval.
 LADDER = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999)
 #: The source's rule.
@@ -43,11 +45,11 @@ def hold_at(quantile: float, rungs: Sequence[float]) -> float:
 
 class HoldController:
     """See the module. `wanted`: the probability that a message is in time everywhere, from 0.5 to
-    0.999; `start`: the quantile to begin with. Raises `ValueError`."""
+    0.999; `start`: the quantile to begin with. Raises `UsageError`."""
 
     def __init__(self, wanted: float, start: float = RULE) -> None:
         if not 0.5 <= wanted <= 0.999:
-            raise ValueError(f"a probability of {wanted}: it goes from 0.5 to 0.999")
+            raise UsageError(f"a probability of {wanted:g}: it goes from 0.5 to 0.999")
         self.wanted = wanted
         self._level = -math.log10(1 - start)
 

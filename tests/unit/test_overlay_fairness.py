@@ -3,6 +3,7 @@
 import numpy
 import pytest
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
 from feedhandler.overlay.simulation.cloud import Delays
 from feedhandler.overlay.simulation.holding import hold_and_release
@@ -23,7 +24,7 @@ def test_between_rungs_the_hold_rises_and_beyond_the_ends_it_stays() -> None:
 
 @pytest.mark.parametrize("wanted", [0.4, 0.9999])
 def test_a_probability_that_cannot_be_had_is_refused(wanted: float) -> None:
-    with pytest.raises(ValueError, match="it goes from"):
+    with pytest.raises(UsageError, match="it goes from"):
         HoldController(wanted)
 
 
