@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """What a member asks of Linux: many datagrams in one call, and an exact sleep.
 
-`Port` is a member's UDP socket. `receive` takes what waits by one `recvmmsg`; `send` gives one
+`Port` is a member's UDP socket. `receive` takes what waits by one `recvmmsg`, each with the kernel's
+stamp of when it came, so that delays are the network's and not the loop's; `send` gives one
 datagram to many addresses by `sendmmsg`, without copying it: each message of the call points at the
 same bytes. `wait` sleeps until something comes or a time is over, to the microsecond.
 
@@ -14,11 +15,12 @@ import socket as _socket
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.string cimport memset
-from posix.time cimport timespec
+from libc.string cimport memcpy, memset
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from feedhandler.ingest.system_calls cimport (
-    MSG_DONTWAIT, MSG_TRUNC, POLLIN, iovec, mmsghdr, ntohl, ntohs, pollfd, ppoll, recvmmsg,
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
+    SO_TIMESTAMPNS, cmsghdr, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll, recvmmsg,
 )
 
 cdef extern from "<netinet/in.h>" nogil:
@@ -42,6 +44,7 @@ cdef extern from "<sys/prctl.h>" nogil:
 cdef enum:
     _BATCH = 64
     _DATAGRAM_BYTES = 2048
+    _CONTROL_BYTES = 64
 
 #: Datagrams in one system call.
 BATCH = _BATCH
@@ -96,6 +99,7 @@ cdef class Port:
     cdef iovec _vectors[_BATCH]
     cdef sockaddr_in _senders[_BATCH]
     cdef unsigned char *_room
+    cdef unsigned char _control[_BATCH][_CONTROL_BYTES]
 
     #: Sets of addresses kept ready, and senders whose names are: beyond, all are made anew.
     KEPT_MAX = 4096
@@ -112,6 +116,7 @@ cdef class Port:
         cdef int place
         self.errors, self._targets, self._names = {}, {}, {}
         self._keep, self._fd = sock, sock.fileno()
+        sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)
         memset(self._messages, 0, sizeof(self._messages))
         for place in range(_BATCH):
             self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
@@ -119,14 +124,16 @@ cdef class Port:
             self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
             self._messages[place].msg_hdr.msg_iovlen = 1
             self._messages[place].msg_hdr.msg_name = &self._senders[place]
+            self._messages[place].msg_hdr.msg_control = &self._control[place]
         # Timers of this thread are not put off to be served together with others.
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
     def receive(self):
-        """What waits, at most `BATCH`: (datagram, (host, port)) of each."""
+        """What waits, at most `BATCH`: (datagram, (host, port), ns since 1970) of each."""
         cdef int place, got, reason
         for place in range(_BATCH):
             self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+            self._messages[place].msg_hdr.msg_controllen = _CONTROL_BYTES
         with nogil:
             got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
             reason = errno
@@ -143,9 +150,22 @@ cdef class Port:
             found.append((
                 (<char *>self._vectors[place].iov_base)[:self._messages[place].msg_len],
                 self._name(place),
+                self._stamp(&self._messages[place].msg_hdr),
             ))
         self.received += len(found)
         return found
+
+    cdef long long _stamp(self, msghdr *message) noexcept nogil:
+        """When the kernel had a datagram; now, where it does not say."""
+        cdef timespec at
+        cdef cmsghdr *control = CMSG_FIRSTHDR(message)
+        while control != NULL:
+            if control.cmsg_level == SOL_SOCKET and control.cmsg_type == SO_TIMESTAMPNS:
+                memcpy(&at, CMSG_DATA(control), sizeof(at))
+                return at.tv_sec * 1_000_000_000LL + at.tv_nsec
+            control = CMSG_NXTHDR(message, control)
+        clock_gettime(CLOCK_REALTIME, &at)
+        return at.tv_sec * 1_000_000_000LL + at.tv_nsec
 
     cdef object _name(self, int place):
         cdef unsigned long long key = ntohl(self._senders[place].sin_addr.s_addr)

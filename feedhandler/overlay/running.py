@@ -90,8 +90,8 @@ class Loop:
 
     def take(self) -> None:
         """Do what is due now, without sleeping."""
-        for datagram, address in self.port.receive():
-            self.send(self.member.receive(datagram, address, time.time_ns()))
+        for datagram, address, came_ns in self.port.receive():
+            self.send(self.member.receive(datagram, address, came_ns))
         now_ns = time.time_ns()
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
