@@ -418,6 +418,28 @@ def test_a_proxy_in_the_kernel_forwards_the_first_copy_to_its_children(compiled:
             assert counters(hook) == {"messages": 50, "duplicates": 50}
 
 
+def test_with_two_proxies_the_end_of_one_loses_nothing(compiled: Path) -> None:
+    with Network(["s", "p", "q", "a", "b"]) as net:
+        plain = [net.bind(host, GROUP[1], GROUP[0]) for host in ("a", "b")]
+        for host in ("a", "b"):
+            attached(net, host, "receive", compiled)
+        children = [(net.address(host), PORT) for host in ("a", "b")]
+        for host in ("p", "q"):
+            attached(net, host, "forward", compiled, match=(net.address(host), PORT), to=children)
+        to = [(net.address(host), PORT) for host in ("p", "q")]
+        attached(net, "s", "send", compiled, match=GROUP, to=to)
+        program = sender(net)
+        messages = [b"message %d" % at for at in range(90)]
+        for at, message in enumerate(messages):
+            if at == 30:
+                net.ip("p", "link", "set", "eth0", "down")
+            if at == 60:
+                net.ip("p", "link", "set", "eth0", "up")
+            program.sendto(message, GROUP)
+        for reader in plain:
+            assert [reader.recv(2048) for _ in messages] == messages
+
+
 def test_a_sender_that_is_attached_anew_begins_a_new_epoch(compiled: Path) -> None:
     with Network(["s", "a"]) as net:
         plain = net.bind("a", GROUP[1], GROUP[0])

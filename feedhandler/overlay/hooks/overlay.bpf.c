@@ -10,6 +10,9 @@
  *
  * Contexts are those of the kernel's stable interface and maps have BTF, so one object serves every
  * kernel from 6.6 on; what the maps hold is laid out in abi.py, which a test compares.
+ *
+ * The kernel lets only programs whose licence it knows as compatible with its own look routes up: this
+ * file says so at its end, beside the project's licence.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
