@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from feedhandler import cli_overlay_hooks
-from feedhandler.cli_options import Json
+from feedhandler.cli_options import Json, share
 
 Work = Callable[[], int]
 
@@ -165,6 +165,44 @@ def receive(
 
     running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
     return lambda: ops.receive(running, to, gap_wait_us, count)
+
+
+@overlay.command("measure")
+def measure(
+    receivers: Receivers = 100,
+    hedging: Annotated[
+        list[int] | None, typer.Option(help="Neighbours that help; several times: 0, 1, 2.")
+    ] = None,
+    messages: Annotated[int, typer.Option(help="Messages of each technique.", min=20)] = 1_000,
+    rate: Annotated[float, typer.Option(help="A second, of each technique.", min=0.1)] = 50,
+    spikes: Annotated[float, share("Hops of which a copy is put off: 0.1%.")] = 0.0,
+    spike_us: Annotated[int, typer.Option(help="By so long.", min=1)] = 2_000,
+    fair: Annotated[
+        float, typer.Option(help="Probability that the controller is asked for.")
+    ] = 0.99,
+    seed: Annotated[int, typer.Option(help="Of the spikes.", min=0)] = 1,
+    as_json: Json = False,
+) -> Work:
+    """Measure unicast and trees on this machine, message by message in turns, with the members that
+    ship and real sockets: latency, delivery windows, and what deadlines make of them.
+
+    \b
+    Examples:
+      feedhandler overlay measure --receivers 100 --spikes 0.1%
+    """
+    from feedhandler.ops import overlay_measure as ops
+    from feedhandler.overlay.measuring import Spikes
+
+    wanted = ops.Wanted(
+        receivers,
+        hedging or [0, 1, 2],
+        messages,
+        rate,
+        Spikes(spikes, spike_us * 1_000),
+        fair,
+        seed,
+    )
+    return lambda: ops.measure(wanted, as_json)
 
 
 @overlay.command("simulate")

@@ -81,6 +81,16 @@ def ended(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[
     return process.returncode, output
 
 
+def done_here(words: list[str]) -> int:
+    """Run a command in this process; its exit code. Signals are whose they were afterwards."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        return run_command(lambda: chosen(words))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) -> None:
     tree = tmp_path / "tree.toml"
     assert planned(tree)["goodput"] == 0.5
@@ -170,6 +180,18 @@ def test_a_topology_that_is_no_later_one_is_refused_and_the_member_goes_on(tmp_p
         assert ended(proxy)[0] == 0
 
 
+def test_techniques_are_measured_side_by_side(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["overlay", "measure", "--receivers", "40", "--hedging", "0", "--hedging", "1",
+             "--messages", "60", "--rate", "40", "--spikes", "1%", "--json"]  # fmt: skip
+    assert done_here(words) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [row["technique"] for row in rows] == ["unicast", "tree, H = 0", "tree, H = 1"]
+    for row in rows:
+        assert row["missing"] == 0
+        assert 0 < row["window_p50_us"] <= row["latency_p99_us"]
+        assert row["held_latency_p50_us"] >= row["latency_p50_us"]
+
+
 @pytest.fixture(scope="module")
 def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("overlay") / "tree.toml"
@@ -209,12 +231,7 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
 ) -> None:
     places = {"{tree}": one_tree, "{new}": tmp_path / "new.toml", "{none}": tmp_path / "none"}
     given = [str(places.get(str(each), each)) for each in words]
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        assert run_command(lambda: chosen(["overlay", *given])) == 2
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert done_here(["overlay", *given]) == 2
     complained = capfd.readouterr().err
     assert said in complained
     assert complained.count("\n") == 1

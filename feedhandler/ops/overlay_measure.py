@@ -1,0 +1,110 @@
+"""`feedhandler overlay measure`: techniques side by side on this machine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.fitted import FittedTable
+from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.measuring import Spikes, Technique, opened
+from feedhandler.overlay.simulation.cloud import Delays
+from feedhandler.overlay.simulation.holding import Held, hold_and_release
+from feedhandler.overlay.tree import Shape, default_shape
+
+#: Of the messages, this share is an interval of the deadlines' estimate.
+INTERVALS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is measured. `hedging`: a tree for each."""
+
+    receivers: int
+    hedging: Sequence[int]
+    messages: int
+    rate: float
+    spikes: Spikes
+    fair: float
+    seed: int
+
+
+def measure(wanted: Wanted, as_json: bool) -> int:
+    """Measure and print; exit code 1 where a receiver never had a message."""
+    if wanted.messages < 2 * INTERVALS:
+        raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
+    techniques = [Technique("unicast", Shape(wanted.receivers, 1, 1))]
+    techniques += [
+        Technique(f"tree, H = {hedging}", default_shape(wanted.receivers, hedging))
+        for hedging in wanted.hedging
+    ]
+    with opened(techniques, wanted.messages, wanted.spikes, wanted.seed) as measurement:
+        measurement.run(wanted.rate)
+        found = measurement.delays()
+        missing = [tree.missing for tree in measurement.trees]
+    rows = [
+        _figures(delays, lost, wanted.fair) for delays, lost in zip(found, missing, strict=True)
+    ]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        _print(rows)
+    return ExitCode.FOUND if any(missing) else ExitCode.OK
+
+
+def _figures(found: Delays, missing: int, fair: float) -> dict[str, object]:
+    """A technique's figures, us: as it is, with the rule's deadlines, and with the controller's."""
+    interval = max(len(found.delays) // INTERVALS, 1)
+    rule = hold_and_release(found, "rule", interval=interval)
+    held = hold_and_release(found, "held", 0, HoldController(fair), interval)
+    return {
+        "technique": found.name,
+        "missing": missing,
+        "latency_p50_us": _at(found.overall, 0.5),
+        "latency_p99_us": _at(found.overall, 0.99),
+        "window_p50_us": _at(found.windows, 0.5),
+        "window_p99_us": _at(found.windows, 0.99),
+        **_deadlines("rule", rule),
+        **_deadlines("held", held),
+    }
+
+
+def _deadlines(name: str, held: Held) -> dict[str, object]:
+    return {
+        f"{name}_fair": held.fair,
+        f"{name}_latency_p50_us": _at(held.overall, 0.5),
+        f"{name}_window_p99_us": _at(held.windows, 0.99),
+        f"{name}_hold_us": float(held.held.mean()),
+    }
+
+
+def _at(values: numpy.ndarray, quantile: float) -> float:
+    return float(numpy.quantile(values, quantile)) if len(values) else float("nan")
+
+
+def _print(rows: Sequence[dict[str, object]]) -> None:
+    names = {
+        "latency_p50_us": "p50", "latency_p99_us": "p99", "window_p50_us": "window p50",
+        "window_p99_us": "p99", "rule_fair": "rule: fair", "rule_latency_p50_us": "p50",
+        "held_fair": "controlled: fair", "held_latency_p50_us": "p50", "held_hold_us": "hold",
+        "missing": "missing",
+    }  # fmt: skip
+    table = FittedTable(["technique"], names.values())
+    for row in rows:
+        cells = []
+        for name in names:
+            value = row[name]
+            if name.endswith("_fair"):
+                cells.append(f"{float(str(value)):.1%}")
+            else:
+                cells.append(f"{float(str(value)):,.0f}")
+        table.add_row(str(row["technique"]), *cells)
+    console = stdout_console()
+    console.print(table)
+    console.print(
+        "µs to the last receiver, all on one machine: a tree's hosts are not parallel here",
+        style="dim",
+    )
