@@ -34,7 +34,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -145,6 +145,10 @@ crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gat
 		tests/system/test_keyed_crash.py
 	SEEDS=10000 HISTORIES=50 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
 		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py
+
+crash-overlay: $(VENV)/.everything ## proxies of a tree killed, links cut, in namespaces (KILLS=500)
+	FRESH=1 KILLS=$(if $(filter command% environment%,$(origin KILLS)),$(KILLS),500) $(PY) -m pytest --timeout=0 -s \
+		tests/system/test_overlay_network.py
 
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz

@@ -58,6 +58,7 @@ BENCHMARKS = [
     "fixcast_receive",
     "routing",
     "node",
+    "overlay",
     "publish",
     "stall",
 ]
