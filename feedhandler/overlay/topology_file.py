@@ -152,7 +152,7 @@ def parse(text: str, source: str = "topology") -> Topology:
     try:
         said = convert(values, _TreeText)
     except WrongKey as error:
-        line = KeyLines(text).line(error.path)
+        line = KeyLines(text)[error.path]
         raise ConfigError(
             f"{source}:{line}: {path_text(error.path)}: {error.reason}", error.hint
         ) from None
