@@ -2,9 +2,9 @@
 
 A receiver takes quantiles of the delays of an interval, and notes which messages were late. Each
 member above merges what its children have reported since its last interval: the maximum of each
-quantile, the union of the late messages. Children that reported nothing are passed over. The source
-merges the 95th percentile alone; here a few quantiles go up together, so that the sender may choose,
-and the union says of every message whether it was fair, which no count per receiver does.
+quantile, the union of the late messages. Children that reported nothing are passed over. The
+source merges the 95th percentile alone; here a few quantiles go up together, so that the sender may
+choose, and the union says of every message whether it was fair, which no count per receiver does.
 
 A report moves the deadline by no more than its bounds: delays are cut to `delay_ns_max`, and where
 three children or more report, one whose 95th percentile is `outlier_factor` times the median, or
@@ -109,6 +109,9 @@ class Aggregator:
     def __init__(self, settings: DelaySettings, counts: Counts) -> None:
         self.settings, self._counts = settings, counts
         self._reports: dict[str, tuple[int, Report]] = {}
+        #: 95th percentile and share of late messages that each child has reported last: outliers
+        #: are judged by all children, those too that reported nothing lately.
+        self._normal: dict[str, tuple[int, float]] = {}
 
     def add(self, name: str, receiver: int, report: Report) -> None:
         """Take a child's report; a second one in an interval replaces its delays and adds ids."""
@@ -122,46 +125,42 @@ class Aggregator:
             report = report._replace(first=first, count=count, late=late)
         self._counts.add(C.REPORTS)
         self._reports[name] = receiver, report
+        self._normal[name] = report.quantiles_ns[P95], _late_share(report)
 
     def forget(self, name: str) -> None:
         """A child is another one now."""
         self._reports.pop(name, None)
+        self._normal.pop(name, None)
 
     def merge(self) -> tuple[Report | None, SetApart | None]:
         """What all reports together say, without outliers, and who those were; begin anew."""
         reports, self._reports = self._reports, {}
-        if not reports:
-            return None, None
-        apart = self._outliers({name: report for name, (_, report) in reports.items()})
-        self._counts.add(C.OUTLIERS, len(apart))
-        told = [reports[name][0] for name in apart if reports[name][0] >= 0]
-        taken = [report for name, (_, report) in reports.items() if name not in apart]
+        names = tuple(name for name in reports if self._is_outlier(name))
+        self._counts.add(C.OUTLIERS, len(names))
+        apart = SetApart(names) if names else None
+        taken = [report for name, (_, report) in reports.items() if name not in names]
+        if not taken:
+            return None, apart
+        told = [reports[name][0] for name in names if reports[name][0] >= 0]
         for each in taken:
             told += each.outliers
         first, count, late = _union(taken)
-        merged = Report(
-            sum(each.receivers for each in taken),
-            tuple(max(column) for column in zip(*(r.quantiles_ns for r in taken), strict=True)),
-            first,
-            count,
-            late,
-            tuple(told[:OUTLIERS_MAX]),
+        quantiles_ns = tuple(
+            max(column) for column in zip(*(each.quantiles_ns for each in taken), strict=True)
         )
-        return merged, SetApart(tuple(apart)) if apart else None
+        receivers = sum(each.receivers for each in taken)
+        outliers = tuple(told[:OUTLIERS_MAX])
+        return Report(receivers, quantiles_ns, first, count, late, outliers), apart
 
-    def _outliers(self, reports: dict[str, Report]) -> list[str]:
-        if len(reports) < OUTLIER_CHILDREN_MIN:
-            return []
-        delays = sorted(each.quantiles_ns[P95] for each in reports.values())
-        median_ns = delays[(len(delays) - 1) // 2]
+    def _is_outlier(self, name: str) -> bool:
+        if len(self._normal) < OUTLIER_CHILDREN_MIN:
+            return False
+        middle = (len(self._normal) - 1) // 2
+        median_ns = sorted(delay_ns for delay_ns, _ in self._normal.values())[middle]
+        share = sorted(share for _, share in self._normal.values())[middle]
         high_ns = max(self.settings.outlier_factor * median_ns, median_ns + OUTLIER_NS_MIN)
-        shares = sorted(_late_share(each) for each in reports.values())
-        late_alone = shares[(len(shares) - 1) // 2] <= LATE_NORMAL
-        return [
-            name
-            for name, each in reports.items()
-            if each.quantiles_ns[P95] > high_ns or (late_alone and _late_share(each) > LATE_OUTLIER)
-        ]
+        delay_ns, late = self._normal[name]
+        return delay_ns > high_ns or (share <= LATE_NORMAL and late > LATE_OUTLIER)
 
 
 def _late_share(report: Report) -> float:

@@ -4,8 +4,8 @@ Messages come in any order; they leave in that of their ids, at their deadline o
 later, at once. Of a message that is missing its followers wait `gap_wait_ns`; then the gap is
 announced in its place in the order, and what comes of it later is dropped. Deadlines are the
 overlay's time, waiting is local time: a step of a clock moves the one and not the other. No message
-is held longer than `hold_ns_max` of local time, which only a step or a sender's wrong clock reaches;
-that is counted.
+is held longer than `hold_ns_max` of local time, which only a step or a sender's wrong clock makes
+necessary; that is counted.
 
     state of the epoch   next id comes          a later id comes or is told    gap_wait_ns is over
     complete             deliver, complete      hold, waiting                  -

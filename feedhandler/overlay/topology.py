@@ -39,7 +39,7 @@ class Place(NamedTuple):
     """Layer and index of a node; the sender is at layer -1."""
 
     layer: int
-    index: int
+    index: int  # type: ignore[assignment]
 
 
 SENDER_PLACE = Place(-1, 0)
@@ -140,7 +140,7 @@ class Member(NamedTuple):
     name: str
     role: Role
     layer: int
-    index: int
+    index: int  # type: ignore[assignment]
     address: Address
     key: bytes
 
@@ -246,7 +246,7 @@ class LinearCost(NamedTuple):
 
     def cost_us(self, depth: int, fan_out: int, receivers: int) -> float:
         """The latency of the tree's last receiver."""
-        last = math.ceil(receivers / fan_out ** (depth - 1))
+        last = -(-receivers // int(fan_out ** (depth - 1)))
         return depth * self.level_us + ((depth - 1) * fan_out + last) * self.child_us
 
     def best(self, receivers: int) -> tuple[int, int]:

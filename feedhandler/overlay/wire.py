@@ -116,11 +116,13 @@ def read_header(datagram: bytes | memoryview) -> Header:
     size = len(datagram)
     if size < HEADER_BYTES:
         raise WireError("shorter than a header")
-    magic, version, number, *fields, seal = HEADER.unpack_from(datagram)
+    magic, version, number, tree, length, epoch, id, sent_ns, deadline_ns, seal = (
+        HEADER.unpack_from(datagram)
+    )
     kind = KINDS.get(number)
     if magic != MAGIC or version != VERSION or kind is None:
         raise WireError("another magic, version or kind")
-    header = Header(kind, *fields, seal)
+    header = Header(kind, tree, length, epoch, id, sent_ns, deadline_ns, seal)
     if header.length != size - HEADER_BYTES or header.length > PAYLOAD_BYTES_MAX:
         raise WireError("a length that is not the datagram's")
     if kind is Kind.HEARTBEAT:
@@ -165,7 +167,7 @@ class Report(NamedTuple):
     receivers: int
     quantiles_ns: tuple[int, ...]
     first: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     late: int = 0
     outliers: tuple[int, ...] = ()
 
