@@ -5,7 +5,8 @@ later, at once. Of a message that is missing its followers wait `gap_wait_ns`; t
 announced in its place in the order, and what comes of it later is dropped. Deadlines are the
 overlay's time, waiting is local time: a step of a clock moves the one and not the other. No message
 is held longer than `hold_ns_max` of local time, which only a step or a sender's wrong clock makes
-necessary; that is counted.
+necessary; that is counted. A receiver that does not know the time yet holds every dated message so
+long.
 
     state of the epoch   next id comes          a later id comes or is told    gap_wait_ns is over
     complete             deliver, complete      hold, waiting                  -
@@ -120,7 +121,7 @@ class ReleaseQueue:
         self._waiting[id] = _Held(id, datagram, deadline_ns, arrived_ns, now_ns)
         self._advance()
         self._arm(now_ns)
-        return 0 < deadline_ns < arrived_ns
+        return self._clock.known and 0 < deadline_ns < arrived_ns
 
     def told(self, last: int, now_ns: int) -> None:
         """A heartbeat says that messages up to `last` have been sent."""
@@ -159,8 +160,10 @@ class ReleaseQueue:
         """The local time at which a message leaves."""
         if not held.deadline_ns:
             return held.arrived_local_ns
-        due_ns = self._clock.local_ns(held.deadline_ns + self.extra_ns)
-        return min(due_ns, held.arrived_local_ns + self._settings.hold_ns_max)
+        latest_ns = held.arrived_local_ns + self._settings.hold_ns_max
+        if not self._clock.known:
+            return latest_ns
+        return min(self._clock.local_ns(held.deadline_ns + self.extra_ns), latest_ns)
 
     @property
     def deadline_ns(self) -> int:
@@ -197,11 +200,13 @@ class ReleaseQueue:
             yield head
 
     def _delivered(self, held: _Held, time_ns: int) -> Deliver:
-        late = 0 < held.deadline_ns < held.arrived_ns
+        known = self._clock.known
+        late = known and 0 < held.deadline_ns < held.arrived_ns
+        early = held.deadline_ns > (time_ns if known else 0)
         self._counts.add(C.DELIVERED)
         self._counts.add(C.LATE, late)
         self._counts.add(C.UNDATED, not held.deadline_ns)
-        self._counts.add(C.OVERHELD, time_ns < held.deadline_ns)
+        self._counts.add(C.OVERHELD, early)
         return Deliver(
             self._ready_epoch, held.id, held.datagram, held.deadline_ns, held.arrived_ns, time_ns,
             late,
