@@ -136,7 +136,7 @@ def test_a_member_is_replaced_in_the_next_version() -> None:
         address=("10.0.0.2", 9), key=bytes(32)
     )
     assert sum(a != b for a, b in zip(old.members, new.members, strict=True)) == 1
-    with pytest.raises(UsageError, match="new key|key of the one"):
+    with pytest.raises(UsageError, match="the key of the one"):
         old.replaced("proxy-0-1", ("10.0.0.2", 9), old.member("proxy-0-1").key)
     with pytest.raises(UsageError, match="no member"):
         old.replaced("nobody", ("10.0.0.2", 9), bytes(32))
