@@ -30,6 +30,8 @@ LATE_OUTLIER, LATE_NORMAL = 0.25, 0.05
 OUTLIER_CHILDREN_MIN = 3
 #: Ids below which a share of late ones says nothing.
 LATE_IDS_MIN = 16
+#: Late ids that wait for a report; beyond, those that no report will have any more are dropped.
+LATE_IDS_MAX = 4 * REPORT_IDS_MAX
 #: Ids that a tally follows: those of two intervals and of reports that are late themselves.
 TALLY_IDS_MAX = 16 * REPORT_IDS_MAX
 
@@ -83,8 +85,12 @@ class LateIds:
 
     def add(self, id: int) -> None:
         """A message came after its deadline, or is lost."""
-        if id >= self._first:
-            self._late.add(id)
+        if id < self._first:
+            return
+        self._late.add(id)
+        if len(self._late) > LATE_IDS_MAX:
+            lowest = max(self._late) - REPORT_IDS_MAX
+            self._late = {each for each in self._late if each > lowest}
 
     def take(self, end: int) -> tuple[int, int, int]:
         """First id, count and late bits of the ids below `end` that were not yet reported; of more

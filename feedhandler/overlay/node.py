@@ -271,8 +271,8 @@ class Node:
         return C.REPLAYED if (header.epoch, header.sent_ns) <= self._heartbeat else None
 
     def _taken(self, header: Header, datagram: bytes, now_ns: int) -> Outcome:
-        """Go on with the first copy of a message or heartbeat."""
-        raise NotImplementedError
+        """Go on with the first copy of a message or heartbeat: forward it, unchanged."""
+        return Outcome(self._forward(datagram), [])
 
     def _forward(self, datagram: bytes) -> list[Send]:
         unserved = len(self.admission.children) - len(self.targets)

@@ -5,7 +5,7 @@ from feedhandler.overlay.delays import Aggregator
 from feedhandler.overlay.last_hop import LAST_HOP_NS_MAX, VALID_NS, LongestHop
 from feedhandler.overlay.node import Node, NodeSettings, Outcome
 from feedhandler.overlay.topology import Member, Role, Topology
-from feedhandler.overlay.wire import Header, Kind, Report, encode_last_hop, encode_report
+from feedhandler.overlay.wire import Kind, Report, encode_last_hop, encode_report
 
 
 class Proxy(Node):
@@ -26,9 +26,6 @@ class Proxy(Node):
         self._aggregator = Aggregator(self.settings.delays, self.counts)
         self._below = LongestHop()
         self._longest = (0, 0, -VALID_NS)
-
-    def _taken(self, header: Header, datagram: bytes, now_ns: int) -> Outcome:
-        return Outcome(self._forward(datagram), [])
 
     def _replaced(self, names: list[str]) -> None:
         for name in names:

@@ -7,6 +7,7 @@ import pytest
 from feedhandler.overlay.counters import Counts
 from feedhandler.overlay.counters import OverlayCounter as C
 from feedhandler.overlay.delays import (
+    LATE_IDS_MAX,
     P95,
     SAMPLES_MAX,
     Aggregator,
@@ -73,6 +74,14 @@ def test_late_messages_are_reported_once_and_the_last_ones_of_too_many() -> None
     first, count, bits = late.take(13 + 2 * REPORT_IDS_MAX)
     assert (first, count) == (13 + REPORT_IDS_MAX, REPORT_IDS_MAX)
     assert bits == 1 << (2_000 - first)
+
+
+def test_late_messages_that_nobody_asks_for_take_no_more_than_their_room() -> None:
+    late = LateIds()
+    for id in range(1, 100_001):
+        late.add(id)
+        assert len(late._late) <= LATE_IDS_MAX
+    assert late.take(100_001) == (100_001 - 1_024, 1_024, (1 << 1_024) - 1)
 
 
 def test_maxima_go_up_and_the_silent_are_passed_over() -> None:
