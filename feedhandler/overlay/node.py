@@ -1,8 +1,10 @@
 """Common part of the members: control datagrams with neighbours, admission, liveness, topology.
 
-A member is driven by three verbs, each with the local monotonic time: `receive` takes a datagram
-and its source's address, `tick` does what is due at `deadline_ns`, `adopt` takes another version of
-the topology. They answer with an `Outcome`: datagrams to send and events; nothing calls back.
+A member is driven by verbs, each with the local monotonic time: `receive` takes a datagram and its
+source's address, `tick` does what is due at `deadline_ns` (read it again after each verb), `adopt`
+takes another version of the topology, `wall` the wall clock where chrony or PTP keeps it. They
+answer with an `Outcome`: datagrams to send and events; nothing calls back. A member whose clock is
+neither given by `wall` nor asked for (`probe_ns`) takes the local time for the overlay's.
 
 A child says HELLO to all of its sources, twice a second, and each one answers WELCOME; probes and
 reports go to its parent or, while that is silent, to the next source that is not.

@@ -61,7 +61,7 @@ class Shape(NamedTuple):
                 f"depth {depth}, fan-out {fan_out}, hedge {hedge}, {receivers} receivers: no tree",
                 f"depth is 1 to {DEPTH_MAX}, fan-out and receivers 1 or more, hedge 0 or more",
             )
-        if (fan_out > 1 and depth > 1) and self.last_proxies > receivers:
+        if self.last_proxies > receivers:
             raise UsageError(
                 f"{self.last_proxies} proxies above {receivers} receivers: some have no children",
                 "take a smaller depth or fan-out",

@@ -25,12 +25,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from feedhandler.overlay.admission import Admission
 from feedhandler.overlay.clocks import OverlayClock
 from feedhandler.overlay.counters import OverlayCounter as C
+from feedhandler.overlay.deduplication import Deduplicator, Verdict
 from feedhandler.overlay.node import Event, Node, NodeSettings, Outcome, Send
 from feedhandler.overlay.proxy import Proxy
 from feedhandler.overlay.receiver import Receiver
-from feedhandler.overlay.release import Deliver, Gap, NewEpoch
+from feedhandler.overlay.release import Deliver, Gap, NewEpoch, ReleaseQueue
 from feedhandler.overlay.sender import Sender, SenderSettings
 from feedhandler.overlay.topology import Address, Member, Role, Shape, Topology
 from feedhandler.overlay.wire import DELAY_NS_MAX, QUANTILE_LEVELS, read_header
@@ -129,11 +131,13 @@ class Checker:
             if isinstance(event, NewEpoch):
                 assert event.epoch > self.epoch
                 self.epoch, self.expected = event.epoch, event.first
+                self.released_ns = self.world.time_of(self.receiver)
             elif isinstance(event, Gap):
                 assert (event.epoch, event.first) == (self.epoch, self.expected), event
                 assert event.first <= event.last
                 self.lost += event.last + 1 - event.first
                 self.expected = event.last + 1
+                self.released_ns = self.world.time_of(self.receiver)
             elif isinstance(event, Deliver):
                 self.delivered(event)
 
@@ -152,7 +156,7 @@ class Checker:
             self.seen["late"] += 1
             if not stepped and not self.world.plan.probes:
                 # At once: with its arrival, or with what it had to wait for in the order.
-                assert event.released_ns in (event.arrived_ns, self.world.time_of(self.receiver))
+                assert event.released_ns == max(event.arrived_ns, self.released_ns), "not at once"
         self.released_ns = event.released_ns
 
 
@@ -481,3 +485,79 @@ def test_a_liar_moves_the_hold_within_its_bound_and_is_told(seed: int) -> None:
     assert liar.counts["SetApart"] > 0
     assert liar.sender.outliers == (int(liar.liar.rpartition("-")[2]),)
     assert liar.sender.controller.hold_ns < 2 * honest.controller.hold_ns
+
+
+# -- the checks bite -------------------------------------------------------------------------------
+
+
+def too_early(patch: pytest.MonkeyPatch) -> None:
+    """Release what came without waiting for its deadline."""
+    patch.setattr(ReleaseQueue, "_due_ns", lambda self, held: held.arrived_local_ns)
+
+
+def too_late(patch: pytest.MonkeyPatch) -> None:
+    """Hold what is late for a while."""
+    due_ns = ReleaseQueue._due_ns
+    patch.setattr(ReleaseQueue, "_due_ns", lambda self, held: due_ns(self, held) + 5 * MS)
+
+
+def out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """Hand over what came, whatever is missing before it."""
+
+    def advance(self: ReleaseQueue) -> None:
+        for id in sorted(self._waiting):
+            self._ready.append(self._waiting.pop(id))
+            self._ready_messages += 1
+            self.expected = id + 1
+
+    patch.setattr(ReleaseQueue, "_advance", advance)
+
+
+def twice(patch: pytest.MonkeyPatch) -> None:
+    """Take every copy for the first one."""
+    patch.setattr(Deduplicator, "judge", lambda self, epoch, id: Verdict.ACCEPTED)
+
+    def add(self: ReleaseQueue, id: int, datagram: bytes, deadline_ns: int, now_ns: int) -> bool:
+        self.expected = min(self.expected, id)
+        return real(self, id, datagram, deadline_ns, now_ns)
+
+    real = ReleaseQueue.add
+    patch.setattr(ReleaseQueue, "add", add)
+
+
+def gullible(patch: pytest.MonkeyPatch) -> None:
+    """Believe everybody, under any seal."""
+    patch.setattr(Admission, "check_source", lambda self, header, source: None)
+    patch.setattr(Admission, "check_seal", lambda self, datagram: None)
+
+
+def backwards(patch: pytest.MonkeyPatch) -> None:
+    """Date messages by the hold alone."""
+    patch.setattr(Sender, "_date", lambda self, time_ns: time_ns + self.controller.hold_ns)
+
+
+def silent_gaps(patch: pytest.MonkeyPatch) -> None:
+    """Go on behind a gap, and tell nobody."""
+    leave = ReleaseQueue._leave
+    patch.setattr(
+        ReleaseQueue,
+        "_leave",
+        lambda self, now_ns: (e for e in leave(self, now_ns) if not isinstance(e, Gap)),
+    )
+
+
+BROKEN = (too_early, too_late, out_of_order, twice, gullible, backwards, silent_gaps)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda each: each.__name__)
+def test_a_member_that_does_one_thing_wrong_is_found(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+
+    def play_seeds() -> None:
+        for seed in range(100):
+            play(World(seed))
+
+    with pytest.raises(AssertionError):
+        play_seeds()
