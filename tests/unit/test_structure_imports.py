@@ -215,6 +215,7 @@ CORES = (
     "feedhandler/overlay/fairness.py",
     "feedhandler/overlay/last_hop.py",
     "feedhandler/overlay/liveness.py",
+    "feedhandler/overlay/merging.py",
     "feedhandler/overlay/node.py",
     "feedhandler/overlay/proxy.py",
     "feedhandler/overlay/receiver.py",
