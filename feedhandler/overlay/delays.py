@@ -8,7 +8,9 @@ choose, and the union says of every message whether it was fair, which no count 
 
 A report moves the deadline by no more than its bounds: delays are cut to `delay_ns_max`, and where
 three children or more report, one whose 95th percentile is `outlier_factor` times the median, or
-that alone is late, is set apart and told.
+that alone is late, is set apart and told. One that claims to be late in fewer messages than that
+can have the controller hold for the maximum of what was reported and half of it more
+(`fairness.DECADE_MAX`), within the sender's `hold_ns_max`.
 """
 
 import random
@@ -84,7 +86,7 @@ class LateIds:
         self._late, self._first = set(), first
 
     def add(self, id: int) -> None:
-        """A message came after its deadline, or is lost."""
+        """A message came after its deadline."""
         if id < self._first:
             return
         self._late.add(id)

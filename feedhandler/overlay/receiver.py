@@ -4,10 +4,9 @@ from feedhandler.overlay.clocks import OverlayClock
 from feedhandler.overlay.delays import DelayWindow, LateIds
 from feedhandler.overlay.last_hop import LastHop
 from feedhandler.overlay.node import Node, NodeSettings, Outcome
-from feedhandler.overlay.release import Gap, ReleaseQueue, ReleaseSettings
+from feedhandler.overlay.release import ReleaseQueue, ReleaseSettings
 from feedhandler.overlay.topology import Member, Role, Topology
 from feedhandler.overlay.wire import (
-    REPORT_IDS_MAX,
     Header,
     Kind,
     Report,
@@ -66,16 +65,8 @@ class Receiver(Node):
         return outcome
 
     def _release(self, now_ns: int, outcome: Outcome) -> None:
-        if now_ns < self.queue.deadline_ns:
-            return
-        left, gaps = self.queue.tick(now_ns)
-        outcome.events.extend(left)
-        for gap in gaps:
-            self._note_lost(gap)
-
-    def _note_lost(self, gap: Gap) -> None:
-        for id in range(max(gap.first, gap.last + 1 - REPORT_IDS_MAX), gap.last + 1):
-            self._late.add(id)
+        if now_ns >= self.queue.deadline_ns:
+            outcome.events.extend(self.queue.tick(now_ns))
 
     def _last_hop(self, member: Member, latency_ns: int, receivers: int, now_ns: int) -> None:
         self.last_hop.longest(latency_ns, now_ns)

@@ -108,20 +108,21 @@ class ReleaseQueue:
 
     def add(self, id: int, datagram: bytes, deadline_ns: int, now_ns: int) -> bool:
         """Take a message of the epoch; whether it is late. One whose gap was announced, or for
-        which there is no room, is dropped and counts as neither."""
+        which there is no room, is dropped."""
+        arrived_ns = self._clock.time_ns(now_ns)
+        late = self._clock.known and 0 < deadline_ns < arrived_ns
         if id < self.expected:
             self._counts.add(C.AFTER_GAP)
-            return False
+            return late
         self._told = max(self._told, id + 1)
         if len(self) >= self._settings.messages_max:
             self._counts.add(C.OVERFLOW)
             self._arm(now_ns)
-            return False
-        arrived_ns = self._clock.time_ns(now_ns)
+            return late
         self._waiting[id] = _Held(id, datagram, deadline_ns, arrived_ns, now_ns)
         self._advance()
         self._arm(now_ns)
-        return self._clock.known and 0 < deadline_ns < arrived_ns
+        return late
 
     def told(self, last: int, now_ns: int) -> None:
         """A heartbeat says that messages up to `last` have been sent."""
@@ -146,15 +147,13 @@ class ReleaseQueue:
             next_held = self._waiting[min(self._waiting)] if self._waiting else None
             self._gap_since_ns = next_held.arrived_local_ns if next_held else now_ns
 
-    def _give_up(self) -> Gap:
+    def _give_up(self) -> None:
         """Announce the gap before the next message that came, and go on behind it."""
         end = min(self._waiting, default=self._told)
-        gap = Gap(self.epoch, self.expected, end - 1)
         self._counts.add(C.LOST, end - self.expected)
-        self._ready.append(gap)
+        self._ready.append(Gap(self.epoch, self.expected, end - 1))
         self.expected = end
         self._advance()
-        return gap
 
     def _due_ns(self, held: _Held) -> int:
         """The local time at which a message leaves."""
@@ -174,14 +173,13 @@ class ReleaseQueue:
             due_ns = self._due_ns(head) if isinstance(head, _Held) else 0
         return min(due_ns, self._gap_since_ns + self._settings.gap_wait_ns)
 
-    def tick(self, now_ns: int) -> tuple[list[Deliver | Gap | NewEpoch], list[Gap]]:
-        """What leaves now, in order; and gaps that were given up now, to leave in their turn."""
-        gaps = []
+    def tick(self, now_ns: int) -> list[Deliver | Gap | NewEpoch]:
+        """Give up gaps whose wait is over; answers with what leaves now, in order."""
         while now_ns >= self._gap_since_ns + self._settings.gap_wait_ns:
-            gaps.append(self._give_up())
+            self._give_up()
             self._gap_since_ns = _NEVER
             self._arm(now_ns)
-        return list(self._leave(now_ns)), gaps
+        return list(self._leave(now_ns))
 
     def _leave(self, now_ns: int) -> Iterator[Deliver | Gap | NewEpoch]:
         time_ns = self._clock.time_ns(now_ns)

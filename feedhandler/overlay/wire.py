@@ -158,9 +158,10 @@ class Report(NamedTuple):
     quantiles_ns  maximum over the receivers of each quantile of `QUANTILE_LEVELS`
     first         the first id that it judges; 0: it judges none
     count         how many ids it judges
-    late          bit i set: at some receiver, message first + i came after its deadline or never.
-                  A bitmap instead of a count, as its union up the tree is exact: it says of each
-                  message whether all had it in time.
+    late          bit i set: at some receiver, message first + i came after its deadline. One that
+                  is lost is recovery's matter, as no hold would have helped. A bitmap instead of
+                  a count, as its union up the tree is exact: it says of each message whether all
+                  had it in time.
     outliers      receivers whose report was set apart, by index in the last layer
     """
 
