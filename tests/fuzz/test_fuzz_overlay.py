@@ -181,7 +181,7 @@ def mutated_text(dice: random.Random, text: str) -> str:
     for _ in range(dice.randint(1, 4)):
         at = dice.randrange(len(lines))
         trick = dice.randrange(6)
-        if trick == 0:
+        if trick == 0 and len(lines) > 1:
             del lines[at]
         elif trick == 1:
             lines.insert(at, lines[dice.randrange(len(lines))])

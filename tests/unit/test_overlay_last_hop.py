@@ -1,5 +1,7 @@
 """Last hops (model 3) and the liveness of neighbours."""
 
+import random
+
 import pytest
 
 from feedhandler.overlay.last_hop import LAST_HOP_NS_MAX, SAMPLES, VALID_NS, LastHop, LongestHop
@@ -39,6 +41,26 @@ def test_the_longest_of_those_told_lately_counts() -> None:
     longest.add("b", 7, 2, 2)
     assert longest.longest(VALID_NS) == (10, 5)
     assert longest.longest(VALID_NS + 1) == (7, 2)
+
+
+def test_the_extra_hold_makes_the_window_a_quarter(seed: int) -> None:
+    """Last hops of 10 to 50 us, which vary by the source's 5.4 us after its optimisations."""
+    dice, longest = random.Random(seed), LongestHop()
+    means = [dice.randrange(10_000, 50_000) for _ in range(100)]
+    hops = [LastHop() for _ in means]
+    for at, (hop, mean) in enumerate(zip(hops, means, strict=True)):
+        for _ in range(SAMPLES):
+            hop.observe(mean + dice.randrange(5_400))
+        longest.add(at, hop.own_ns, 1, 0)
+    for hop in hops:
+        hop.longest(longest.longest(0)[0], 0)
+    without, with_hold = [], []
+    for _ in range(200):
+        took = [mean + dice.randrange(5_400) for mean in means]
+        held = [hop.extra_ns(0) + each for hop, each in zip(hops, took, strict=True)]
+        without.append(max(took) - min(took))
+        with_hold.append(max(held) - min(held))
+    assert sorted(with_hold)[100] <= sorted(without)[100] / 4
 
 
 #: State, input, next state: all of them.
