@@ -8,8 +8,8 @@ datagrams is under way, so none is lost. Bars: 80 % of C, 350,000 sends a second
 `release`: 100 receivers' messages with one deadline are released by one thread, and a C program
 waits for the same instants. Bars: late at most twice as C at p99 and p99.9, window p99 50 us.
 
-`spikes`: 100 receivers, 0.1 % of hops put off by 2 ms (`overlay measure`). Bars: window p99 of H = 1
-at most 0.43 of H = 0, of H = 2 0.34.
+`spikes`: 100 receivers, 0.1 % of hops put off by 2 ms (`overlay measure`). Bars: window p99 of
+H = 1 at most 0.43 of H = 0, of H = 2 0.34.
 """
 
 import json

@@ -146,6 +146,9 @@ def receive(
     gap_wait_us: Annotated[
         int, typer.Option(help="A message waits so long for a missing one before it.", min=0)
     ] = 2_000,
+    extra_hold_us: Annotated[
+        int, typer.Option(help="Hold so long beyond deadlines: what a last hop is shorter.", min=0)
+    ] = 0,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
     slots: Slots = 65_536,
     follow_clock: Clock = False,
@@ -164,7 +167,7 @@ def receive(
     from feedhandler.ops import overlay as ops
 
     running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
-    return lambda: ops.receive(running, to, gap_wait_us, count)
+    return lambda: ops.receive(running, to, gap_wait_us, extra_hold_us, count)
 
 
 @overlay.command("measure")

@@ -85,7 +85,7 @@ def proxy(running: Running) -> int:
     return ExitCode.OK
 
 
-def receive(running: Running, to: str, gap_wait_us: int, count: int) -> int:
+def receive(running: Running, to: str, gap_wait_us: int, extra_hold_us: int, count: int) -> int:
     """Run a receiver until it is stopped, or has had `count` messages."""
     topology = read_topology(running.topology)
     me = topology.member(running.name)
@@ -95,7 +95,7 @@ def receive(running: Running, to: str, gap_wait_us: int, count: int) -> int:
     signals = Signals(running.topology)
     member = Receiver(
         topology, me.name, time.time_ns(), running.slots, running.follows_clock,
-        gap_wait_us * 1_000,
+        gap_wait_us * 1_000, extra_hold_ns=extra_hold_us * 1_000,
     )  # fmt: skip
     with _relay(to) as relayed:
 
@@ -264,11 +264,15 @@ def _tell(member: Sender | Proxy | Receiver, loop: Loop, as_json: bool) -> None:
         holding = member.holding
         told |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
                  "missing": holding.missing}  # fmt: skip
-    elif not isinstance(member, Proxy):
+    if not isinstance(member, Receiver) and member.reports.apart:
+        told["set_apart"] = sorted(member.reports.apart)
+    if isinstance(member, Sender):
         told |= {"sent": member.last_id, "hold_us": member.hold_ns / 1e3}
     if as_json:
         print_json({"event": "end", **told})
         return
+    apart = told.pop("set_apart", [])
     words = [f"{key.replace('_', ' ')} {value:,}" for key, value in told.items() if key != "counts"]
+    words += [f"set apart: {', '.join(apart)}"] if apart else []
     words += [f"{key} {value:,}" for key, value in told["counts"].items()]
     print(", ".join(words))
