@@ -1,0 +1,121 @@
+"""Lines of the gateway that come through the overlay: its arbiter judges them as any two lines.
+
+A market's line goes down a tree; two receivers of it are lines A and B of a gateway, each losing
+one packet in ten on the last metres, at random. What the gateway publishes must be what it would
+publish of two multicast lines with the same losses: everything that either has, in order, and of
+what both lost the gaps.
+"""
+
+import asyncio
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support import places
+from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
+from tests.system.test_overlay_commands import planned, running
+
+SERVICE = 104
+LOSS = 0.1
+#: The first packets are never lost: where a stream begins is not what this is about.
+SPARED = 20
+PACKETS = 1_500
+
+
+class LossyRelay:
+    """Sends what comes to a port on to a group, but for what it loses: `lost` has the numbers."""
+
+    def __init__(self, group: str, port: int, seed: int) -> None:
+        self.lost: set[int] = set()
+        self._to = group, port
+        self._rng = random.Random(seed)
+        self._in = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._in.bind(("127.0.0.1", 0))
+        self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        here = socket.inet_aton("127.0.0.1")
+        self._out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        host, port = self._in.getsockname()
+        return f"{host}:{port}"
+
+    def _run(self) -> None:
+        while packet := self._in.recv(4_096):
+            number = int.from_bytes(packet[SEQUENCE], "big")
+            if number > SPARED and self._rng.random() < LOSS:
+                self.lost.add(number)
+            else:
+                self._out.sendto(packet, self._to)
+
+    def close(self) -> None:
+        self._out.sendto(b"", self._in.getsockname())
+        self._thread.join()
+        self._in.close()
+        self._out.close()
+
+
+@contextmanager
+def relays(seed: int, port: int) -> Iterator[tuple[list[LossyRelay], list[str]]]:
+    """Two relays, and the groups they send to."""
+    groups = [places.group(), places.group()]
+    made = [LossyRelay(group, port, seed + n) for n, group in enumerate(groups)]
+    try:
+        yield made, groups
+    finally:
+        for each in made:
+            each.close()
+
+
+@pytest.mark.random
+def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, seed: int) -> None:
+    tree, path = tmp_path / "tree.toml", tmp_path / "gateway.toml"
+    planned(tree, "--hedging", 1)
+
+    async def scenario(market: Market, lossy: list[LossyRelay], groups: list[str]) -> Ledger:
+        config = market.config()
+        first, *others = config.channels
+        lines = tuple(
+            msgspec.structs.replace(line, group=group)
+            for line, group in zip(first.lines, groups, strict=True)
+        )
+        first = msgspec.structs.replace(first, lines=lines)
+        gateway = await start(msgspec.structs.replace(config, channels=(first, *others)), path)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(kill, gateway)
+            urls = [f"amqp://{config.amqp.listen}"]
+            ledger = await subscribed(stack, market, urls, "packet")
+            market.start()
+            await until([ledger], lambda one: one.reached[SERVICE] >= PACKETS, "packets")
+            market.stop()
+            last = market.sent[SERVICE]
+            while last in lossy[0].lost & lossy[1].lost:
+                last -= 1  # nobody can know of these
+            await until([ledger], lambda one: one.reached[SERVICE] >= last, "the last packet")
+        return ledger
+
+    with ExitStack() as stack:
+        market = stack.enter_context(Market(1_000))
+        lossy, groups = stack.enter_context(relays(seed, market.port))
+        stack.enter_context(running("proxy", tree, "proxy-0-0"))
+        stack.enter_context(running("proxy", tree, "proxy-0-1"))
+        for name, relay in zip(("receiver-0", "receiver-3"), lossy, strict=True):
+            stack.enter_context(running("receive", tree, name, "--to", relay.address))
+        source = f"{market.groups['A'][SERVICE]}:{market.port}"
+        stack.enter_context(
+            running("send", tree, "--from", source, "--interface", "127.0.0.1", "--fair", 0)
+        )
+        ledger = asyncio.run(scenario(market, lossy, groups))
+    missing = {n for first, last in ledger.holes[SERVICE] for n in range(first, last + 1)}
+    reached = ledger.reached[SERVICE]
+    assert missing == {n for n in lossy[0].lost & lossy[1].lost if n < reached}
+    assert len(lossy[0].lost) > 50
+    assert not ledger.holes[105], "its lines are multicast ones"
