@@ -180,6 +180,15 @@ def test_a_topology_that_is_no_later_one_is_refused_and_the_member_goes_on(tmp_p
         assert ended(proxy)[0] == 0
 
 
+def test_the_example_of_a_tree_in_one_process_runs() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/overlay_tree.py"], cwd=CHECKOUT, capture_output=True, text=True,
+        timeout=TIMEOUT_S, env={**os.environ, "PORT": str(free_ports(7))},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("20 messages, 1 to 20, in order: True") == 4
+
+
 def test_techniques_are_measured_side_by_side(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["overlay", "measure", "--receivers", "40", "--hedging", "0", "--hedging", "1",
              "--messages", "60", "--rate", "40", "--spikes", "1%", "--json"]  # fmt: skip

@@ -1,6 +1,7 @@
 """Parts of the overlay's members, in tables: datagrams, copies, order, delays, clocks."""
 
 import contextlib
+import dataclasses
 import random
 
 import pytest
@@ -20,7 +21,7 @@ from feedhandler.overlay.delays import (
 from feedhandler.overlay.fairness import LADDER, HoldController
 from feedhandler.overlay.members import HEARTBEAT_NS, Proxy, Receiver, Sender
 from feedhandler.overlay.release import HELD_MAX, Deliver, Gap, Release, Restart
-from feedhandler.overlay.topology import make_topology
+from feedhandler.overlay.topology import Member, make_topology
 from feedhandler.overlay.topology_file import parse_topology, topology_text
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import (
@@ -566,6 +567,42 @@ def test_a_failed_proxy_is_replaced_while_the_others_run() -> None:
     assert two.counts["stranger"] == 1
     two.receive(data(), new.address, NOW)
     assert [each.id for each in two.release(NOW) if isinstance(each, Deliver)] == [1]
+
+
+def test_a_sender_takes_a_later_version_too_and_no_other() -> None:
+    sender = Sender(TOPOLOGY, NOW)
+    after = TOPOLOGY.replaced("proxy-0-1", ("10.0.0.9", 7_000), OTHER_KEY)
+    assert sender.change(after) == ""
+    assert ("10.0.0.9", 7_000) in sender.targets
+    assert "not above 2" in sender.change(after)
+
+
+def test_an_answer_whose_times_cannot_be_is_dropped() -> None:
+    one = Receiver(TOPOLOGY, "receiver-0", NOW, follows_clock=True)
+    times = b"".join(each.to_bytes(8, "little") for each in (NOW, NOW + 5, NOW))
+    answer = told_by(Kind.ANSWER, times, TOPOLOGY.member("proxy-0-0").key)
+    one.receive(answer, TOPOLOGY.member("proxy-0-0").address, NOW + 9)
+    assert one.counts == {"content": 1}
+    assert not one.clock.known
+
+
+def test_receivers_send_to_nobody_and_the_sender_has_no_source() -> None:
+    assert TOPOLOGY.targets(CHILD) == TOPOLOGY.children(CHILD) == []
+    assert TOPOLOGY.sources(TOPOLOGY.members[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        (TOPOLOGY.members[:-1], "a member is missing"),
+        ((*TOPOLOGY.members[1:], TOPOLOGY.members[0]), "proxy-0-0 is not it"),
+    ],
+)
+def test_members_that_do_not_fill_the_shape_are_refused(
+    members: tuple[Member, ...], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        dataclasses.replace(TOPOLOGY, members=members)
 
 
 @pytest.mark.parametrize(
