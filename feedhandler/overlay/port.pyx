@@ -94,6 +94,8 @@ cdef class Port:
     cdef object _keep
     cdef dict _targets
     cdef dict _names
+    cdef _Targets _last
+    cdef tuple _last_addresses
     cdef int _fd
     cdef mmsghdr _messages[_BATCH]
     cdef iovec _vectors[_BATCH]
@@ -180,12 +182,12 @@ cdef class Port:
 
     def send(self, bytes datagram not None, tuple addresses not None):
         """Send one datagram to each address. What the kernel refuses is lost, as by the network."""
-        cdef _Targets targets = self._targets.get(addresses)
+        cdef _Targets targets
         cdef int place = 0, got, reason
-        if targets is None:
-            if len(self._targets) >= self.KEPT_MAX:
-                self._targets.clear()
-            targets = self._targets[addresses] = _Targets(addresses)
+        # A proxy names the same tuple each time; to hash one takes as long as two sendings.
+        if addresses is not self._last_addresses:
+            self._last, self._last_addresses = self._kept(addresses), addresses
+        targets = self._last
         targets.vector.iov_base = <char *>datagram
         targets.vector.iov_len = len(datagram)
         while place < targets.count:
@@ -198,6 +200,14 @@ cdef class Port:
             elif reason != EINTR:
                 self.errors[reason] = self.errors.get(reason, 0) + 1
                 place += 1
+
+    cdef _Targets _kept(self, tuple addresses):
+        targets = self._targets.get(addresses)
+        if targets is None:
+            if len(self._targets) >= self.KEPT_MAX:
+                self._targets.clear()
+            targets = self._targets[addresses] = _Targets(addresses)
+        return targets
 
     def wait(self, long long timeout_ns):
         """Sleep until a datagram is there (True), the time is over or a signal has come (False).

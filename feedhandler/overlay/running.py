@@ -82,23 +82,27 @@ class Loop:
 
     def turn(self, most_ns: int = SLEEP_NS) -> None:
         """Do what is due; if nothing is, sleep until something comes, at most so long."""
-        now_ns = time.time_ns()
-        wait_ns = min(self._due_ns() - now_ns, most_ns)
+        if self.take():
+            return
+        wait_ns = min(self._due_ns() - time.time_ns(), most_ns)
         if wait_ns > 0 and not (self._busy and wait_ns < SPIN_NS):
             self.port.wait(wait_ns)
-        self.take()
 
-    def take(self) -> None:
-        """Do what is due now, without sleeping."""
-        for datagram, address, came_ns in self.port.receive():
-            self.send(self.member.receive(datagram, address, came_ns))
-        now_ns = time.time_ns()
+    def take(self) -> bool:
+        """Do what is due now, without sleeping; whether there was anything."""
+        came = self.port.receive()
+        for datagram, address, came_ns in came:
+            for each, addresses in self.member.receive(datagram, address, came_ns):
+                self.port.send(each, addresses)
+        now_ns, due = time.time_ns(), False
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
-            events = receiver.release(now_ns)
-            self._output(events, now_ns)
+            self._output(receiver.release(now_ns), now_ns)
+            due = True
         if 0 < self.member.deadline_ns <= now_ns:
             self.send(self.member.tick(now_ns))
+            due = True
+        return due or bool(came)
 
     def _due_ns(self) -> int:
         found = self.member.deadline_ns or 1 << 62
