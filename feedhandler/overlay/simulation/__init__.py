@@ -1,0 +1,1 @@
+"""Simulation of the overlay beside its source: latency model, techniques, figures, one report."""
