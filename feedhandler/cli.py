@@ -23,6 +23,7 @@ from feedhandler import (
     cli_generate,
     cli_keyed,
     cli_lab,
+    cli_overlay,
     cli_queue,
     cli_replay,
 )
@@ -581,6 +582,7 @@ cli_queue.register(app)
 cli_keyed.register(app)
 cli_fix.register(app)
 cli_fixcast.register(app)
+cli_overlay.register(app)
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:

@@ -93,7 +93,9 @@ def p95_rule() -> FairnessController:
     return FairnessController(wanted=0.0, percentile=95.0)
 
 
-def trading_shares(delivered_us: Micros, traders: list[int], jitter_us: Micros) -> NDArray[np.float64]:
+def trading_shares(
+    delivered_us: Micros, traders: list[int], jitter_us: Micros
+) -> NDArray[np.float64]:
     """Each trader's share of profit where the earliest order wins (Appendix C, Table 2).
 
     jitter_us  what clocks err and traders take, of shape (messages, traders)
@@ -103,7 +105,9 @@ def trading_shares(delivered_us: Micros, traders: list[int], jitter_us: Micros) 
     return np.asarray(wins / wins.sum(), np.float64)
 
 
-def incast_dropped(reports: int, spread_us: float, service_us: float, queue: int, seed: int) -> float:
+def incast_dropped(
+    reports: int, spread_us: float, service_us: float, queue: int, seed: int
+) -> float:
     """The share of reports dropped at one host, all sent within `spread_us` (section 6).
 
     A queue of `queue` places, one report served in `service_us`; what finds it full is dropped.

@@ -46,8 +46,9 @@ class Cloud:
     sender_stall_us: float
 
 
-#: Fitted to Table 1; spread and tails, of which it says nothing, to the fairness of Table 3. Base and
-#: child are within the source's 30 +- 10 us a level and 2.7 +- 0.9 us a child (section 4).
+#: Fitted to Table 1; spread and tails, of which it says nothing, to the fairness of Table 3 and to
+#: Figure 8c without hedging. Base and child are within the source's 30 +- 10 us a level and
+#: 2.7 +- 0.9 us a child (section 4).
 AWS = Cloud(
     base_us=25.0,
     child_us=3.1,
