@@ -48,7 +48,7 @@ class Held:
         deadline = np.float32(deadline_us)
         self.latency.append(np.maximum(last, deadline))
         self.window.append(np.maximum(last, deadline) - np.maximum(first, deadline))
-        self.hold.append(np.maximum(deadline - delays_us, 0).mean(axis=0))
+        self.hold.append(np.maximum(deadline - delays_us, np.float32(0)).mean(axis=0))
         fair = int((last <= deadline).sum())
         self.fair += fair
         self.count += last.size

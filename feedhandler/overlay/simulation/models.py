@@ -45,7 +45,7 @@ def deliver(
         released = released + interval.edge(_GATEWAY_LAYER, receivers)
     elif model in (Model.ISOLATED, Model.EXCHANGED):
         rng = weather.generator(9, receivers)
-        fixed = rng.uniform(*LAST_HOP_US, receivers).astype(np.float32)
+        fixed = np.asarray(rng.uniform(*LAST_HOP_US, size=receivers), np.float32)
         jitter = rng.standard_exponential((len(delays_us), receivers), dtype=np.float32)
         hops = fixed + jitter * np.float32(LAST_HOP_JITTER_US)
         if model is Model.EXCHANGED:

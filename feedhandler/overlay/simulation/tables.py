@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Cell = str | int | float | None
+#: By name: what is across, and what upwards.
+Curves = dict[str, tuple[Sequence[float], Sequence[float]]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Chart:
     title: str
     across: str
     upwards: str
-    curves: dict[str, tuple[Sequence[float], Sequence[float]]]
+    curves: Curves
 
 
 @dataclass
