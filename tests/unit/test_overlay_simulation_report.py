@@ -42,7 +42,7 @@ def test_table_1_is_within_15_percent_and_has_the_same_best_depth() -> None:
 def test_fairness_is_within_5_points_and_the_controller_reaches_99_percent(
     row: source.Fair, cloud: Cloud
 ) -> None:
-    wanted = report.Wanted(seed=1, intervals=8)
+    wanted = report.Wanted(seed=1, intervals=6)
     ours = report.fairness(Shape(row.depth, 10, 2, row.receivers), wanted, cloud)
     assert abs(ours.fairness - row.fairness) <= 0.05
     assert ours.window_us == 0
