@@ -13,7 +13,7 @@ from feedhandler.overlay.simulation import delivery, report, source
 from feedhandler.overlay.simulation.latency import AWS, GCP, Cloud, Weather
 from feedhandler.overlay.simulation.models import Model, deliver
 from feedhandler.overlay.simulation.techniques import tree
-from feedhandler.overlay.topology import Shape
+from feedhandler.overlay.topology import Shape, fit
 
 SMALL = report.Wanted(seed=1, iterations=2_000, intervals=3)
 TREE = Shape(2, 10, 2, 100)
@@ -145,3 +145,15 @@ def test_every_table_has_rows_as_wide_as_its_columns(key: str) -> None:
         assert table.rows
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert table.title in table.markdown()
+
+
+def test_the_planners_linear_model_finds_the_same_costs_in_ours_as_in_the_sources_table() -> None:
+    theirs = [(row.depth, row.fan_out, row.latency_us) for row in source.TABLE_1 if row.fan_out]
+    ours = [
+        (row.depth, row.fan_out, float(str(made[4])))
+        for row, made in zip(source.TABLE_1, report.table_1(SMALL).rows, strict=True)
+        if row.fan_out
+    ]
+    expected, found = fit(theirs), fit(ours)
+    assert found.level_us == pytest.approx(expected.level_us, rel=0.15)
+    assert found.child_us == pytest.approx(expected.child_us, rel=0.15)
