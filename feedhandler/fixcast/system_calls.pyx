@@ -16,23 +16,9 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC
 
 from feedhandler.ingest.system_calls cimport (
-    TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, iovec, itimerspec, mmsghdr, timerfd_create,
-    timerfd_settime,
+    TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, fill_address, iovec, itimerspec, mmsghdr,
+    sendmmsg, sockaddr_in, timerfd_create, timerfd_settime,
 )
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        unsigned int s_addr
-    struct sockaddr_in:
-        unsigned short sin_family
-        unsigned short sin_port
-        in_addr sin_addr
-    unsigned int htonl(unsigned int value)
-    unsigned short htons(unsigned short value)
-    int AF_INET
-
-cdef extern from "<sys/socket.h>" nogil:
-    int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags)
 
 #: Datagrams in one system call. More gain nothing, and make the lines drift apart.
 BATCH = 64
@@ -70,11 +56,8 @@ cdef class LineSender:
         memset(self._addresses, 0, sizeof(self._addresses))
         for number, (sock, (group, port)) in enumerate(lines):
             self._fds[number] = sock.fileno()
-            self._addresses[number].sin_family = <unsigned short>AF_INET
-            self._addresses[number].sin_port = htons(port)
-            self._addresses[number].sin_addr.s_addr = htonl(
-                int.from_bytes(_socket.inet_aton(group), "big")
-            )
+            host = int.from_bytes(_socket.inet_aton(group), "big")
+            fill_address(&self._addresses[number], host, port)
         self._count = len(self._keep)
 
     def send(

@@ -1,4 +1,4 @@
-# What the receive thread asks of Linux, as its headers declare it.
+# What threads that receive and send datagrams ask of Linux, as its headers declare it.
 
 from posix.time cimport timespec
 
@@ -29,10 +29,14 @@ cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
         unsigned int s_addr
     struct sockaddr_in:
+        unsigned short sin_family
         unsigned short sin_port
         in_addr sin_addr
+    unsigned int htonl(unsigned int value)
+    unsigned short htons(unsigned short value)
     unsigned int ntohl(unsigned int value)
     unsigned short ntohs(unsigned short value)
+    int AF_INET
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
@@ -50,6 +54,7 @@ cdef extern from "<sys/socket.h>" nogil:
         int cmsg_level
         int cmsg_type
     int recvmmsg(int fd, mmsghdr *messages, unsigned int count, int flags, timespec *timeout)
+    int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags)
     cmsghdr *CMSG_FIRSTHDR(msghdr *message)
     cmsghdr *CMSG_NXTHDR(msghdr *message, cmsghdr *control)
     unsigned char *CMSG_DATA(cmsghdr *control)
@@ -58,3 +63,10 @@ cdef extern from "<sys/socket.h>" nogil:
     int SOL_SOCKET
     int SO_TIMESTAMPNS
     int SO_RXQ_OVFL
+
+
+cdef inline void fill_address(sockaddr_in *to, unsigned int host, unsigned short port) noexcept nogil:
+    """Set an address, both parts in the machine's order."""
+    to.sin_family = <unsigned short>AF_INET
+    to.sin_port = htons(port)
+    to.sin_addr.s_addr = htonl(host)

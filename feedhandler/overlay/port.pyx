@@ -20,22 +20,9 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
-    SO_TIMESTAMPNS, cmsghdr, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll, recvmmsg,
+    SO_TIMESTAMPNS, cmsghdr, fill_address, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll,
+    recvmmsg, sendmmsg, sockaddr_in,
 )
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        unsigned int s_addr
-    struct sockaddr_in:
-        unsigned short sin_family
-        unsigned short sin_port
-        in_addr sin_addr
-    unsigned int htonl(unsigned int value)
-    unsigned short htons(unsigned short value)
-    int AF_INET
-
-cdef extern from "<sys/socket.h>" nogil:
-    int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags)
 
 cdef extern from "<sys/prctl.h>" nogil:
     int prctl(int option, unsigned long value, unsigned long, unsigned long, unsigned long)
@@ -68,11 +55,8 @@ cdef class _Targets:
         if self.addresses == NULL or self.messages == NULL:
             raise MemoryError
         for place, (host, port) in enumerate(addresses):
-            self.addresses[place].sin_family = <unsigned short>AF_INET
-            self.addresses[place].sin_port = htons(port)
-            self.addresses[place].sin_addr.s_addr = htonl(
-                int.from_bytes(_socket.inet_aton(host), "big")
-            )
+            number = int.from_bytes(_socket.inet_aton(host), "big")
+            fill_address(&self.addresses[place], number, port)
             self.messages[place].msg_hdr.msg_name = &self.addresses[place]
             self.messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
             self.messages[place].msg_hdr.msg_iov = &self.vector

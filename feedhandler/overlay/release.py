@@ -91,7 +91,7 @@ class Release:
 
     def heard(self, epoch: int, last_id: int, now_ns: int) -> None:
         """A heartbeat has told the last id of an epoch."""
-        if self._next is None:
+        if self._next is None and not self._order:
             self._next = epoch, last_id + 1
         if (epoch, last_id) > self._last:
             self._last, self._heard_ns = (epoch, last_id), now_ns

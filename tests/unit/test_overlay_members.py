@@ -199,6 +199,14 @@ def test_a_heartbeat_tells_the_end_and_where_a_late_joiner_begins() -> None:
     assert had(release, 25) == [Gap(1, 9, 10)]
 
 
+def test_a_heartbeat_behind_the_first_messages_takes_none_of_them_away() -> None:
+    release = Release(5)
+    put(release, 1)
+    put(release, 2)
+    release.heard(1, 3, 10)
+    assert had(release, 15) == [1, 2, Gap(1, 3, 3)]
+
+
 def test_a_sender_that_begins_anew_is_told_and_begins_with_1() -> None:
     release = Release(5)
     put(release, 5)
