@@ -214,7 +214,10 @@ class World:
             return
         member = self.members[name]
         self.send(name, member.receive(datagram, address, self.clock(name)))
-        self.take(name)
+        if self.rng.random() < 0.2:  # what comes together is released together
+            self.later(100 * US, lambda: self.take(name))
+        else:
+            self.take(name)
         self.arm(name)
 
     # -- members ----------------------------------------------------------------------------
@@ -228,6 +231,8 @@ class World:
                 if isinstance(event, Deliver):
                     assert event.deadline_ns <= here, "released before its deadline"
                     assert self.sent[event.epoch, event.id] == event.payload
+                if isinstance(event, Gap):
+                    assert event.first <= event.last, "a gap of nothing"
                 self.had[name].append(event)
 
     def arm(self, name: str) -> None:
