@@ -13,7 +13,7 @@ from pathlib import Path
 from feedhandler.codecs.errors import HostFault, UsageError, unwritable
 
 SOURCE = Path(__file__).with_name("overlay.bpf.c")
-PACKAGES = "apt-get install clang llvm libbpf-dev"
+PACKAGES = "apt-get install clang libbpf-dev"
 #: The compiler takes a second; one that takes this long hangs.
 COMPILE_SECONDS_MAX = 60.0
 
