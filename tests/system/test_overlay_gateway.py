@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places
 from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
 from tests.system.test_overlay_commands import planned, running
@@ -88,7 +89,10 @@ def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, 
             for line, group in zip(first.lines, groups, strict=True)
         )
         first = msgspec.structs.replace(first, lines=lines)
-        gateway = await start(msgspec.structs.replace(config, channels=(first, *others)), path)
+        # On a busy machine one line's processes may lag behind the other's by as much as this.
+        patient = ArbitrationSettings(gap_wait_us=1_500_000, start_wait_us=1_500_000)
+        config = msgspec.structs.replace(config, channels=(first, *others), arbitration=patient)
+        gateway = await start(config, path)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(kill, gateway)
             urls = [f"amqp://{config.amqp.listen}"]
