@@ -51,6 +51,12 @@ class WrongKey(Exception):
         super().__init__(reason)
         self.path, self.reason, self.hint = path, reason, hint
 
+    def located(self, text: str, source: str) -> ConfigError:
+        """The error to raise, with the line of `text`, which `source` names, and the key."""
+        line, key = KeyLines(text)[self.path], path_text(self.path)
+        where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
+        return ConfigError(where + self.reason, self.hint)
+
 
 def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
     """The values in `text`; `source` names it, `what` is what the file should be.

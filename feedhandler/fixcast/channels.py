@@ -31,7 +31,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError, reason_of
-from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml, path_text
+from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_toml
 
 #: Channels of a definition at most: a file of thousands is a mistake, and each costs sockets.
 CHANNELS_MAX = 1024
@@ -239,9 +239,7 @@ def parse_channels(text: str, source: str) -> Channels:
         file = convert(values, _File)
         return Channels(file.channel, file.retransmission)
     except WrongKey as error:
-        line, key = KeyLines(text)[error.path], path_text(error.path)
-        where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
-        raise ConfigError(where + error.reason, error.hint) from None
+        raise error.located(text, source) from None
 
 
 # -- what cannot work

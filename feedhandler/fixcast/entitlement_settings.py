@@ -28,11 +28,9 @@ from msgspec import Meta, Struct
 from feedhandler.amqp.serving.users import User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
-    KeyLines,
     WrongKey,
     convert,
     parse_toml,
-    path_text,
     toml_value,
 )
 from feedhandler.fixcast.channels import Channels, read_channels
@@ -91,9 +89,7 @@ def read_config(path: Path) -> EntitlementConfig:
         config = convert(values, EntitlementConfig)
         _check(config)
     except WrongKey as error:
-        line, key = KeyLines(text)[error.path], path_text(error.path)
-        where = f"{path}:{line}: {key}: " if key else f"{path}:{line}: "
-        raise ConfigError(where + error.reason, error.hint) from None
+        raise error.located(text, str(path)) from None
     folder = path.parent
     absolute = {
         name: str(folder / given)

@@ -106,11 +106,11 @@ def receive(running: Running, to: str, gap_wait_us: int, extra_hold_us: int, cou
                         relayed.send(event.payload)
                 if running.as_json:
                     print_json(_event(event, member.senders_time(now_ns)))
+            sys.stdout.flush()  # who reads it wants it now
 
         with opened(member, me, output, running.busy) as loop:
             _ready(me.name, me.address)
             loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
-            sys.stdout.flush()
             _tell(member, loop, running.as_json)
     return ExitCode.FOUND if member.holding.missing else ExitCode.OK
 

@@ -23,7 +23,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
-from feedhandler.codecs.toml_text import KeyLines, WrongKey, convert, parse_toml, path_text
+from feedhandler.codecs.toml_text import WrongKey, convert, parse_toml
 from feedhandler.overlay.topology import Address, Member, Topology, places_of
 from feedhandler.overlay.tree import Shape
 from feedhandler.private_files import open_file
@@ -75,9 +75,7 @@ def parse_topology(text: str, source: str) -> Topology:
     try:
         return _topology(convert(values, _File))
     except WrongKey as error:
-        line, key = KeyLines(text)[error.path], path_text(error.path)
-        where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
-        raise ConfigError(where + error.reason, error.hint) from None
+        raise error.located(text, source) from None
     except FeedhandlerError as error:
         raise ConfigError(f"{source}: {error.message}", error.hint) from None
 

@@ -12,6 +12,7 @@ import numpy
 
 from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
 from feedhandler.overlay.simulation.cloud import CloudModel, Delays
+from feedhandler.overlay.simulation.last_hop import lateness
 
 #: Messages of an interval: a second at the source's rate.
 INTERVAL = 5_000
@@ -52,12 +53,10 @@ class Held:
         return waits.mean(axis=0)
 
     def released(self, model: CloudModel, seed: int) -> numpy.ndarray:
-        """Windows of the releases themselves, with clock errors and late wake-ups."""
-        rng = numpy.random.default_rng((seed, 7))
-        clocks = rng.normal(0, model.clock_us, self.delays.shape[1])
-        at = numpy.maximum(self.delays, self.holds[:, None] + clocks)
-        at += rng.exponential(model.release_us, at.shape)
-        return numpy.asarray(at.max(axis=1) - at.min(axis=1))
+        """The stamps of release, with clock errors and late wake-ups, after each message's sending.
+        float64, (messages, receivers)."""
+        late = lateness(len(self.delays), self.delays.shape[1], model, seed)
+        return numpy.maximum(self.delays, self.holds[:, None] + late)
 
 
 def rungs_of(delays: numpy.ndarray) -> list[float]:

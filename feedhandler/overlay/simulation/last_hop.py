@@ -1,9 +1,10 @@
 """Deployment models 1 to 3: who releases, and what comes after the release ("Jasper", section 8).
 
-1: the receiver releases, nothing comes after. 2: a gateway before the receiver does, and the hop
-from it has the cloud's noise. 3: the receiver releases to a program in an enclave, behind a hop
-that differs from machine to machine (10 to 50 us) and jitters little. There receivers tell each
-other the latency of their last hop, and each holds what its own is less than the longest.
+1: the receiver releases, nothing comes after; what is left are clock errors and wake-ups. 2: a
+gateway before the receiver does, and the hop from it has the cloud's noise. 3: the receiver
+releases to a program in an enclave, behind a hop that differs from machine to machine (10 to 50 us)
+and jitters little. There receivers tell each other the latency of their last hop, and each holds
+what its own is less than the longest.
 """
 
 import numpy
@@ -14,6 +15,14 @@ from feedhandler.overlay.simulation.cloud import CloudModel
 #: lowest and the 90th percentile, exponential.
 ENCLAVE_US = (10.0, 50.0)
 JITTER_US = 5.4 / 2 / numpy.log(10)
+
+
+def lateness(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
+    """How far from its deadline a release is: the receiver's clock error, and its wake-up. float64,
+    (messages, receivers)."""
+    rng = numpy.random.default_rng((seed, 7))
+    clocks = rng.normal(0, model.clock_us, receivers)
+    return numpy.asarray(clocks + rng.exponential(model.release_us, (messages, receivers)))
 
 
 def gateway_hops(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
