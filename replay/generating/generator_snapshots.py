@@ -11,6 +11,8 @@ what they will come to (`COSTS`), and the flow reckons with that estimate too (`
 Which messages stand in which packet is then the same everywhere; only the compressed bytes are not.
 """
 
+import bisect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,23 +25,24 @@ from feedhandler.retrans.snapshots import deflated
 
 Array = np.ndarray[Any, Any]
 
-#: Bytes that messages add to a compressed body, by type: the first one of a packet; a further one;
-#: and each of its bytes that differs from the message before. Fitted to zlib's level 1 over both
-#: built-in profiles: 0.5 % off in the mean of a service that matters, 22 % at most in one packet.
-COSTS: dict[int, tuple[float, float, float]] = {
-    140: (42.2, 5.8, 1.45),
-    230: (62.0, 12.9, 0.93),
-    231: (4.0, 4.0, 1.0),
-    240: (67.1, 0.0, 1.27),
-    241: (43.6, 0.0, 1.42),
-    505: (43.2, 0.0, 1.41),
-    546: (31.4, 31.4, 0.41),
-    553: (124.4, 21.2, 0.90),
+#: Bytes that messages add to a compressed body, in hundredths, by type: the first of a packet; a
+#: further one; and each of its bytes that differs from the message before. Fitted to zlib's level 1
+#: over both built-in profiles: 0.5 % off in the mean of a service that matters, 22 % at most in one
+#: packet.
+COSTS: dict[int, tuple[int, int, int]] = {
+    140: (4220, 580, 145),
+    230: (6200, 1290, 93),
+    231: (400, 400, 100),
+    240: (6710, 0, 127),
+    241: (4360, 0, 142),
+    505: (4320, 0, 141),
+    546: (3140, 3140, 41),
+    553: (12440, 2120, 90),
 }
 #: The same of a type that marks a beginning or an end.
-MARK_COST = (6.0, 6.0, 1.0)
-#: What a compressed body has beside its messages.
-BODY_BYTES = 23.7
+MARK_COST = (600, 600, 100)
+#: What a compressed body has beside its messages, in hundredths of a byte.
+BODY_COST = 2370
 #: The most that a packet is aimed at: the estimate may be too low by a quarter.
 AIM_MAX = ROOM * 3 / 4
 #: Bytes that a quote compresses to, until a packet of them was estimated.
@@ -69,21 +72,20 @@ class SnapshotSource:
         self._turn = REALTIME - 1
         self._quote_bytes = QUOTE_BYTES
         self._channel = REALTIME - 1
-        self._messages: list[bytes] = []
-        #: Of each message: its type, and what it costs as a packet's first of it and otherwise.
-        self._costs: list[tuple[int, float, float]] = []
+        self._state = _State(feed)
         self._at = 0
 
     def send(self) -> int:
         """Send one packet of the snapshot under way, or of the next service's; the bytes that it
         was reckoned to have, header and all."""
-        if self._at >= len(self._messages):
+        if self._at >= self._state.count:
             self._take()
         channel = self._channel
         low, spread = SPREAD_PERCENT
         self._due_bytes += int(self._mean_bytes * 64)
         aim = (low + self._dice.below(spread)) * self._mean_bytes / 100
-        count, size = self._fitting(min(max(aim + self._due_bytes / 64 / 16, 60), AIM_MAX))
+        aim = min(max(aim + self._due_bytes / 64 / 16, 60), AIM_MAX)
+        count, size = self._state.fitting(self._at, aim)
         body = self._packed(count)
         while len(body) > ROOM:  # the estimate was far too low
             count //= 2
@@ -96,22 +98,9 @@ class SnapshotSource:
         self._tape.send(REALTIME + channel, memoryview(body), 0, len(body), count)
         return HEADER_BYTES + size
 
-    def _fitting(self, aim: float) -> tuple[int, int]:
-        """How many messages come to about `aim` bytes, one at least, and to how many they do."""
-        size, inflated, count, before = BODY_BYTES, 0, 0, 0
-        for at in range(self._at, min(self._at + MESSAGES_MAX, len(self._messages))):
-            kind, first, further = self._costs[at]
-            cost = further if kind == before else first
-            inflated += len(self._messages[at])
-            if count and (size + cost / 2 > aim or inflated > INFLATED_MAX):
-                break
-            size, count, before = size + cost, count + 1, kind
-        return count, int(size)
-
     def _packed(self, count: int) -> bytearray:
         """The next `count` messages, compressed."""
-        whole = b"".join(self._messages[self._at : self._at + count])
-        return bytearray(deflated(whole))
+        return bytearray(deflated(self._state.bytes_of(self._at, count)))
 
     def _take(self) -> None:
         """The next service's state, between start and end of refresh."""
@@ -125,25 +114,62 @@ class SnapshotSource:
             np.frombuffer(self._feed.encode_message(kind, last_seq_num=last), np.uint8)[None]
             for kind in (580, 581)
         )
-        self._messages, self._costs, self._at = [], [], 0
-        for rows in (start, *self._states(channel), end):
-            self._messages += map(bytes, rows)
-            self._costs += self._costs_of(rows)
+        self._state, self._at = _State(self._feed, start, *self._states(channel), end), 0
 
     def _quotes_have_room(self) -> bool:
         """Whether quotes bring more messages a packet than the mean."""
         return self._mean_bytes / self._quote_bytes * 1024 > self._mean_messages
 
-    def _costs_of(self, rows: Array) -> list[tuple[int, float, float]]:
-        """Type and costs of messages of one type, in a row."""
-        if not len(rows):
-            return []
-        at, size = self._feed.table.message_type_at, self._feed.table.message_type_size
-        kind = int.from_bytes(rows[0, at : at + size].tobytes(), self._feed.byte_order)
-        first, further, differing = COSTS.get(kind, MARK_COST)
-        differ = np.zeros(len(rows), np.int64)
-        np.sum(rows[1:] != rows[:-1], axis=1, out=differ[1:])
-        return [(kind, first, further + differing * each) for each in differ.tolist()]
+
+class _State:
+    """A service's messages in order, given as rows of one type each, and what each of them is
+    reckoned to come to when it is compressed, in hundredths of a byte."""
+
+    def __init__(self, feed: Feed, *given: Array) -> None:
+        parts = [rows for rows in given if len(rows)]
+        self.count = sum(map(len, parts))
+        self._bytes = b"".join(rows.tobytes() for rows in parts)
+        #: Of each message, what it costs as the first one of a packet.
+        self._first: list[int] = []
+        sizes: list[int] = []
+        costs = [np.empty(0, np.int64)]
+        for rows in parts:
+            first, behind = _costs_of(feed, rows)
+            self._first += [first] * len(rows)
+            sizes += [rows.shape[1]] * len(rows)
+            costs.append(behind)
+        behind = np.concatenate(costs)
+        sums = np.cumsum(np.concatenate([[0], behind]))
+        #: Where each begins, in bytes and in costs, and twice the middle of its cost: all in order.
+        self._starts = [0, *itertools.accumulate(sizes)]
+        self._sums: list[int] = sums.tolist()
+        self._middles: list[int] = (2 * sums[:-1] + behind).tolist()
+
+    def fitting(self, at: int, aim: float) -> tuple[int, int]:
+        """How many messages from the place `at` on come to about `aim` bytes, one at least, and to
+        how many they do: as many as have their middle within the aim."""
+        before = BODY_COST + self._first[at] - self._sums[at + 1]
+        most = min(at + MESSAGES_MAX, self.count)
+        end = bisect.bisect_right(self._middles, 2 * (aim * 100 - before), at + 1, most)
+        room = self._starts[at] + INFLATED_MAX
+        end = min(end, bisect.bisect_right(self._starts, room, at + 1, end + 1) - 1)
+        end = max(end, at + 1)
+        return end - at, (before + self._sums[end]) // 100
+
+    def bytes_of(self, at: int, count: int) -> bytes:
+        """`count` messages from the place `at` on."""
+        return self._bytes[self._starts[at] : self._starts[at + count]]
+
+
+def _costs_of(feed: Feed, rows: Array) -> tuple[int, Array]:
+    """What messages of one type cost: one that begins a packet, and each behind the one before."""
+    at, size = feed.table.message_type_at, feed.table.message_type_size
+    kind = int.from_bytes(rows[0, at : at + size].tobytes(), feed.byte_order)
+    first, further, differing = COSTS.get(kind, MARK_COST)
+    costs = np.empty(len(rows), np.int64)
+    costs[0] = first
+    costs[1:] = further + differing * np.sum(rows[1:] != rows[:-1], axis=1)
+    return first, costs
 
 
 def rows_of(table: Array, size: int, which: Array | None = None) -> Array:
