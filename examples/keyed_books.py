@@ -24,7 +24,7 @@ from local_gateway import LocalGateway
 
 from feedhandler import Market, keyed
 from feedhandler.codecs import load_feed, scanner
-from feedhandler.keyed.structure import Format
+from feedhandler.keyed.settings import Format
 from feedhandler.ports import free_ports
 from feedhandler.replay.captures.capture import Capture
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from local_gateway import LocalGateway
 
 from feedhandler import keyed
-from feedhandler.keyed.structure import Rule
+from feedhandler.keyed.settings import Rule
 from feedhandler.ports import free_ports
 
 ACCOUNTS = 40

@@ -16,8 +16,7 @@ from feedhandler.cli_options import (
     PlainOverNetwork,
     User,
 )
-from feedhandler.keyed.settings import Full, Poison, Wrong
-from feedhandler.keyed.structure import Format, Rule
+from feedhandler.keyed.settings import Format, Full, Poison, Rule, Wrong
 
 if TYPE_CHECKING:
     from feedhandler.amqp.identity import Login

@@ -8,12 +8,14 @@ from feedhandler.keyed.settings import (
     NEVER,
     PRODUCERS_MAX,
     RUN_MAX,
+    Format,
     Full,
     KeyedSettings,
     Poison,
+    Rule,
     Wrong,
 )
-from feedhandler.keyed.structure import Format, Rule, Structure
+from feedhandler.keyed.structure import Structure
 
 #: Of each key half of the room, where nothing else is said: the others always have the other half.
 KEY_SHARE = 2

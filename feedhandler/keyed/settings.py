@@ -12,6 +12,23 @@ NEVER = 1 << 63
 PRODUCERS_MAX = 1 << 17
 
 
+class Format(StrEnum):
+    """What messages are."""
+
+    JSON = "json"
+    FIX = "fix"
+    AMQP = "amqp"
+    FEED = "feed"
+
+
+class Rule(StrEnum):
+    """How values make keys."""
+
+    COMPOSITE = "composite"
+    PAIR = "pair"
+    ANY = "any"
+
+
 class Poison(StrEnum):
     """What becomes of a message that has failed too often."""
 

@@ -22,7 +22,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -31,6 +30,7 @@ from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.reasons import FixReject
 from feedhandler.codecs.layouts import Layout, Record
+from feedhandler.keyed.settings import Format, Rule
 
 DIGEST_BYTES = 16
 #: Longest value that is part of a key, encoded.
@@ -47,23 +47,6 @@ FIELDS_MAX = 8
 
 class Misfit(ValueError):
     """A message that is not of the queue's structure, or has no key; the text says why."""
-
-
-class Format(StrEnum):
-    """What messages are."""
-
-    JSON = "json"
-    FIX = "fix"
-    AMQP = "amqp"
-    FEED = "feed"
-
-
-class Rule(StrEnum):
-    """How values make keys."""
-
-    COMPOSITE = "composite"
-    PAIR = "pair"
-    ANY = "any"
 
 
 # -- values -----------------------------------------------------------------------------------

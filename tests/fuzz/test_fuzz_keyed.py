@@ -18,15 +18,8 @@ import pytest
 
 from feedhandler.amqp.durable.keyed_sections import read_message
 from feedhandler.amqp.durable.values import SectionError
-from feedhandler.keyed.structure import (
-    READ_BYTES_MAX,
-    VALUE_BYTES_MAX,
-    Format,
-    Misfit,
-    Rule,
-    Structure,
-    encoded,
-)
+from feedhandler.keyed.settings import Format, Rule
+from feedhandler.keyed.structure import READ_BYTES_MAX, VALUE_BYTES_MAX, Misfit, Structure, encoded
 from tests.fuzz.test_fuzz_door import damaged
 
 MESSAGES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 5

@@ -22,8 +22,8 @@ import pytest
 
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, Outcome
-from feedhandler.keyed.settings import KeyedSettings
-from feedhandler.keyed.structure import Format, Rule, Structure
+from feedhandler.keyed.settings import Format, KeyedSettings, Rule
+from feedhandler.keyed.structure import Structure
 from tests.interop.install import go_program
 from tests.simulation import test_keyed_queue as rules
 from tests.simulation.test_keyed_queue import Disk

@@ -36,8 +36,8 @@ from feedhandler.keyed.envelope import Parcel, keys_of, message_in
 from feedhandler.keyed.journalled import Journalled
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
-from feedhandler.keyed.settings import KeyedSettings
-from feedhandler.keyed.structure import Format, Rule, Structure
+from feedhandler.keyed.settings import Format, KeyedSettings, Rule
+from feedhandler.keyed.structure import Structure
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "100"))

@@ -25,8 +25,8 @@ from feedhandler.keyed.queue import (
     KeyedQueue,
     Outcome,
 )
-from feedhandler.keyed.settings import Full, KeyedSettings, Poison, Wrong
-from feedhandler.keyed.structure import Format, Rule, Structure
+from feedhandler.keyed.settings import Format, Full, KeyedSettings, Poison, Rule, Wrong
+from feedhandler.keyed.structure import Structure
 
 SEEDS = int(os.environ.get("SEEDS", "100"))
 STEPS = 300

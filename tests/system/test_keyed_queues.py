@@ -14,8 +14,7 @@ import pytest
 from feedhandler.amqp.durable.keyed import KeyedDurableQueue
 from feedhandler.amqp.durable.parcels import SENDER
 from feedhandler.keyed.definition import Definition
-from feedhandler.keyed.settings import Full, Poison, Wrong
-from feedhandler.keyed.structure import Format, Rule
+from feedhandler.keyed.settings import Format, Full, Poison, Rule, Wrong
 from feedhandler.ops import queue as queue_command
 from feedhandler.queue_settings import DurableQueueConfig
 from tests.support.durable import (

@@ -57,3 +57,13 @@ def test_the_demo_loads_only_units_that_make_demo_compiles() -> None:
     needed = {_compiled.UNIT_OF[name] for name in loaded if name in _compiled.UNIT_OF}
     assert "amqp" in needed
     assert needed <= set(units.split())
+
+
+def test_a_command_line_does_not_load_what_commands_work_with() -> None:
+    """Numpy is half of what `feedhandler --help` and each Tab of a shell would wait for."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import sys, feedhandler.cli; print(*sys.modules)"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert "typer" in loaded
+    assert not {"numpy", "pyarrow", "proton", "pyspark", "zmq", "dpkt"} & set(loaded)

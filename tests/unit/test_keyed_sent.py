@@ -6,8 +6,8 @@ import pytest
 
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, KeyedQueue, Outcome
-from feedhandler.keyed.settings import KeyedSettings
-from feedhandler.keyed.structure import Format, Rule, Structure
+from feedhandler.keyed.settings import Format, KeyedSettings, Rule
+from feedhandler.keyed.structure import Structure
 
 
 class Store:

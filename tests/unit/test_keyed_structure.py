@@ -5,15 +5,8 @@ import json
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.keyed.structure import (
-    READ_BYTES_MAX,
-    VALUE_BYTES_MAX,
-    Digester,
-    Format,
-    Misfit,
-    Rule,
-    Structure,
-)
+from feedhandler.keyed.settings import Format, Rule
+from feedhandler.keyed.structure import READ_BYTES_MAX, VALUE_BYTES_MAX, Digester, Misfit, Structure
 
 SOH = "\x01"
 

@@ -135,7 +135,7 @@ def test_fairness_comes_within_5_points_and_the_controller_reaches_99(
 
 
 def test_deadlines_make_the_profit_even(trace: Trace) -> None:
-    lab = Laboratory(Setting(messages=200_000))
+    lab = Laboratory(Setting(messages=80_000))
     rows = {row[0]: [float(cell.split()[0]) for cell in row[1:5]] for row in lab.table_2().rows}
     assert rows["held"] == pytest.approx([25] * 4, abs=1)
     assert rows["unicast"][3] < 5

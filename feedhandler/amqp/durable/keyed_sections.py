@@ -38,7 +38,7 @@ from feedhandler.amqp.durable.values import (
     symbol,
 )
 from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp
-from feedhandler.keyed.structure import Format
+from feedhandler.keyed.settings import Format
 
 PRODUCER, EPOCH, SEQUENCE = "x-opt-producer", "x-opt-epoch", "x-opt-sequence"
 TOKEN, FENCE, AFTER = "x-opt-token", "x-opt-fence", "x-opt-after"
