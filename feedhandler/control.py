@@ -45,6 +45,8 @@ SHARE = 8
 KEEP_NS = 50_000_000
 #: How long a command waits for an answer.
 TIMEOUT_S = 2.0
+#: So often who waits for an answer looks whether there is still somebody to give one.
+LISTENS_S = 0.25
 
 #: Key of `ControlSocket.counts`: what it counts.
 COUNTS: dict[str, str] = {
@@ -267,11 +269,15 @@ def ask(
         client.setsockopt(zmq.IPV6, "[" in endpoint)
         client.connect(endpoint)
         client.send(msgspec.json.encode(fields))
-        if not client.poll(round(timeout_s * 1000)):
-            raise PeerError(
-                f"no answer from {endpoint} within {timeout_s:g} s",
-                f"is it a {who}'s {setting}, and is the {who} running?",
-            )
+        until = time.monotonic() + timeout_s
+        while not client.poll(round(min(max(until - time.monotonic(), 0), LISTENS_S) * 1000)):
+            if time.monotonic() >= until:
+                raise PeerError(
+                    f"no answer from {endpoint} within {timeout_s:g} s",
+                    f"is it a {who}'s {setting}, and is the {who} running?",
+                )
+            # It may have gone meanwhile; who only waits would be told nothing for so long.
+            _reach(endpoint, timeout_s, who, setting)
         return _answer_of(endpoint, client.recv(), who)
 
 

@@ -349,6 +349,23 @@ def test_a_gateway_that_does_not_answer_in_time_is_told() -> None:
         assert "no answer from" in complaint(endpoint, timeout_s=0.5)
 
 
+def test_a_gateway_that_goes_before_it_answers_is_told_then() -> None:
+    with socket.socket() as going:
+        going.bind(("127.0.0.1", 0))
+        going.listen()
+        endpoint = f"tcp://127.0.0.1:{going.getsockname()[1]}"
+
+        def go() -> None:
+            for _ in range(2):  # who looks whether it is there, and who asks
+                going.accept()[0].close()
+            going.close()
+
+        gone = threading.Thread(target=go)
+        gone.start()
+        assert "connection refused" in complaint(endpoint, timeout_s=PATIENCE_S)
+        gone.join()
+
+
 @pytest.mark.parametrize("reply", [b"", b"hello", b"[1]", b'{"ok": false}', b"{}"])
 def test_another_programs_answer_is_told_as_such(reply: bytes) -> None:
     with zmq.Context() as context, context.socket(zmq.REP) as other:
