@@ -94,7 +94,7 @@ def run(quick: bool = False) -> dict[str, Any]:
             rig.until(lambda sample: sample.held_bytes < RATE * 200, "caught up")
             ledger.turn()
         load.join()
-        done = rig.until(lambda sample: not sample.held_bytes, "all confirmed").destination
+        done = rig.settled().destination
         settled.append(rig.samples[-1].memory_bytes)
         ledger.close()
         sent = rig.rig.numbers_sent

@@ -75,7 +75,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         )
         drained_seconds = drained.seconds - went_on
         load.join()
-        done = rig.until(lambda sample: not sample.held_bytes, "all confirmed").destination
+        done = rig.settled().destination
         sent = rig.rig.numbers_sent
         channel = rig.rig.snapshot(5.0)["channels"][0]
         (subscriber,) = rig.rig.finish()

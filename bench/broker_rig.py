@@ -80,6 +80,21 @@ class BrokerRig:
                 raise TimeoutError(f"never happened: {what}; {last}")
             return next(filter(condition, self.samples[begin:]))
 
+    def settled(self) -> Sample:
+        """Wait until the broker has confirmed all that was sent, or the gateway given it up.
+
+        That nothing is held does not say so by itself: a sample may have been begun before the
+        load's last packets came in.
+        """
+        sent = self.rig.numbers_sent
+
+        def over(sample: Sample) -> bool:
+            seen = sample.destination
+            ended = seen["confirmed"] + seen["dropped"] + seen["abandoned"]
+            return not sample.held_bytes and ended >= sent
+
+        return self.until(over, f"all {sent:,} confirmed or given up")
+
     def close(self) -> None:
         self._done.set()
         self._sampler.join()
