@@ -101,6 +101,10 @@ UNITS: dict[str, tuple[str, ...]] = {
         "fixcast.send_queue",
         "fixcast.stamping",
         "fixcast.system_calls",
+    ),
+    "overlay": (
+        "overlay.forwarding",
+        "overlay.judging",
         "overlay.port",
     ),
     "journal": (
@@ -180,6 +184,8 @@ _COMPILED_ONLY_NAMES = frozenset(
         "amqp.proton",
         "fixcast.system_calls",
         "ingest.receiver",
+        "overlay.forwarding",
+        "overlay.judging",
         "overlay.port",
         "replay.playing.frame_sender",
         "replay.playing.sender",

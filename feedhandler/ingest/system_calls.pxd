@@ -9,6 +9,7 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *mask)
     int POLLIN
+    int POLLOUT
 
 cdef extern from "<sys/timerfd.h>" nogil:
     struct itimerspec:
@@ -60,8 +61,10 @@ cdef extern from "<sys/socket.h>" nogil:
     unsigned char *CMSG_DATA(cmsghdr *control)
     int MSG_DONTWAIT
     int MSG_TRUNC
+    int MSG_WAITFORONE
     int SOL_SOCKET
     int SO_TIMESTAMPNS
+    int SO_RCVTIMEO
     int SO_RXQ_OVFL
 
 

@@ -11,9 +11,11 @@ is dropped (`OLD`). One thread judges; hooks of the kernel, which run on several
 their own form of this.
 
 `judge` changes nothing, `take` does: whoever asks checks a first copy's seal in between, so that
-what is forged takes nobody's place.
+what is forged takes nobody's place. The ring is an array of words, so that compiled code judges by
+the same one (`judging.pyx`).
 """
 
+from array import array
 from enum import IntEnum
 
 from feedhandler.codecs.errors import UsageError
@@ -33,8 +35,8 @@ class Verdict(IntEnum):
 
 
 class Deduplicator:
-    """See the module. `slots`: a power of two, at least the messages of a second. Raises
-    `UsageError`."""
+    """See the module. `slots`: a power of two, at least the messages of a second. `ids`: the ring,
+    always the same array. Raises `UsageError`."""
 
     def __init__(self, slots: int = SLOTS) -> None:
         if not 1 <= slots <= SLOTS_MAX or slots & (slots - 1):
@@ -43,13 +45,13 @@ class Deduplicator:
             )
         self.slots = slots
         self.epoch = 0
-        self._ids = [0] * slots
+        self.ids = array("Q", bytes(8 * slots))
 
     def judge(self, epoch: int, number: int) -> Verdict:
         """What a copy with this epoch and id is."""
         if epoch < self.epoch:
             return Verdict.OLD
-        there = self._ids[number & (self.slots - 1)] if epoch == self.epoch else 0
+        there = self.ids[number & (self.slots - 1)] if epoch == self.epoch else 0
         if there < number:
             return Verdict.FIRST
         return Verdict.DUPLICATE if there == number else Verdict.BEHIND
@@ -58,9 +60,9 @@ class Deduplicator:
         """A first copy is taken: later ones are duplicates."""
         if epoch > self.epoch:
             self.restart(epoch)
-        self._ids[number & (self.slots - 1)] = number
+        self.ids[number & (self.slots - 1)] = number
 
     def restart(self, epoch: int) -> None:
         """A sender has begun anew: its ids begin with 1 again."""
         self.epoch = epoch
-        self._ids = [0] * self.slots
+        self.ids[:] = array("Q", bytes(8 * self.slots))

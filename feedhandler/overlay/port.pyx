@@ -9,13 +9,12 @@ same bytes. `wait` sleeps until something comes or a time is over, to the micros
 Compiled only, for the system calls. What is sent, and to whom, is the caller's business.
 """
 
-import os
 import socket as _socket
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from feedhandler.ingest.system_calls cimport (
@@ -28,11 +27,6 @@ cdef extern from "<sys/prctl.h>" nogil:
     int prctl(int option, unsigned long value, unsigned long, unsigned long, unsigned long)
     int PR_SET_TIMERSLACK
 
-cdef enum:
-    _BATCH = 64
-    _DATAGRAM_BYTES = 2048
-    _CONTROL_BYTES = 64
-
 #: Datagrams in one system call.
 BATCH = _BATCH
 #: Longest datagram that is received whole; longer ones are dropped, and counted.
@@ -41,11 +35,6 @@ DATAGRAM_BYTES = _DATAGRAM_BYTES
 
 cdef class _Targets:
     """Addresses as the kernel wants them, with a message for each."""
-
-    cdef int count
-    cdef sockaddr_in *addresses
-    cdef mmsghdr *messages
-    cdef iovec vector
 
     def __cinit__(self, tuple addresses):
         cdef int place
@@ -71,75 +60,84 @@ cdef class Port:
     """See the module. The socket stays the caller's. `errors` counts datagrams that the kernel did
     not take, by errno; `oversize` those that were too long to receive."""
 
-    cdef readonly dict errors
-    cdef readonly unsigned long long sent
-    cdef readonly unsigned long long received
-    cdef readonly unsigned long long oversize
-    cdef object _keep
-    cdef dict _targets
-    cdef dict _names
-    cdef _Targets _last
-    cdef tuple _last_addresses
-    cdef int _fd
-    cdef mmsghdr _messages[_BATCH]
-    cdef iovec _vectors[_BATCH]
-    cdef sockaddr_in _senders[_BATCH]
-    cdef unsigned char *_room
-    cdef unsigned char _control[_BATCH][_CONTROL_BYTES]
-
     #: Sets of addresses kept ready, and senders whose names are: beyond, all are made anew.
     KEPT_MAX = 4096
 
-    def __cinit__(self):
-        self._room = <unsigned char *>PyMem_Calloc(_BATCH, _DATAGRAM_BYTES)
-        if self._room == NULL:
-            raise MemoryError
-
     def __dealloc__(self):
+        PyMem_Free(self._messages)
+        PyMem_Free(self._vectors)
+        PyMem_Free(self._senders)
         PyMem_Free(self._room)
+        PyMem_Free(self._control)
 
     def __init__(self, sock):
+        self._prepare(sock, _BATCH)
+
+    cdef int _prepare(self, sock, int places) except -1:
+        """Take a socket, with so many places for datagrams that come in."""
         cdef int place
         self.errors, self._targets, self._names = {}, {}, {}
         self._keep, self._fd = sock, sock.fileno()
+        self._messages = <mmsghdr *>PyMem_Calloc(places, sizeof(mmsghdr))
+        self._vectors = <iovec *>PyMem_Calloc(places, sizeof(iovec))
+        self._senders = <sockaddr_in *>PyMem_Calloc(places, sizeof(sockaddr_in))
+        self._room = <unsigned char *>PyMem_Calloc(places, _DATAGRAM_BYTES)
+        self._control = <unsigned char *>PyMem_Calloc(places, _CONTROL_BYTES)
+        if (
+            self._messages == NULL or self._vectors == NULL or self._senders == NULL
+            or self._room == NULL or self._control == NULL
+        ):
+            raise MemoryError
         sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        memset(self._messages, 0, sizeof(self._messages))
-        for place in range(_BATCH):
+        for place in range(places):
             self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
             self._vectors[place].iov_len = _DATAGRAM_BYTES
             self._messages[place].msg_hdr.msg_iov = &self._vectors[place]
             self._messages[place].msg_hdr.msg_iovlen = 1
             self._messages[place].msg_hdr.msg_name = &self._senders[place]
-            self._messages[place].msg_hdr.msg_control = &self._control[place]
+            self._messages[place].msg_hdr.msg_control = &self._control[place * _CONTROL_BYTES]
+            self._empty(place)
         # Timers of this thread are not put off to be served together with others.
         prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        return 0
+
+    cdef void _empty(self, int place) noexcept nogil:
+        """A place may be received into: the kernel is told again what it has room for."""
+        self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+        self._messages[place].msg_hdr.msg_controllen = _CONTROL_BYTES
+
+    cdef void _refused(self, int reason) noexcept:
+        """Count what the kernel did not do."""
+        self.errors[reason] = self.errors.get(reason, 0) + 1
 
     def receive(self):
         """What waits, at most `BATCH`: (datagram, (host, port), ns since 1970) of each."""
         cdef int place, got, reason
-        for place in range(_BATCH):
-            self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
-            self._messages[place].msg_hdr.msg_controllen = _CONTROL_BYTES
         with nogil:
             got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
             reason = errno
         if got < 0:
             # What an address that is closed answered to an earlier sending is no fault of this one.
             if reason != EAGAIN and reason != EINTR:
-                self.errors[reason] = self.errors.get(reason, 0) + 1
+                self._refused(reason)
             return []
         found = []
         for place in range(got):
             if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
-                continue
-            found.append((
-                (<char *>self._vectors[place].iov_base)[:self._messages[place].msg_len],
-                self._name(place),
-                self._stamp(&self._messages[place].msg_hdr),
-            ))
+            else:
+                found.append(self._taken(place))
+            self._empty(place)
         self.received += len(found)
         return found
+
+    cdef object _taken(self, int place):
+        """What came into a place: the datagram, from where and when."""
+        return (
+            (<char *>self._vectors[place].iov_base)[:self._messages[place].msg_len],
+            self._name(place),
+            self._stamp(&self._messages[place].msg_hdr),
+        )
 
     cdef long long _stamp(self, msghdr *message) noexcept nogil:
         """When the kernel had a datagram; now, where it does not say."""
@@ -182,7 +180,7 @@ cdef class Port:
                 self.sent += got
                 place += got
             elif reason != EINTR:
-                self.errors[reason] = self.errors.get(reason, 0) + 1
+                self._refused(reason)
                 place += 1
 
     cdef _Targets _kept(self, tuple addresses):

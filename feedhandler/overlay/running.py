@@ -2,8 +2,12 @@
 
 A loop takes what has come, gives it to the member, sends what the member answers with, and sleeps
 until something comes or the member wants to be woken. A receiver's loop wakes up for deadlines, to
-the microsecond. With `busy` it does not sleep when a deadline is less than `SPIN_NS` away: it asks
-the clock again and again, which costs a processor and saves the wake-up.
+the microsecond. A proxy's data do not come here: compiled code takes, judges and forwards them
+(`forwarding.pyx`) and leaves the rest.
+
+With `busy` a receiver's loop does not sleep when a deadline is less than `SPIN_NS` away, and a
+proxy's never: it asks the clock, or the socket, again and again, which costs a processor and saves
+the wake-up.
 """
 
 import contextlib
@@ -13,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from feedhandler.codecs.errors import ConfigError, reason_of
+from feedhandler.overlay.forwarding import Forwarder
 from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Event
@@ -70,10 +75,11 @@ class Loop:
     ) -> None:
         self.member = member
         self.sock = sock
-        self.port = Port(sock)
         self._output = output
         self._busy = busy
         self._receiver = member if isinstance(member, Receiver) else None
+        self._forwarding = _Forwarding(member, sock, busy) if isinstance(member, Proxy) else None
+        self.port = self._forwarding.port if self._forwarding else Port(sock)
 
     def send(self, sends: Sends) -> None:
         """Send what a member answered with."""
@@ -81,7 +87,13 @@ class Loop:
             self.port.send(datagram, addresses)
 
     def turn(self, most_ns: int = SLEEP_NS) -> None:
-        """Do what is due; if nothing is, sleep until something comes, at most so long."""
+        """Do what is due; if nothing is, sleep until something comes, at most so long. A proxy
+        forwards all that time."""
+        if self._forwarding is not None:
+            until_ns = time.time_ns() + most_ns
+            self._forwarding.serve(min(until_ns, self._due_ns()))
+            self._tick()
+            return
         if self.take():
             return
         wait_ns = min(self._due_ns() - time.time_ns(), most_ns)
@@ -90,10 +102,17 @@ class Loop:
 
     def take(self) -> bool:
         """Do what is due now, without sleeping; whether there was anything."""
-        came = self.port.receive()
-        for datagram, address, came_ns in came:
+        if self._forwarding is not None:
+            came = self._forwarding.serve(0)
+            return self._tick() or came
+        found = self.port.receive()
+        for datagram, address, came_ns in found:
             for each, addresses in self.member.receive(datagram, address, came_ns):
                 self.port.send(each, addresses)
+        return self._tick() or bool(found)
+
+    def _tick(self) -> bool:
+        """Do what is due by time; whether anything was."""
         now_ns, due = time.time_ns(), False
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
@@ -102,7 +121,7 @@ class Loop:
         if 0 < self.member.deadline_ns <= now_ns:
             self.send(self.member.tick(now_ns))
             due = True
-        return due or bool(came)
+        return due
 
     def _due_ns(self) -> int:
         found = self.member.deadline_ns or 1 << 62
@@ -115,6 +134,37 @@ class Loop:
         self.send(self.member.tick(time.time_ns()))
         while not stopped():
             self.turn()
+
+
+class _Forwarding:
+    """A proxy's datagrams: compiled code has the data, the member the rest."""
+
+    def __init__(self, member: Proxy, sock: socket.socket, busy: bool) -> None:
+        self.port = Forwarder(sock)
+        self._member = member
+        self._busy = busy
+        self._topology = member.topology
+        self._direct()
+
+    def _direct(self) -> None:
+        member = self._member
+        self._topology = member.topology
+        self.port.direct(member.topology, member.me.name, member.admission.copies, member.targets)
+
+    def serve(self, until_ns: int) -> bool:
+        """Forward what comes, until then or until the member has had something; whether anything
+        came."""
+        member, port = self._member, self.port
+        if member.topology is not self._topology:
+            self._direct()
+        came = port.serve(until_ns, self._busy)
+        port.settle(member.counts)
+        found = port.rare()
+        if found is not None:
+            for each, addresses in member.receive(*found):
+                port.send(each, addresses)
+            port.refresh()
+        return came or found is not None
 
 
 @contextlib.contextmanager

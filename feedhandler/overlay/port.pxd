@@ -1,0 +1,40 @@
+from feedhandler.ingest.system_calls cimport iovec, mmsghdr, msghdr, sockaddr_in
+
+cdef enum:
+    _BATCH = 64
+    _DATAGRAM_BYTES = 2048
+    _CONTROL_BYTES = 64
+
+
+cdef class _Targets:
+    cdef int count
+    cdef sockaddr_in *addresses
+    cdef mmsghdr *messages
+    cdef iovec vector
+
+
+cdef class Port:
+    cdef readonly dict errors
+    cdef readonly unsigned long long sent
+    cdef readonly unsigned long long received
+    cdef readonly unsigned long long oversize
+    cdef object _keep
+    cdef dict _targets
+    cdef dict _names
+    cdef _Targets _last
+    cdef tuple _last_addresses
+    cdef int _fd
+    # Places for datagrams that come in, and what the kernel is told and tells about each.
+    cdef mmsghdr *_messages
+    cdef iovec *_vectors
+    cdef sockaddr_in *_senders
+    cdef unsigned char *_room
+    cdef unsigned char *_control
+
+    cdef int _prepare(self, sock, int places) except -1
+    cdef void _empty(self, int place) noexcept nogil
+    cdef void _refused(self, int reason) noexcept
+    cdef object _taken(self, int place)
+    cdef long long _stamp(self, msghdr *message) noexcept nogil
+    cdef object _name(self, int place)
+    cdef _Targets _kept(self, tuple addresses)
