@@ -23,8 +23,8 @@ TIMEOUT_S = 120
 def page() -> str:
     """The page, with addresses that no other test has."""
     base = places.exchange_port()
-    moved = {30104: base + 104, 31104: base + 1104, 30001: base + 1, 30002: base + 2,
-             5672: places.port(), 5572: places.port()}  # fmt: skip
+    moved = {30_000 + number: base + number for number in (1, 2, 104, 1104, 2104, 3104)}
+    moved |= {5672: places.port(), 5572: places.port()}
     text = PAGE.replace("feedhandler exchange", f"feedhandler exchange --port-base {base}")
     return re.sub(r"\b(\d{4,5})\b", lambda m: str(moved.get(int(m[1]), m[1])), text)
 
@@ -63,10 +63,10 @@ def ready(gateway: subprocess.Popen[str]) -> None:
     assert any(": ready: 1 channels, 2 lines" in line for line in gateway.stderr)
 
 
-def ended(words: list[str], folder: Path) -> str:
-    """What a command prints that ends by itself, in good order."""
+def ended(words: list[str], folder: Path, codes: tuple[int, ...] = (0,)) -> str:
+    """What a command prints that ends by itself, with one of these exit codes."""
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in codes, done.stderr
     return done.stdout
 
 
@@ -85,10 +85,14 @@ def states(page: str, folder: Path, until: str) -> set[str]:
 
 
 def test_a_reader_who_follows_the_page_sees_what_it_says(page: str, tmp_path: Path) -> None:
-    plain, servers, more = blocks(page, "toml")
+    plain, servers, more, refreshes = blocks(page, "toml")
     (program,) = blocks(page, "python")
+    # The page leaves the node where it is by default.
+    port = re.search(r"amqp://(127.0.0.1:\d+)", page)
+    assert port is not None
+    node = f'\n[amqp]\nlisten = "{port[1]}"\n'
     config = tmp_path / "gate.toml"
-    config.write_text(plain)
+    config.write_text(plain + node)
     (tmp_path / "quotes.py").write_text(program)
     ended(words_of(page, "feedhandler config check"), tmp_path)
     with running(words_of(page, "feedhandler exchange"), tmp_path):
@@ -96,17 +100,20 @@ def test_a_reader_who_follows_the_page_sees_what_it_says(page: str, tmp_path: Pa
             ready(gateway)
             assert "RECOVERING" not in states(page, tmp_path, "STALE")
         healed = plain.replace("[[channel]]", f"{servers}\n[[channel]]", 1)
-        config.write_text(healed.replace("service = 104\n", f"service = 104\n{more}"))
+        healed = healed.replace("service = 104\n", f"service = 104\n{more}")
+        config.write_text(f"{healed}\n{refreshes}{node}")
         with running(words_of(page, "feedhandler run"), tmp_path) as gateway:
             ready(gateway)
             states(page, tmp_path, "RECOVERING")
             told = ended([sys.executable, "quotes.py"], tmp_path)
-            assert told.count("order_update") == 1000
+            orders = re.findall(r"^euronext\.104\.\d+ \d+ .*price=", told, re.M)
+            assert len(orders) == 100, told[:500]
             watch = words_of(page, "feedhandler status")
             endpoint = re.search(r'bind = "(.*?)"', plain)
             assert endpoint is not None
             asked = [word for word in watch if word != "--watch"]
-            assert "104" in ended([*asked, endpoint[1]], tmp_path)
+            # 1 while a channel lacks something, which may be at any moment.
+            assert "104" in ended([*asked, endpoint[1]], tmp_path, codes=(0, 1))
 
 
 def test_sessions_are_made_and_read_without_an_exchange(page: str, tmp_path: Path) -> None:
