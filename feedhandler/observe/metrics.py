@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from feedhandler import control, counters, gateway_core, notes
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
+from feedhandler.overlay import counts as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
@@ -122,6 +123,7 @@ SCOPES: dict[str, Scope] = {
             {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
         ),
         _scope("receiver", (), counters.ReceiverCounter),
+        Scope("overlay_member", ("tree", "member"), overlay.COUNTS, overlay.GAUGES),
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
         _scope("destination", ("destination",), counters.DestinationCounter),

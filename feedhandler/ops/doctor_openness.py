@@ -64,6 +64,8 @@ def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
     for user in config.amqp.users:
         if user.password_file:
             yield f"user {user.name} password_file rights", user.password_file
+    for topology in dict.fromkeys(line.topology for _, line in config.overlay_lines):
+        yield f"topology {topology} rights", topology
     for destination in config.publish:
         if destination.password_file:
             yield f"publish {destination.name} password_file rights", destination.password_file

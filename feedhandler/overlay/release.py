@@ -96,6 +96,11 @@ class Release:
         if (epoch, last_id) > self._last:
             self._last, self._heard_ns = (epoch, last_id), now_ns
 
+    @property
+    def held(self) -> int:
+        """Messages that are held now."""
+        return len(self._held)
+
     def _due(self, place: Place) -> int:
         """When a held message may be had; 1 for at once."""
         deadline = self._held[place].deadline_ns

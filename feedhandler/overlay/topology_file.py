@@ -69,6 +69,20 @@ def read_topology(path: Path) -> Topology:
     return parse_topology(text, str(path))
 
 
+def receiving_member(path: str, name: str) -> tuple[Topology, Member]:
+    """The topology in a file, and its receiver of that name. Raises `ConfigError`."""
+    topology = read_topology(Path(path))
+    try:
+        me = topology.member(name)
+    except FeedhandlerError as error:
+        raise ConfigError(f"{path}: {error.message}", error.hint) from None
+    if me.role != "receiver":
+        raise ConfigError(
+            f"{path}: {name} is a {me.role}", "a line comes to a receiver, such as receiver-0"
+        )
+    return topology, me
+
+
 def parse_topology(text: str, source: str) -> Topology:
     """As `read_topology`, of a text that `source` names."""
     values = parse_toml(text, source, _WHAT)
