@@ -146,9 +146,16 @@ def receive(
     gap_wait_us: Annotated[
         int, typer.Option(help="A message waits so long for a missing one before it.", min=0)
     ] = 2_000,
+    echo: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the isolated process sends probes back: hold what its last hop is shorter.",
+        ),
+    ] = "",
     extra_hold_us: Annotated[
-        int, typer.Option(help="Hold so long beyond deadlines: what a last hop is shorter.", min=0)
-    ] = 0,
+        int | None, typer.Option(help="Hold so long beyond deadlines, whatever is measured.", min=0)
+    ] = None,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
     slots: Slots = 65_536,
     follow_clock: Clock = False,
@@ -167,7 +174,33 @@ def receive(
     from feedhandler.ops import overlay as ops
 
     running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
-    return lambda: ops.receive(running, to, gap_wait_us, extra_hold_us, count)
+    receiving = ops.Receiving(to, echo, gap_wait_us, extra_hold_us, count)
+    return lambda: ops.receive(running, receiving)
+
+
+@overlay.command("echo")
+def echo(
+    listen: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where probes come.")],
+    only: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Answer this receiver alone.")
+    ] = "",
+    cpu: Processor = None,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Look for probes without sleeping: a processor is spent.")
+    ] = False,
+    as_json: Json = False,
+) -> Work:
+    """Send a receiver's probes back, beside an isolated process: so it measures its last hop.
+
+    \b
+    Examples:
+      feedhandler overlay echo 10.0.0.7:6001 --only 10.0.0.5:7003
+      feedhandler overlay receive tree.toml receiver-0 --to 10.0.0.7:6000 --echo 10.0.0.7:6001
+    """
+    from feedhandler.ops import overlay_echo as ops
+
+    echoing = ops.Echoing(listen, only, cpu, busy, as_json)
+    return lambda: ops.echo(echoing)
 
 
 @overlay.command("measure")

@@ -20,7 +20,7 @@ from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.running import Loop, opened, pin
 from feedhandler.overlay.topology import Address
-from feedhandler.overlay.topology_file import address_of, read_topology
+from feedhandler.overlay.topology_file import address_of, ipv4_address_of, read_topology
 from feedhandler.overlay.wire import PAYLOAD_MAX
 
 STDIN = Path("-")
@@ -85,19 +85,35 @@ def proxy(running: Running) -> int:
     return ExitCode.OK
 
 
-def receive(running: Running, to: str, gap_wait_us: int, extra_hold_us: int, count: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """What a receiver does. `to`, `echo`: addresses or ""; `extra_hold_us` None: by the last hops
+    of all; `count` 0: without an end."""
+
+    to: str
+    echo: str
+    gap_wait_us: int
+    extra_hold_us: int | None
+    count: int
+
+
+def receive(running: Running, receiving: Receiving) -> int:
     """Run a receiver until it is stopped, or has had `count` messages."""
     topology = read_topology(running.topology)
     me = topology.member(running.name)
     if me.role != "receiver":
         raise UsageError(f"{me.name} is a {me.role}", "name a receiver, such as receiver-0")
+    extra = receiving.extra_hold_us
+    echo = ipv4_address_of(receiving.echo) if receiving.echo else None
     pin(running.processor)
     signals = Signals(running.topology)
     member = Receiver(
         topology, me.name, time.time_ns(), running.slots, running.follows_clock,
-        gap_wait_us * 1_000, extra_hold_ns=extra_hold_us * 1_000,
+        receiving.gap_wait_us * 1_000, extra_hold_ns=None if extra is None else extra * 1_000,
+        echo=echo,
     )  # fmt: skip
-    with _relay(to) as relayed:
+    count = receiving.count
+    with _relay(receiving.to) as relayed:
 
         def output(events: Sequence[Event], now_ns: int) -> None:
             for event in events:
@@ -264,10 +280,16 @@ def _tell(member: Sender | Proxy | Receiver, loop: Loop, as_json: bool) -> None:
         holding = member.holding
         told |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
                  "missing": holding.missing}  # fmt: skip
+        if member.counts["echoes"]:
+            last_hop_ns = member.last_hop.own_ns(time.time_ns())
+            told |= {"last_hop_us": last_hop_ns / 1e3,
+                     "extra_hold_us": holding.extra_hold_ns / 1e3}  # fmt: skip
     if not isinstance(member, Receiver) and member.reports.apart:
         told["set_apart"] = sorted(member.reports.apart)
     if isinstance(member, Sender):
         told |= {"sent": member.last_id, "hold_us": member.hold_ns / 1e3}
+        if member.longest_hop_ns:
+            told["longest_hop_us"] = member.longest_hop_ns / 1e3
     if as_json:
         print_json({"event": "end", **told})
         return

@@ -25,6 +25,7 @@ COUNTS = {
     "kind": "datagrams dropped: of no known kind",
     "length": "datagrams dropped: another length than they say",
     "content": "reports, probes and answers dropped: what they say cannot be",
+    "echo": "datagrams dropped: from the isolated process, and no answer to a probe",
     "forwarded": "datagrams that a proxy was to send on",
     "sent": "messages that the sender has numbered",
     "intervals": "intervals by whose reports the sender has set its hold",
@@ -34,6 +35,7 @@ COUNTS = {
     "passed": "messages dropped because they came after their gap was told",
     "missing": "messages that a receiver never had",
     "overfull": "messages dropped because too many were held",
+    "echoes": "answers of the isolated process to probes of the last hop",
     "clock_steps": "steps of a clock that were noticed",
     "datagrams_sent": "datagrams that the kernel took",
     "datagrams_received": "datagrams that came",
@@ -48,6 +50,9 @@ GAUGES = {
     "topology_version": "version of the topology in force",
     "hold_seconds": "how far ahead of sending deadlines lie: the sender's",
     "held": "messages that a receiver holds now",
+    "last_hop_seconds": "how long a message takes to the isolated process; 0: not known",
+    "longest_hop_seconds": "the longest last hop of all receivers; 0: not known",
+    "extra_hold_seconds": "what a receiver holds besides, for its last hop is shorter",
     "set_apart": "children whose reports do not count now: their delays are beyond the bound",
     "clock_offset_seconds": "what is added to the own clock to have the sender's",
     "clock_error_seconds": "by how much that may be wrong",
@@ -78,13 +83,17 @@ def counts_of(member: AnyMember, port: "Port") -> dict[str, int]:
     return found
 
 
-def gauges_of(member: AnyMember) -> dict[str, float]:
-    """What a member measures, by the names of `GAUGES`, those of its role."""
+def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
+    """What a member measures, by the names of `GAUGES`, those of its role. `now_ns`: its time."""
     found: dict[str, float] = {"topology_version": member.topology.version}
     if isinstance(member, Receiver):
         found["held"] = member.holding.held
+        found["last_hop_seconds"] = member.last_hop.own_ns(now_ns) / 1e9
+        found["extra_hold_seconds"] = member.holding.extra_hold_ns / 1e9
     else:
         found["set_apart"] = len(member.reports.apart)
+    if not isinstance(member, Proxy):
+        found["longest_hop_seconds"] = member.longest_hop_ns / 1e9
     if isinstance(member, Sender):
         found["hold_seconds"] = member.hold_ns / 1e9
     else:

@@ -105,7 +105,7 @@ class OverlayLine:
             "topology": self.path,
             "member": self.me.name,
             "tree": self.member.topology.tree,
-            **gauges_of(self.member),
+            **gauges_of(self.member, time.time_ns()),
             **counts,
             "waits": self.waits,
         }

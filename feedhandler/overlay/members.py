@@ -10,8 +10,9 @@ before its deadline, gaps where something never came.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
-from feedhandler.overlay.admission import Admission
+from feedhandler.overlay.admission import FROM_SENDER, Admission
 from feedhandler.overlay.clocks import OffsetEstimator, sample_of
 from feedhandler.overlay.deduplication import SLOTS
 from feedhandler.overlay.delays import (
@@ -23,6 +24,8 @@ from feedhandler.overlay.delays import (
     decode_report,
 )
 from feedhandler.overlay.fairness import RULE, HoldController, hold_at
+from feedhandler.overlay.last_hop import PROBE_NS as LAST_HOP_PROBE_NS
+from feedhandler.overlay.last_hop import LastHop
 from feedhandler.overlay.release import Event, Gap, Release
 from feedhandler.overlay.topology import Address, Member, Topology
 from feedhandler.overlay.wire import Fault, Head, Kind, encode, payload_of
@@ -33,6 +36,7 @@ HEARTBEAT_NS = 100_000_000
 #: A member whose clock is not kept by others asks its parent so often.
 PROBE_NS = 250_000_000
 _TIMES_BYTES = 24
+_HOP_BYTES = 8
 
 
 class _Below:
@@ -138,7 +142,7 @@ class Proxy(_Below):
         if admitted is None:
             return []
         head, member = admitted
-        if head.kind in (Kind.DATA, Kind.HEARTBEAT):
+        if head.kind in FROM_SENDER:
             self.counts["forwarded"] += len(self.targets)
             return [(datagram, self.targets)]
         if head.kind == Kind.PROBE:
@@ -171,8 +175,11 @@ class Proxy(_Below):
 
 class Receiver(_Below):
     """Holds and releases messages, reports their delays. `gap_wait_ns`: so long after its deadline
-    a message waits for one before it that is missing; `extra_hold_ns`: what is held besides
-    (model 3)."""
+    a message waits for one before it that is missing.
+
+    In model 3 messages go on to an isolated process. `echo` is an address that it answers from,
+    with whatever comes there: the last hop is measured and told, and what it is shorter than the
+    longest one is held besides (`last_hop`). `extra_hold_ns` is held instead, if given."""
 
     def __init__(
         self,
@@ -183,14 +190,23 @@ class Receiver(_Below):
         follows_clock: bool = False,
         gap_wait_ns: int = 2_000_000,
         interval_ns: int = INTERVAL_NS,
-        extra_hold_ns: int = 0,
+        extra_hold_ns: int | None = None,
+        echo: Address | None = None,
     ) -> None:
         super().__init__(topology, name, epoch, slots, follows_clock)
-        self.holding = Release(gap_wait_ns, extra_hold_ns)
+        self.holding = Release(gap_wait_ns, extra_hold_ns or 0)
+        self.last_hop = LastHop(self.me.key)
+        #: The longest last hop of all receivers, as the sender has told.
+        self.longest_hop_ns = 0
+        self._echo = echo
+        self._given = extra_hold_ns is not None
         self._delays = DelayRecord(interval_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
         """A datagram has come; what may be released afterwards is asked for by `release`."""
+        if address == self._echo:
+            self._answered(datagram, now_ns)
+            return []
         here = self.senders_time(now_ns)
         admitted = self.admission.admit(datagram, address, here)
         if admitted is None:
@@ -202,10 +218,32 @@ class Receiver(_Below):
         if head.kind == Kind.HEARTBEAT:
             self.holding.heard(head.epoch, head.id, here)
             return []
+        if head.kind == Kind.NOTICE:
+            self._take_notice(payload_of(datagram), now_ns)
+            return []
         late = self.holding.put(head, payload_of(datagram), here)
         return self._reported(
             self._delays.add(head.id, head.sent_ns, here - head.sent_ns, late), now_ns
         )
+
+    def _answered(self, datagram: bytes, now_ns: int) -> None:
+        if self.last_hop.answered(datagram, now_ns):
+            self.counts["echoes"] += 1
+            self._adjust(now_ns)
+        else:
+            self.admission.drop(Fault.ECHO)
+
+    def _take_notice(self, payload: bytes, now_ns: int) -> None:
+        if len(payload) != _HOP_BYTES:
+            self.admission.drop(Fault.CONTENT)
+            return
+        self.longest_hop_ns = int.from_bytes(payload, "little")
+        self._adjust(now_ns)
+
+    def _adjust(self, now_ns: int) -> None:
+        """Hold what the own last hop is shorter than the longest."""
+        if not self._given:
+            self.holding.extra_hold_ns = self.last_hop.extra_ns(self.longest_hop_ns, now_ns)
 
     def release(self, now_ns: int) -> list[Event]:
         """What may be had now, in order."""
@@ -226,7 +264,8 @@ class Receiver(_Below):
         """See the module."""
         ends = self._delays.ends_ns
         ends = ends - self.clock.offset_ns + self._delays.interval_ns // 8 if ends else 0
-        return _soonest(ends, self._probe_ns if self._follows_clock else 0)
+        probe = self._probe_ns if self._follows_clock else 0
+        return _soonest(ends, probe, self.last_hop.probe_ns if self._echo else 0)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
@@ -234,11 +273,20 @@ class Receiver(_Below):
         told = None
         if ends and self.senders_time(now_ns) >= ends + self._delays.interval_ns // 8:
             told = self._delays.close()
-        return self._reported(told, now_ns) + self._probe(now_ns)
+        return self._reported(told, now_ns) + self._probe(now_ns) + self._probe_last_hop(now_ns)
+
+    def _probe_last_hop(self, now_ns: int) -> Sends:
+        # A clock that was set back does not stop it.
+        last_hop = self.last_hop
+        if self._echo is None or now_ns < last_hop.probe_ns <= now_ns + LAST_HOP_PROBE_NS:
+            return []
+        self._adjust(now_ns)
+        return [(last_hop.probe(now_ns), (self._echo,))]
 
     def _reported(self, told: Report | None, now_ns: int) -> Sends:
         if told is None:
             return []
+        told = replace(told, last_hop_ns=self.last_hop.own_ns(now_ns))
         return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
 
 
@@ -261,6 +309,8 @@ class Sender:
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
         self.hold_ns = 0
+        #: The longest last hop that receivers have told.
+        self.longest_hop_ns = 0
         self.last_id = 0
         self._bound_ns = bound_ns
         self._number = 0
@@ -329,13 +379,13 @@ class Sender:
             self.admission.drop(Fault.CONTENT)
             return []
         self.reports.take(member.name, report, now_ns)
-        self._adjust(now_ns)
-        return []
+        return self._adjust(now_ns)
 
-    def _adjust(self, now_ns: int) -> None:
+    def _adjust(self, now_ns: int) -> Sends:
+        """Set the hold by what receivers say together; answers with what to tell them."""
         told = self.reports.due(now_ns)
         if told is None:
-            return
+            return []
         self.counts["intervals"] += 1
         rungs = [float(each) for each in told.rungs]
         if self.controller is not None:
@@ -344,6 +394,12 @@ class Sender:
             self.hold_ns = int(self.controller.hold(rungs))
         else:
             self.hold_ns = int(hold_at(self.quantile, rungs))
+        if not (told.last_hop_ns or self.longest_hop_ns):
+            return []
+        self.longest_hop_ns = told.last_hop_ns
+        head = Head(Kind.NOTICE, self.topology.tree, self.epoch, self.last_id, now_ns)
+        hop = self.longest_hop_ns.to_bytes(_HOP_BYTES, "little")
+        return [(encode(head, hop, self.topology.key), self.targets)]
 
     @property
     def deadline_ns(self) -> int:
@@ -353,10 +409,10 @@ class Sender:
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
-        self._adjust(now_ns)
+        told = self._adjust(now_ns)
         if self._sent_ns and 0 <= now_ns - self._sent_ns < HEARTBEAT_NS:
-            return []
-        return self.beat(now_ns)
+            return told
+        return told + self.beat(now_ns)
 
     def beat(self, now_ns: int) -> Sends:
         """A heartbeat: which id was the last."""

@@ -16,6 +16,7 @@ then the proxies, layer by layer, and the receivers, in the order of their place
 keys, so it is for its owner alone (mode 0600). What is wrong in one is told with its line.
 """
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,15 @@ def address_of(text: str) -> Address:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{text!r} is no address", "give host:port, such as 10.0.0.5:7000")
     return host, int(port)
+
+
+def ipv4_address_of(text: str) -> Address:
+    """As `address_of`, of a host that is an IPv4 address: datagrams are known by it."""
+    host, port = address_of(text)
+    try:
+        return str(ipaddress.IPv4Address(host)), port
+    except ValueError:
+        raise ConfigError(f"{host!r} is no IPv4 address", "give an address, not a name") from None
 
 
 def read_topology(path: Path) -> Topology:

@@ -8,8 +8,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from feedhandler.cli import chosen
 from feedhandler.ops.console import run_command
+from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -144,6 +146,63 @@ def test_datagrams_of_a_program_go_through_a_tree_to_a_program(tmp_path: Path) -
             assert ended(sender)[0] == 0
 
 
+class LateEcho:
+    """Sends each probe back when the next one comes: a last hop as long as that."""
+
+    def __init__(self) -> None:
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._sock.getsockname())
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        held = b""
+        while True:
+            probe, address = self._sock.recvfrom(100)
+            if not probe:
+                return
+            self._sock.sendto(held or b"none yet", address)
+            held = probe
+
+    def close(self) -> None:
+        self._sock.sendto(b"", self._sock.getsockname())
+        self._thread.join()
+        self._sock.close()
+
+
+def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: Path) -> None:
+    tree = tmp_path / "tree.toml"
+    planned(tree)
+    near, far = f"127.0.0.1:{free_ports(1)}", LateEcho()
+    with ExitStack() as stack:
+        stack.callback(far.close)
+        for name in ("proxy-0-0", "proxy-0-1"):
+            stack.enter_context(running("proxy", tree, name))
+        echo = stack.enter_context(running("echo", near, "--json"))
+        one, other = (
+            stack.enter_context(running("receive", tree, name, "--json", "--echo", address))
+            for name, address in (("receiver-0", near), ("receiver-3", far.address))
+        )
+        # Reports are of whole seconds; what they say comes back at once.
+        done = subprocess.run(
+            overlay("send", tree, "-", "--rate", 50, "--json"), cwd=CHECKOUT,
+            input="message\n" * 150, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        sender, first, second = (
+            json.loads(output.splitlines()[-1])
+            for output in (done.stdout, ended(one)[1], ended(other)[1])
+        )
+        answered = json.loads(ended(echo)[1])
+    assert sender["longest_hop_us"] == BOUND_NS / 1e3 < second["last_hop_us"]
+    assert second["extra_hold_us"] == 0
+    wanted = max(sender["longest_hop_us"] - first["last_hop_us"], 0)
+    assert first["extra_hold_us"] == pytest.approx(wanted)
+    assert second["counts"]["echo"] == 1, "what was no answer"
+    assert (answered["answered"] >= first["counts"]["echoes"] > 0, answered["dropped"]) == (True, 0)
+
+
 def test_a_failed_proxy_is_replaced_while_the_tree_runs(tmp_path: Path) -> None:
     tree = tmp_path / "tree.toml"
     planned(tree, "--hedging", 0)
@@ -224,6 +283,9 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("receive", "{tree}", "proxy-0-0"), "proxy-0-0 is a proxy (name a receiver"),
         (("receive", "{tree}", "receiver-0", "--to", "there"), "'there' is no address"),
         (("receive", "{tree}", "receiver-0", "--slots", 3), "a power of two"),
+        (("receive", "{tree}", "receiver-0", "--echo", "there:1"), "'there' is no IPv4 address"),
+        (("echo", "there"), "'there' is no address"),
+        (("echo", "1.2.3.4:5"), "cannot have 1.2.3.4:5"),
         (("proxy", "{tree}", "proxy-0-0", "--cpu", 999), "no processor 999"),
         (("send", "{tree}"), "a sender has one source of messages"),
         (("send", "{tree}", "{none}"), "cannot read"),
