@@ -235,7 +235,7 @@ def _check_overlay_lines(config: Config) -> None:
         from feedhandler.overlay.topology_file import receiving_member
 
         try:
-            receiving_member(line.topology, line.member)
+            receiving_member(line.topologies, line.member)
         except ConfigError as error:
             raise WrongKey((*path, "topology"), error.message, error.hint) from None
 

@@ -25,6 +25,12 @@ Hedging = Annotated[
 Topology = Annotated[
     Path, typer.Argument(metavar="TOPOLOGY", help="The tree's members, a TOML file.")
 ]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="TOPOLOGY", help="A further tree of the same sender and receivers; several times."
+    ),
+]
 Member = Annotated[str, typer.Argument(metavar="MEMBER", help="Its name in the topology.")]
 Slots = Annotated[
     int, typer.Option(help="Ids remembered: a power of two, a second's messages.", min=1)
@@ -48,7 +54,10 @@ def plan(
         float, typer.Option(help="What a hop costs: the cheapest shape is taken.", min=0)
     ] = 0,
     child_us: Annotated[float, typer.Option(help="What a child costs.", min=0)] = 0,
-    tree: Annotated[int, typer.Option(help="The tree's number.", min=0, max=65_535)] = 1,
+    tree: Annotated[
+        int | None,
+        typer.Option(help="The tree's number; 1, or one more than beside.", min=0, max=65_535),
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option(help="Addresses of machines, in turns; several times.")
     ] = None,
@@ -56,13 +65,19 @@ def plan(
     replace: Annotated[
         str, typer.Option(metavar="MEMBER=HOST:PORT", help="Another machine in a member's place.")
     ] = "",
+    beside: Annotated[
+        Path | None,
+        typer.Option(metavar="TOPOLOGY", help="A further tree of that one's sender and receivers."),
+    ] = None,
     as_json: Json = False,
 ) -> Work:
     """Plan a tree: choose its shape, give members addresses and keys, and write the topology; or
-    replace a member in one that is there. Members that run read it again at SIGHUP.
+    replace a member in one that is there; or plan a further tree to the same receivers, by proxies
+    of its own. Members that run read it again at SIGHUP.
 
     \b
     Examples:
+      feedhandler overlay plan tree-2.toml --beside tree.toml --host 10.0.0.7 --host 10.0.0.8
       feedhandler overlay plan tree.toml --receivers 100 --hedging 1 --host 10.0.0.5 --host 10.0.0.6
       feedhandler overlay plan tree.toml --replace proxy-0-3=10.0.0.9:7000
     """
@@ -72,9 +87,19 @@ def plan(
     if replace:
         name, _, address = replace.partition("=")
         return lambda: ops.replace(topology, name, address, as_json)
+    if beside is not None:
+        hosts = tuple(host or ("127.0.0.1",))
+        return lambda: ops.plan_beside(beside, topology, tree, hosts, port, as_json)
     costs = Costs(level_us, child_us) if level_us or child_us else None
     wanted = ops.Wanted(
-        receivers, hedging, depth, fan_out, costs, tree, tuple(host or ("127.0.0.1",)), port
+        receivers,
+        hedging,
+        depth,
+        fan_out,
+        costs,
+        1 if tree is None else tree,
+        tuple(host or ("127.0.0.1",)),
+        port,
     )
     return lambda: ops.plan(wanted, topology, as_json)
 
@@ -97,10 +122,12 @@ def send(
         float, typer.Option(help="Probability that all have a message in time; 0: the 95 % rule.")
     ] = 0.99,
     rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
+    also: Also = None,
     cpu: Processor = None,
     as_json: Json = False,
 ) -> Work:
-    """Send messages down a tree: lines of a file, or datagrams as they come.
+    """Send messages down a tree, or down several in turns: lines of a file, or datagrams as they
+    come.
 
     \b
     Examples:
@@ -109,7 +136,7 @@ def send(
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, "sender", 1, False, cpu, False, as_json)
+    running = ops.Running((topology, *(also or ())), "sender", 1, False, cpu, False, as_json)
     sending = ops.Sending(messages, source, interface, rate, hold, fair, rotate)
     return lambda: ops.send(running, sending)
 
@@ -132,7 +159,7 @@ def proxy(
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, member, slots, follow_clock, cpu, False, as_json)
+    running = ops.Running((topology,), member, slots, follow_clock, cpu, False, as_json)
     return lambda: ops.proxy(running)
 
 
@@ -157,6 +184,7 @@ def receive(
         int | None, typer.Option(help="Hold so long beyond deadlines, whatever is measured.", min=0)
     ] = None,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
+    also: Also = None,
     slots: Slots = 65_536,
     follow_clock: Clock = False,
     cpu: Processor = None,
@@ -170,10 +198,13 @@ def receive(
     Examples:
       feedhandler overlay receive tree.toml receiver-0 --json
       feedhandler overlay receive tree.toml receiver-0 --to 239.1.1.1:5001
+      feedhandler overlay receive tree.toml receiver-0 --also tree-2.toml
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
+    running = ops.Running(
+        (topology, *(also or ())), member, slots, follow_clock, cpu, busy, as_json
+    )
     receiving = ops.Receiving(to, echo, gap_wait_us, extra_hold_us, count)
     return lambda: ops.receive(running, receiving)
 

@@ -207,16 +207,21 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _setting("who drops other senders: kernel, unseen; or count, by an any-source join"),
     ] = "kernel"
     topology: Annotated[
-        str, _setting("a tree's file, in place of a group: the line comes through the overlay")
+        str, _setting("a tree's file, or several with commas, in place of a group: an overlay line")
     ] = ""
     member: Annotated[
         str, _setting("which receiver of the topology the gateway is, such as receiver-0")
     ] = ""
 
     @property
-    def overlay(self) -> tuple[str, str] | None:
-        """The topology's file and the member; None for a multicast line."""
-        return (self.topology, self.member) if self.topology else None
+    def topologies(self) -> tuple[str, ...]:
+        """The files of the trees that the line comes through; none for a multicast line."""
+        return tuple(word.strip() for word in self.topology.split(",")) if self.topology else ()
+
+    @property
+    def overlay(self) -> tuple[tuple[str, ...], str] | None:
+        """The topologies' files and the member; None for a multicast line."""
+        return (self.topologies, self.member) if self.topology else None
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -64,7 +64,8 @@ def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
     for user in config.amqp.users:
         if user.password_file:
             yield f"user {user.name} password_file rights", user.password_file
-    for topology in dict.fromkeys(line.topology for _, line in config.overlay_lines):
+    topologies = (each for _, line in config.overlay_lines for each in line.topologies)
+    for topology in dict.fromkeys(topologies):
         yield f"topology {topology} rights", topology
     for destination in config.publish:
         if destination.password_file:

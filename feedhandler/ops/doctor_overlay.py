@@ -17,7 +17,7 @@ def check_lines(config: Config) -> Iterator[Check]:
     for (_, number, *_), line in lines:
         name = f"line {config.channels[int(number)].service}.{line.name}"
         try:
-            _, me = receiving_member(line.topology, line.member)
+            _, me = receiving_member(line.topologies, line.member)
         except ConfigError as error:
             yield Check(name, "fail", error.message, error.hint)
         else:

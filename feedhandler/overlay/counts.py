@@ -1,9 +1,11 @@
 """What a member counts and measures, each with its meaning: its last word, its metrics, a gateway's
 status and the documentation are made from these tables."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from feedhandler.overlay.members import Proxy, Receiver, Sender
+from feedhandler.overlay.merging import MergedReceiver, MergedSender
 
 if TYPE_CHECKING:
     from feedhandler.overlay.port import Port
@@ -61,20 +63,27 @@ GAUGES = {
 AnyMember = Sender | Proxy | Receiver
 
 
-def counts_of(member: AnyMember, port: "Port") -> dict[str, int]:
+def parts_of(member: AnyMember | MergedSender | MergedReceiver) -> Sequence[AnyMember]:
+    """What a member is in each tree."""
+    return member.members if isinstance(member, MergedSender | MergedReceiver) else (member,)
+
+
+def counts_of(member: AnyMember, port: "Port | None") -> dict[str, int]:
     """What a member and its port have counted, by the names of `COUNTS`; what is 0 may be left
-    out."""
+    out. `port` None: of a member in a further tree, what it shares with the first is left out."""
     found: dict[str, int] = dict(member.counts)
-    if isinstance(member, Receiver):
+    if isinstance(member, Receiver) and port is not None:
         holding = member.holding
         found |= {
             "delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
             "missing": holding.missing, "overfull": holding.overfull,
         }  # fmt: skip
-    else:
+    if not isinstance(member, Receiver):
         found["useless"] = member.reports.useless
     if not isinstance(member, Sender):
         found["clock_steps"] = member.clock.steps
+    if port is None:
+        return found
     found |= {
         "datagrams_sent": port.sent, "datagrams_received": port.received,
         "not_taken": sum(port.errors.values()), "oversize": port.oversize,
@@ -89,12 +98,12 @@ def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
     if isinstance(member, Receiver):
         found["held"] = member.holding.held
         found["last_hop_seconds"] = member.last_hop.own_ns(now_ns) / 1e9
+        found["longest_hop_seconds"] = member.last_hop.longest_ns / 1e9
         found["extra_hold_seconds"] = member.holding.extra_hold_ns / 1e9
     else:
         found["set_apart"] = len(member.reports.apart)
-    if not isinstance(member, Proxy):
-        found["longest_hop_seconds"] = member.longest_hop_ns / 1e9
     if isinstance(member, Sender):
+        found["longest_hop_seconds"] = member.longest_hop_ns / 1e9
         found["hold_seconds"] = member.hold_ns / 1e9
     else:
         found["clock_offset_seconds"] = member.clock.offset_ns / 1e9

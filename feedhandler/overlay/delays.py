@@ -110,10 +110,10 @@ class DelayRecord:
             self._late |= 1 << (number % LATE_BITS)
         return told
 
-    def missed(self, first: int, last: int) -> None:
-        """Messages were given up: late, as far as fairness goes. Without delays of their own they
-        count for the interval under way."""
-        for number in range(first, min(last, first + LATE_BITS) + 1):
+    def missed(self, first: int, last: int, step: int = 1) -> None:
+        """Messages were given up, every `step` of these: late, as far as fairness goes. Without
+        delays of their own they count for the interval under way."""
+        for number in range(first, min(last, first + LATE_BITS) + 1, step):
             self._late |= 1 << (number % LATE_BITS)
 
     def close(self) -> Report | None:

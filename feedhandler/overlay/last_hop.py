@@ -48,6 +48,8 @@ class LastHop:
         self._answered_ns = 0
         #: When `probe` is wanted next; 0: at once.
         self.probe_ns = 0
+        #: The longest last hop of all receivers, as the sender has told; 0: none.
+        self.longest_ns = 0
 
     def probe(self, now_ns: int) -> bytes:
         """A probe, to be sent now."""
@@ -82,10 +84,10 @@ class LastHop:
             return 0
         return max(round(statistics.median(self._samples) / 2), 1)
 
-    def extra_ns(self, longest_ns: int, now_ns: int) -> int:
-        """What to hold besides, where the longest last hop of all is so long."""
+    def extra_ns(self, now_ns: int) -> int:
+        """What to hold besides: by how much the own last hop is shorter than the longest."""
         own = self.own_ns(now_ns)
-        return max(min(longest_ns, BOUND_NS) - own, 0) if own else 0
+        return max(min(self.longest_ns, BOUND_NS) - own, 0) if own else 0
 
 
 class LongestHop:

@@ -10,7 +10,7 @@ A thread's turns are short, but it shares the interpreter with the gateway's eve
 may be late by as long as that is busy, which one of a receiver on its own (`feedhandler overlay
 receive`) is not.
 
-The topology's file is looked at once a second, and a later version taken while the line runs. A
+Topologies' files are looked at once a second, and a later version taken while the line runs. A
 thread that ends by an error tells so (`failed`): a line that stands still is no quiet market.
 """
 
@@ -19,6 +19,7 @@ import select
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,8 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config import OverlayConfig
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, ChannelPlan, Line, set_receive_buffer
 from feedhandler.notes import Level, tell
-from feedhandler.overlay.counts import counts_of, gauges_of
-from feedhandler.overlay.members import Receiver
+from feedhandler.overlay.counts import counts_of, gauges_of, parts_of
+from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.port import hand_over
 from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.running import Loop, open_socket, pin
@@ -39,7 +40,7 @@ from feedhandler.overlay.topology_file import read_topology, receiving_member
 PAIR_BYTES = 4 << 20
 #: How often a thread that waits looks whether it is to end.
 LOOK_MS = 50
-#: How often the topology's file is looked at.
+#: How often topologies' files are looked at.
 FILE_NS = 1_000_000_000
 #: What a receiver in a gateway may count.
 _COUNTS = ("first", "duplicate", "delivered", "late", "passed", "missing")
@@ -58,10 +59,10 @@ class OverlayLine:
     ) -> None:
         assert line.overlay is not None
         self.line = line
-        self.path, name = line.overlay
-        topology, self.me = receiving_member(self.path, name)
-        self.member = Receiver(
-            topology,
+        self.paths, name = line.overlay
+        topologies, self.me = receiving_member(self.paths, name)
+        self.member = receiver_of(
+            topologies,
             name,
             time.time_ns(),
             follows_clock=settings.follow_clock,
@@ -71,7 +72,7 @@ class OverlayLine:
         self._cpu = settings.cpu if settings.cpu >= 0 else None
         self._failed = failed
         self._stopping = False
-        self._stamp = _stamp_of(self.path)
+        self._stamps = {path: _stamp_of(path) for path in self.paths}
         self._look_ns = 0
         self._thread = threading.Thread(target=self._run, name=f"overlay {line.name}", daemon=True)
         self._loop: Loop | None = None
@@ -97,15 +98,18 @@ class OverlayLine:
 
     def snapshot(self) -> dict[str, Any]:
         """What the receiver has counted and measures, and what it is."""
-        counts = dict.fromkeys(_COUNTS, 0)
+        counts = Counter(dict.fromkeys(_COUNTS, 0))
+        first, *others = parts_of(self.member)
         if self._loop is not None:
-            counts |= counts_of(self.member, self._loop.port)
+            counts.update(counts_of(first, self._loop.port))
+            for each in others:
+                counts.update(counts_of(each, None))
         return {
             "line": self.line.name,
-            "topology": self.path,
+            "topology": ", ".join(self.paths),
             "member": self.me.name,
-            "tree": self.member.topology.tree,
-            **gauges_of(self.member, time.time_ns()),
+            "tree": first.topology.tree,
+            **gauges_of(first, time.time_ns()),
             **counts,
             "waits": self.waits,
         }
@@ -136,26 +140,25 @@ class OverlayLine:
     def _is_over(self) -> bool:
         if time.monotonic_ns() >= self._look_ns:
             self._look_ns = time.monotonic_ns() + FILE_NS
-            self._look_at_file()
+            for path, stamp in self._stamps.items():
+                if stamp != (now := _stamp_of(path)):
+                    self._stamps[path] = now
+                    self._read_again(path)
         return self._stopping
 
-    def _look_at_file(self) -> None:
-        """Take a later version of the topology, or say once why not."""
-        stamp = _stamp_of(self.path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
+    def _read_again(self, path: str) -> None:
+        """Take a later version of a topology, or say why not."""
         try:
-            topology = read_topology(Path(self.path))
+            topology = read_topology(Path(path))
             reason = self.member.change(topology)
         except FeedhandlerError as error:
             reason = error.message
         line = self.line.name
         if reason:
-            text = f"line {line}: {self.path} stays as it was: {reason}"
+            text = f"line {line}: {path} stays as it was: {reason}"
             tell("topology", text, Level.WARNING, line=line, reason=reason)
         else:
-            text = f"line {line}: {self.path}: version {topology.version} is in force"
+            text = f"line {line}: {path}: version {topology.version} is in force"
             tell("topology", text, Level.INFO, line=line, version=topology.version)
 
 

@@ -160,7 +160,7 @@ class Proxy(_Below):
     @property
     def deadline_ns(self) -> int:
         """See the module."""
-        return _soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
+        return soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
@@ -179,7 +179,10 @@ class Receiver(_Below):
 
     In model 3 messages go on to an isolated process. `echo` is an address that it answers from,
     with whatever comes there: the last hop is measured and told, and what it is shorter than the
-    longest one is held besides (`last_hop`). `extra_hold_ns` is held instead, if given."""
+    longest one is held besides (`last_hop`). `extra_hold_ns` is held instead, if given.
+
+    `beside` is the same receiver in another tree of the same sender (`merging`), which has the
+    clock, the last hop and what is held for both."""
 
     def __init__(
         self,
@@ -192,19 +195,22 @@ class Receiver(_Below):
         interval_ns: int = INTERVAL_NS,
         extra_hold_ns: int | None = None,
         echo: Address | None = None,
+        beside: "Receiver | None" = None,
     ) -> None:
         super().__init__(topology, name, epoch, slots, follows_clock)
-        self.holding = Release(gap_wait_ns, extra_hold_ns or 0)
-        self.last_hop = LastHop(self.me.key)
-        #: The longest last hop of all receivers, as the sender has told.
-        self.longest_hop_ns = 0
-        self._echo = echo
+        if beside is None:
+            self.holding = Release(gap_wait_ns, extra_hold_ns or 0)
+            self.last_hop = LastHop(self.me.key)
+        else:
+            self.clock = beside.clock
+            self.holding, self.last_hop = beside.holding, beside.last_hop
+        self.echo = echo
         self._given = extra_hold_ns is not None
         self._delays = DelayRecord(interval_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
         """A datagram has come; what may be released afterwards is asked for by `release`."""
-        if address == self._echo:
+        if address == self.echo:
             self._answered(datagram, now_ns)
             return []
         here = self.senders_time(now_ns)
@@ -237,21 +243,25 @@ class Receiver(_Below):
         if len(payload) != _HOP_BYTES:
             self.admission.drop(Fault.CONTENT)
             return
-        self.longest_hop_ns = int.from_bytes(payload, "little")
+        self.last_hop.longest_ns = int.from_bytes(payload, "little")
         self._adjust(now_ns)
 
     def _adjust(self, now_ns: int) -> None:
         """Hold what the own last hop is shorter than the longest."""
         if not self._given:
-            self.holding.extra_hold_ns = self.last_hop.extra_ns(self.longest_hop_ns, now_ns)
+            self.holding.extra_hold_ns = self.last_hop.extra_ns(now_ns)
 
     def release(self, now_ns: int) -> list[Event]:
         """What may be had now, in order."""
         found = self.holding.release(self.senders_time(now_ns))
         for event in found:
             if isinstance(event, Gap):
-                self._delays.missed(event.first, event.last)
+                self.missed(event.first, event.last)
         return found
+
+    def missed(self, first: int, last: int, step: int = 1) -> None:
+        """Messages of this tree were given up: `first`, and every `step` of them up to `last`."""
+        self._delays.missed(first, last, step)
 
     @property
     def release_ns(self) -> int:
@@ -265,7 +275,7 @@ class Receiver(_Below):
         ends = self._delays.ends_ns
         ends = ends - self.clock.offset_ns + self._delays.interval_ns // 8 if ends else 0
         probe = self._probe_ns if self._follows_clock else 0
-        return _soonest(ends, probe, self.last_hop.probe_ns if self._echo else 0)
+        return soonest(ends, probe, self.last_hop.probe_ns if self.echo else 0)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
@@ -278,10 +288,10 @@ class Receiver(_Below):
     def _probe_last_hop(self, now_ns: int) -> Sends:
         # A clock that was set back does not stop it.
         last_hop = self.last_hop
-        if self._echo is None or now_ns < last_hop.probe_ns <= now_ns + LAST_HOP_PROBE_NS:
+        if self.echo is None or now_ns < last_hop.probe_ns <= now_ns + LAST_HOP_PROBE_NS:
             return []
         self._adjust(now_ns)
-        return [(last_hop.probe(now_ns), (self._echo,))]
+        return [(last_hop.probe(now_ns), (self.echo,))]
 
     def _reported(self, told: Report | None, now_ns: int) -> Sends:
         if told is None:
@@ -290,10 +300,21 @@ class Receiver(_Below):
         return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
 
 
+class Numbering:
+    """Ids and deadlines that a sender has given, in one tree or in several (`merging`)."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.deadline_ns = 0
+        #: When the last message was sent; 0: none was.
+        self.sent_ns = 0
+
+
 class Sender:
     """Numbers messages, gives them deadlines, gathers reports. `controller`: picks the hold for a
     wanted probability of fairness; without one the hold is the `quantile` of the source's rule.
-    `held`: whether there are deadlines at all; `rotate`: each message begins with another child."""
+    `held`: whether there are deadlines at all; `rotate`: each message begins with another child;
+    `numbering`: that of the sender's other trees."""
 
     def __init__(
         self,
@@ -304,21 +325,27 @@ class Sender:
         quantile: float = RULE,
         rotate: bool = False,
         bound_ns: int = BOUND_NS,
+        numbering: Numbering | None = None,
     ) -> None:
         self.epoch = epoch
+        self.numbering = numbering or Numbering()
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
         self.hold_ns = 0
         #: The longest last hop that receivers have told.
         self.longest_hop_ns = 0
-        self.last_id = 0
         self._bound_ns = bound_ns
         self._number = 0
-        self._deadline_ns = 0
-        self._sent_ns = 0
+        self._beat_ns = 0
+        self._turn = 0
         self.admission = Admission(topology, topology.members[0].name, 1)
         self.counts: Counter[str] = self.admission.counts
         self._changed()
+
+    @property
+    def last_id(self) -> int:
+        """The id of the last message, in any of the sender's trees."""
+        return self.numbering.last_id
 
     @property
     def topology(self) -> Topology:
@@ -345,22 +372,21 @@ class Sender:
         deadline = 0
         if self.held and self.hold_ns:
             # Deadlines never go back, whatever the hold or the clock does.
-            deadline = self._deadline_ns = max(self._deadline_ns, now_ns + self.hold_ns)
-        self.last_id += 1
-        head = Head(Kind.DATA, self.topology.tree, self.epoch, self.last_id, now_ns, deadline)
-        try:
-            datagram = encode(head, payload, self.topology.key)
-        except ValueError:
-            self.last_id -= 1
-            raise
-        self._sent_ns = now_ns
+            deadline = max(self.numbering.deadline_ns, now_ns + self.hold_ns)
+        number = self.last_id + 1
+        head = Head(Kind.DATA, self.topology.tree, self.epoch, number, now_ns, deadline)
+        datagram = encode(head, payload, self.topology.key)
+        self.numbering.last_id = number
+        self.numbering.deadline_ns = max(self.numbering.deadline_ns, deadline)
+        self.numbering.sent_ns = now_ns
         self.counts["sent"] += 1
         return [(datagram, self._turned())]
 
     def _turned(self) -> tuple[Address, ...]:
         if not self.rotate:
             return self.targets
-        first = self.last_id % len(self.targets)
+        self._turn += 1
+        first = self._turn % len(self.targets)
         return self.targets[first:] + self.targets[:first]
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
@@ -404,24 +430,30 @@ class Sender:
     @property
     def deadline_ns(self) -> int:
         """See the module."""
-        beat = self._sent_ns + HEARTBEAT_NS if self._sent_ns else 0
-        return _soonest(self.reports.deadline_ns, beat)
+        spoke_ns = self._spoke_ns
+        return soonest(self.reports.deadline_ns, spoke_ns + HEARTBEAT_NS if spoke_ns else 0)
+
+    @property
+    def _spoke_ns(self) -> int:
+        """When receivers last heard how far ids are; 0: never. A heartbeat soon after a message in
+        another tree would have them miss that while it is on its way."""
+        return max(self.numbering.sent_ns, self._beat_ns)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
         told = self._adjust(now_ns)
-        if self._sent_ns and 0 <= now_ns - self._sent_ns < HEARTBEAT_NS:
+        if self._spoke_ns and 0 <= now_ns - self._spoke_ns < HEARTBEAT_NS:
             return told
         return told + self.beat(now_ns)
 
     def beat(self, now_ns: int) -> Sends:
         """A heartbeat: which id was the last."""
-        self._sent_ns = now_ns
+        self._beat_ns = now_ns
         head = Head(Kind.HEARTBEAT, self.topology.tree, self.epoch, self.last_id, now_ns)
         return [(encode(head, b"", self.topology.key), self.targets)]
 
 
-def _soonest(*times_ns: int) -> int:
+def soonest(*times_ns: int) -> int:
     """The earliest of some times, of which 0 is none."""
     found: Iterable[int] = (each for each in times_ns if each)
     return min(found, default=0)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
+from feedhandler.overlay.merging import MergedReceiver, MergedSender
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Event
 from feedhandler.overlay.topology import Member
@@ -25,6 +26,7 @@ SLEEP_NS = 100_000_000
 #: So long before a deadline a busy loop does not sleep any more.
 SPIN_NS = 200_000
 
+AnyMember = Sender | Proxy | Receiver | MergedSender | MergedReceiver
 Output = Callable[[Sequence[Event], int], object]
 
 
@@ -63,7 +65,7 @@ class Loop:
 
     def __init__(
         self,
-        member: Sender | Proxy | Receiver,
+        member: AnyMember,
         sock: socket.socket,
         output: Output = lambda events, now_ns: None,
         busy: bool = False,
@@ -73,7 +75,7 @@ class Loop:
         self.port = Port(sock)
         self._output = output
         self._busy = busy
-        self._receiver = member if isinstance(member, Receiver) else None
+        self._receiver = member if isinstance(member, Receiver | MergedReceiver) else None
 
     def send(self, sends: Sends) -> None:
         """Send what a member answered with."""
@@ -119,7 +121,7 @@ class Loop:
 
 @contextlib.contextmanager
 def opened(
-    member: Sender | Proxy | Receiver,
+    member: AnyMember,
     me: Member,
     output: Output = lambda events, now_ns: None,
     busy: bool = False,

@@ -18,6 +18,7 @@ keys, so it is for its owner alone (mode 0600). What is wrong in one is told wit
 
 import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
 from feedhandler.codecs.toml_text import WrongKey, convert, parse_toml
+from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Member, Topology, places_of
 from feedhandler.overlay.tree import Shape
 from feedhandler.private_files import open_file
@@ -79,18 +81,29 @@ def read_topology(path: Path) -> Topology:
     return parse_topology(text, str(path))
 
 
-def receiving_member(path: str, name: str) -> tuple[Topology, Member]:
-    """The topology in a file, and its receiver of that name. Raises `ConfigError`."""
-    topology = read_topology(Path(path))
+def read_trees(paths: Sequence[Path]) -> list[Topology]:
+    """The topologies in files, of trees that one sender numbers over (`merging`). Raises
+    `ConfigError`."""
+    topologies = [read_topology(path) for path in paths]
     try:
-        me = topology.member(name)
+        check_trees(topologies)
+    except ConfigError as error:
+        raise ConfigError(f"{paths[0]} and others: {error.message}", error.hint) from None
+    return topologies
+
+
+def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], Member]:
+    """The topologies in files, and their receiver of that name. Raises `ConfigError`."""
+    topologies = read_trees([Path(each) for each in paths])
+    try:
+        me = topologies[0].member(name)
     except FeedhandlerError as error:
-        raise ConfigError(f"{path}: {error.message}", error.hint) from None
+        raise ConfigError(f"{paths[0]}: {error.message}", error.hint) from None
     if me.role != "receiver":
         raise ConfigError(
-            f"{path}: {name} is a {me.role}", "a line comes to a receiver, such as receiver-0"
+            f"{paths[0]}: {name} is a {me.role}", "a line comes to a receiver, such as receiver-0"
         )
-    return topology, me
+    return topologies, me
 
 
 def parse_topology(text: str, source: str) -> Topology:

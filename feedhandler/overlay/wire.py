@@ -34,6 +34,8 @@ KEY_BYTES = 32
 PAYLOAD_MAX = 1_400
 _HEAD = Struct("<2sBBHHQQqq")
 SEALED_FROM = _HEAD.size
+#: Where a datagram tells its tree.
+TREE_AT = 4
 HEAD_BYTES = SEALED_FROM + SEAL_BYTES
 
 

@@ -146,6 +146,43 @@ def test_datagrams_of_a_program_go_through_a_tree_to_a_program(tmp_path: Path) -
             assert ended(sender)[0] == 0
 
 
+def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
+    tree, beside = tmp_path / "tree.toml", tmp_path / "tree-2.toml"
+    planned(tree)
+    done = subprocess.run(
+        overlay("plan", beside, "--beside", tree, "--port", free_ports(2), "--json"), cwd=CHECKOUT,
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    one, other = read_topology(tree), read_topology(beside)
+    assert (one.tree, other.tree, other.shape) == (1, 2, one.shape)
+    same = [
+        a.name for a, b in zip(one.members, other.members, strict=True) if a.address == b.address
+    ]
+    assert same == [each.name for each in one.members if each.role != "proxy"]
+    assert not {each.key for each in one.members} & {each.key for each in other.members}
+    with ExitStack() as stack:
+        proxies = [
+            stack.enter_context(running("proxy", each, name, "--json"))
+            for each in (tree, beside)
+            for name in ("proxy-0-0", "proxy-0-1")
+        ]
+        receive = ("receive", tree, "receiver-1", "--also", beside, "--json", "--count", MESSAGES)
+        receiver = stack.enter_context(running(*receive))
+        done = subprocess.run(
+            overlay("send", tree, "-", "--also", beside, "--rate", 2_000, "--json"), cwd=CHECKOUT,
+            input="message\n" * MESSAGES, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        output, _ = receiver.communicate(timeout=TIMEOUT_S)
+        *events, end = [json.loads(line) for line in output.splitlines()]
+        assert [each["id"] for each in events] == list(range(1, MESSAGES + 1))
+        assert (end["missing"], receiver.returncode) == (0, 0)
+        # Each takes half of the messages, and heartbeats.
+        firsts = [json.loads(ended(each)[1])["counts"]["first"] for each in proxies]
+        assert all(MESSAGES // 2 < each < MESSAGES for each in firsts), firsts
+
+
 class LateEcho:
     """Sends each probe back when the next one comes: a last hop as long as that."""
 
@@ -278,6 +315,12 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "{new}", "--port", 65_530), "ports end at 65535"),
         (("plan", "{tree}", "--replace", "nobody=10.0.0.1:5"), "no member nobody"),
         (("plan", "{tree}", "--replace", "proxy-0-0"), "is no address"),
+        (("plan", "{new}", "--beside", "{none}"), "cannot read"),
+        (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
+        (("plan", "{new}", "--beside", "{tree}", "--tree", 1), "two topologies of tree 1"),
+        (("plan", "{new}", "--beside", "{tree}", "--port", 65_535), "too few ports from 65535"),
+        (("send", "{tree}", "-", "--also", "{tree}"), "two topologies of tree 1"),
+        (("receive", "{tree}", "receiver-0", "--also", "{none}"), "cannot read"),
         (("proxy", "{none}", "proxy-0-0"), "cannot read"),
         (("proxy", "{tree}", "receiver-0"), "receiver-0 is a receiver (name a proxy"),
         (("receive", "{tree}", "proxy-0-0"), "proxy-0-0 is a proxy (name a receiver"),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from feedhandler.capabilities import open_config
@@ -74,7 +75,7 @@ def test_what_is_wrong_about_a_line_is_told_by_key(old: str, new: str, said: str
 
 def test_a_configuration_is_written_as_it_was_read() -> None:
     config = parse_config(CHANNEL)
-    assert config.channels[0].lines[0].overlay == ("tree.toml", "receiver-0")
+    assert config.channels[0].lines[0].overlay == (("tree.toml",), "receiver-0")
     assert parse_config(to_toml(config, comments=True)) == config
 
 
@@ -113,7 +114,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 def opened(tree: Tree, failures: list[BaseException]) -> OverlayLines:
-    line = Line("104/A", "", 0, "lo", overlay=(str(tree.path), "receiver-0"))
+    line = Line("104/A", "", 0, "lo", overlay=((str(tree.path),), "receiver-0"))
     plans = [ChannelPlan(104, (line,)), ChannelPlan(105, (line,))]
     return OverlayLines(plans, OverlayConfig(gap_wait_us=0), 1 << 20, failures.append)
 
@@ -180,6 +181,31 @@ def test_a_line_is_recorded_with_its_members_address_and_without_a_sender(tree: 
     frame = bytes(writer.out[16:filled])
     assert (frame[26:30], frame[30:34]) == (bytes(4), socket.inet_aton(host))
     assert (int.from_bytes(frame[36:38], "big"), frame[42:50]) == (port, b"recorded")
+
+
+def test_a_line_may_come_through_several_trees(tree: Tree, tmp_path: Path) -> None:
+    keys = [bytes([n]) * 32 for n in range(10, 13)]
+    addresses = [tree.sock.getsockname(), tree.receiver]
+    other = make_topology(Shape(1, 1, 1), 4, addresses, keys)
+    path = tmp_path / "tree-2.toml"
+    write_topology(other, path)
+    config = config_of(tree)
+    (channel,) = config.channels
+    line = msgspec.structs.replace(channel.lines[0], topology=f"{tree.path}, {path}")
+    assert line.topologies == (str(tree.path), str(path))
+    plans = [ChannelPlan(104, (Line("104/A", "", 0, "lo", overlay=line.overlay),))]
+    overlay = OverlayLines(plans, OverlayConfig(), 1 << 20, pytest.fail)
+    overlay.start()
+    for number, topology in ((1, tree.topology), (2, other), (3, tree.topology)):
+        head = Head(Kind.DATA, topology.tree, tree.epoch, number, time.time_ns())
+        tree.sock.sendto(encode(head, b"%d" % number, topology.key), tree.receiver)
+    until(overlay, delivered=3)
+    overlay.stop()
+    for feed in overlay.feeds.values():
+        assert [feed.recv(100) for _ in range(3)] == [b"1", b"2", b"3"]
+        feed.close()
+    (told,) = overlay.snapshot()
+    assert (told["first"], told["missing"], told["topology"]) == (3, 0, line.topology)
 
 
 def test_the_end_does_not_wait_for_a_receive_thread_that_takes_nothing(tree: Tree) -> None:

@@ -216,6 +216,7 @@ CORES = (
     "feedhandler/overlay/fairness.py",
     "feedhandler/overlay/last_hop.py",
     "feedhandler/overlay/members.py",
+    "feedhandler/overlay/merging.py",
     "feedhandler/overlay/release.py",
     "feedhandler/overlay/simulation/cloud.py",
     "feedhandler/overlay/simulation/experiments.py",
