@@ -40,6 +40,12 @@ Clock = Annotated[
     typer.Option("--follow-clock", help="Ask the parent for the sender's time: no chrony, no PTP."),
 ]
 Processor = Annotated[int | None, typer.Option("--cpu", help="Run on this processor.", min=0)]
+Metrics = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /live and /ready there.")
+]
+Control = Annotated[
+    str, typer.Option(metavar="ENDPOINT", help="Answer `overlay status` there: ipc:///PATH.")
+]
 Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
 
 
@@ -124,6 +130,8 @@ def send(
     rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
     also: Also = None,
     cpu: Processor = None,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Send messages down a tree, or down several in turns: lines of a file, or datagrams as they
@@ -136,7 +144,9 @@ def send(
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running((topology, *(also or ())), "sender", 1, False, cpu, False, as_json)
+    running = ops.Running(
+        (topology, *(also or ())), "sender", 1, False, cpu, False, as_json, metrics, control
+    )
     sending = ops.Sending(messages, source, interface, rate, hold, fair, rotate)
     return lambda: ops.send(running, sending)
 
@@ -148,6 +158,8 @@ def proxy(
     slots: Slots = 65_536,
     follow_clock: Clock = False,
     cpu: Processor = None,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Run a proxy of a tree, until Ctrl-C or SIGTERM: first copies go to its children and to those
@@ -155,11 +167,13 @@ def proxy(
 
     \b
     Example:
-      feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1
+      feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1 --metrics 127.0.0.1:9465
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running((topology,), member, slots, follow_clock, cpu, False, as_json)
+    running = ops.Running(
+        (topology,), member, slots, follow_clock, cpu, False, as_json, metrics, control
+    )
     return lambda: ops.proxy(running)
 
 
@@ -189,6 +203,8 @@ def receive(
     follow_clock: Clock = False,
     cpu: Processor = None,
     busy: Busy = False,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Receive from a tree: each message once, in order, released at its deadline. Exit code 1 where
@@ -203,10 +219,40 @@ def receive(
     from feedhandler.ops import overlay as ops
 
     running = ops.Running(
-        (topology, *(also or ())), member, slots, follow_clock, cpu, busy, as_json
+        (topology, *(also or ())),
+        member,
+        slots,
+        follow_clock,
+        cpu,
+        busy,
+        as_json,
+        metrics,
+        control,
     )
     receiving = ops.Receiving(to, echo, gap_wait_us, extra_hold_us, count)
     return lambda: ops.receive(running, receiving)
+
+
+@overlay.command("status")
+def status(
+    endpoint: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="What the member was given as --control.")
+    ],
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
+    ] = 2.0,
+    as_json: Json = False,
+) -> Work:
+    """Ask a running member how it is: what it has counted, measures, and waits for. Exit code 1
+    where it is not ready, misses messages or has set a child apart; 3 where nobody answers.
+
+    \b
+    Example:
+      feedhandler overlay status ipc:///run/proxy.ipc
+    """
+    from feedhandler.ops import overlay_status as ops
+
+    return lambda: ops.status(endpoint, timeout, as_json)
 
 
 @overlay.command("echo")

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -44,8 +44,15 @@ LARGEST_BOUNDS = 3
 CLOCK_ERROR_US_MAX = 10_000
 
 
-def run(path: Path | None, interface: str | None, as_json: bool) -> int:
-    """Look at everything and print it; `FOUND` where anything fails."""
+def run(
+    path: Path | None,
+    interface: str | None,
+    as_json: bool,
+    topologies: Sequence[Path] = (),
+    follow_clock: bool = False,
+) -> int:
+    """Look at everything and print it, the overlay's topologies too; `FOUND` where anything
+    fails."""
     from feedhandler.capabilities import open_config
 
     config = open_config(path)[0] if path else loopback_config()
@@ -53,6 +60,10 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
         gateway = structs.replace(config.gateway, interface=interface)
         config = structs.replace(config, gateway=gateway)
     checks = list(all_checks(config, is_default=path is None, path=path))
+    for topology in topologies:
+        from feedhandler.ops.doctor_overlay import check_topology
+
+        checks.extend(check_topology(topology, follow_clock))
     if as_json:
         for check in checks:
             print_json(structs.asdict(check))

@@ -22,7 +22,7 @@ from feedhandler.private_files import openness
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
     """A finding for each secret, and each folder that is open; `path` is the configuration's."""
     for label, secret in secrets_of(config, path):
-        yield _check_secret(label, secret)
+        yield check_secret(label, secret)
     for label, folder in folders_of(config):
         if found := openness(folder):
             told = f"{folder} is open to {found}"
@@ -95,7 +95,8 @@ def _holds_secrets(config: Config) -> bool:
     )
 
 
-def _check_secret(name: str, path: str) -> Check:
+def check_secret(name: str, path: str) -> Check:
+    """Whom but its user a file with a secret is open to."""
     found = openness(path)
     if not found:
         return Check(name, "ok", f"{path}: its user's alone")

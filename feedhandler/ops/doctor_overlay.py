@@ -2,13 +2,18 @@
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.config import Config
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
-from feedhandler.overlay.topology import Member
-from feedhandler.overlay.topology_file import receiving_member
+from feedhandler.ops.doctor_openness import check_secret
+from feedhandler.overlay.topology import Member, Topology
+from feedhandler.overlay.topology_file import read_topology, receiving_member
+
+#: Members told by name.
+NAMES_MAX = 4
 
 
 def check_lines(config: Config) -> Iterator[Check]:
@@ -25,6 +30,49 @@ def check_lines(config: Config) -> Iterator[Check]:
     if lines:
         remedy = "[overlay] follow_clock = true; or run chronyd, or ptp4l with phc2sys"
         yield check_clock(config.overlay.follow_clock, remedy)
+
+
+def check_topology(path: Path, follows: bool) -> Iterator[Check]:
+    """A topology's file: that it can be read, by its owner alone; which members can run on this
+    machine; and whose clock they go by."""
+    try:
+        topology = read_topology(path)
+    except ConfigError as error:
+        yield Check(f"topology {path}", "fail", error.message, error.hint)
+        return
+    shape = topology.shape
+    found = f"version {topology.version}: tree {topology.tree}, {len(topology.members)} members"
+    found += f", hedging {shape.hedging}"
+    yield Check(f"topology {path}", "ok", found)
+    yield check_secret(f"topology {path} rights", str(path))
+    yield _check_members(topology)
+    yield check_clock(follows, "--follow-clock; or run chronyd, or ptp4l with phc2sys")
+
+
+def _check_members(topology: Topology) -> Check:
+    """Members whose addresses are this machine's, and of those the ones that run, or cannot."""
+    here = {host for host in {each.address[0] for each in topology.members} if _is_here(host)}
+    members = [each for each in topology.members if each.address[0] in here]
+    if not members:
+        remedy = "copy the file to the machines that it names; `overlay plan --host` names others"
+        return Check("overlay members", "warn", "no member has an address of this machine", remedy)
+    taken = [each.name for each in members if check_address("", each).status == "fail"]
+    names = ", ".join(each.name for each in members[:NAMES_MAX])
+    more = f" and {len(members) - NAMES_MAX} more" if len(members) > NAMES_MAX else ""
+    found = f"{len(members)} of {len(topology.members)} may run here: {names}{more}"
+    if taken:
+        found += f"; {len(taken)} of their addresses are taken, by themselves if they run"
+    return Check("overlay members", "ok", found)
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is this machine's."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def check_address(name: str, me: Member) -> Check:

@@ -21,7 +21,7 @@ from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import MergedReceiver, MergedSender, receiver_of, sender_of
 from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.running import AnyMember, Loop, opened, pin
-from feedhandler.overlay.topology import Address
+from feedhandler.overlay.topology import Member
 from feedhandler.overlay.topology_file import (
     address_of,
     ipv4_address_of,
@@ -76,6 +76,26 @@ class Running:
     processor: int | None
     busy: bool
     as_json: bool
+    metrics: str = ""
+    control: str = ""
+
+
+#: While others ask a member, its own thread has the interpreter back after this, not after 5 ms.
+SWITCH_SECONDS = 0.0002
+
+
+@contextlib.contextmanager
+def _observed(running: Running, me: Member, loop: Loop) -> Iterator[None]:
+    """Metrics and the control socket, where they were asked for; then tell where the member is."""
+    with contextlib.ExitStack() as stack:
+        if running.metrics or running.control:
+            from feedhandler.overlay.observing import MemberWatch
+
+            sys.setswitchinterval(SWITCH_SECONDS)
+            watch = MemberWatch(me, loop)
+            stack.enter_context(watch.serving(running.metrics, running.control))
+        complain(f"{me.name} is at {me.address[0]}:{me.address[1]}")
+        yield
 
 
 def proxy(running: Running) -> int:
@@ -87,8 +107,7 @@ def proxy(running: Running) -> int:
     pin(running.processor)
     signals = Signals(running.topologies)
     member = Proxy(topology, me.name, time.time_ns(), running.slots, running.follows_clock)
-    with opened(member, me, busy=running.busy) as loop:
-        _ready(me.name, me.address)
+    with opened(member, me, busy=running.busy) as loop, _observed(running, me, loop):
         loop.run(lambda: signals.over(member))
         _tell(member, loop, running.as_json)
     return ExitCode.OK
@@ -133,8 +152,7 @@ def receive(running: Running, receiving: Receiving) -> int:
                     print_json(_event(event, member.senders_time(now_ns)))
             sys.stdout.flush()  # who reads it wants it now
 
-        with opened(member, me, output, running.busy) as loop:
-            _ready(me.name, me.address)
+        with opened(member, me, output, running.busy) as loop, _observed(running, me, loop):
             loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
             _tell(member, loop, running.as_json)
     return ExitCode.FOUND if member.holding.missing else ExitCode.OK
@@ -199,8 +217,11 @@ def send(running: Running, sending: Sending) -> int:
         topologies, time.time_ns(), held=sending.hold, rotate=sending.rotate,
         controller=lambda: HoldController(sending.fair) if sending.fair else None,
     )  # fmt: skip
-    with _messages(sending) as (file, lines), opened(member, me) as loop:
-        _ready(me.name, me.address)
+    with (
+        _messages(sending) as (file, lines),
+        opened(member, me) as loop,
+        _observed(running, me, loop),
+    ):
         _send_all(member, loop, file, lines, sending.rate, signals)
         # The end of the stream goes down the tree, twice, for a datagram may be lost.
         for _ in range(2):
@@ -276,10 +297,6 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
                 "give host:port or group:port",
             ) from None
         yield sock, False
-
-
-def _ready(name: str, address: Address) -> None:
-    complain(f"{name} is at {address[0]}:{address[1]}")
 
 
 def _tell(member: AnyMember, loop: Loop, as_json: bool) -> None:

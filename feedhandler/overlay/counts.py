@@ -56,6 +56,7 @@ GAUGES = {
     "longest_hop_seconds": "the longest last hop of all receivers; 0: not known",
     "extra_hold_seconds": "what a receiver holds besides, for its last hop is shorter",
     "set_apart": "children whose reports do not count now: their delays are beyond the bound",
+    "silent_seconds": "time since something of the sender's came",
     "clock_offset_seconds": "what is added to the own clock to have the sender's",
     "clock_error_seconds": "by how much that may be wrong",
 }
@@ -106,6 +107,7 @@ def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
         found["longest_hop_seconds"] = member.longest_hop_ns / 1e9
         found["hold_seconds"] = member.hold_ns / 1e9
     else:
+        found["silent_seconds"] = max(now_ns - member.heard_ns, 0) / 1e9
         found["clock_offset_seconds"] = member.clock.offset_ns / 1e9
         found["clock_error_seconds"] = member.clock.error_ns / 1e9
     return found

@@ -48,6 +48,8 @@ class _Below:
         self.admission = Admission(topology, name, slots)
         self.counts: Counter[str] = self.admission.counts
         self.clock = OffsetEstimator()
+        #: When something of the sender's came last, by the own clock; at first when we began.
+        self.heard_ns = epoch
         self._epoch, self._number = epoch, 0
         self._follows_clock = follows_clock
         self._probe_ns = 0
@@ -143,6 +145,7 @@ class Proxy(_Below):
             return []
         head, member = admitted
         if head.kind in FROM_SENDER:
+            self.heard_ns = now_ns
             self.counts["forwarded"] += len(self.targets)
             return [(datagram, self.targets)]
         if head.kind == Kind.PROBE:
@@ -221,6 +224,7 @@ class Receiver(_Below):
         if head.kind == Kind.ANSWER:
             self._take_answer(payload_of(datagram), now_ns)
             return []
+        self.heard_ns = now_ns
         if head.kind == Kind.HEARTBEAT:
             self.holding.heard(head.epoch, head.id, here)
             return []

@@ -167,6 +167,7 @@ def receiver_of(
     first = Receiver(topologies[0], name, epoch, **settings)
     if len(topologies) == 1:
         return first
+    first.holding.start_wait_ns = first.holding.gap_wait_ns
     kept = {key: settings[key] for key in ("slots", "interval_ns", "extra_hold_ns")
             if key in settings}  # fmt: skip
     others = [Receiver(each, name, epoch, beside=first, **kept) for each in topologies[1:]]

@@ -73,6 +73,8 @@ class Loop:
         self.member = member
         self.sock = sock
         self.port = Port(sock)
+        #: When it turned last, ns since 1970.
+        self.turned_ns = time.time_ns()
         self._output = output
         self._busy = busy
         self._receiver = member if isinstance(member, Receiver | MergedReceiver) else None
@@ -97,6 +99,7 @@ class Loop:
             for each, addresses in self.member.receive(datagram, address, came_ns):
                 self.port.send(each, addresses)
         now_ns, due = time.time_ns(), False
+        self.turned_ns = now_ns
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
             self._output(receiver.release(now_ns), now_ns)

@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +22,7 @@ from feedhandler.cli import chosen
 from feedhandler.ops.console import run_command
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
+from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -183,6 +186,53 @@ def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
         assert all(MESSAGES // 2 < each < MESSAGES for each in firsts), firsts
 
 
+def page(address: str, path: str) -> tuple[int, str]:
+    """Status and body of an HTTP page."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=TIMEOUT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_members_tell_how_they_are_while_they_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tree, address = tmp_path / "tree.toml", f"127.0.0.1:{places.port()}"
+    planned(tree)
+    control = f"ipc://{tmp_path}/control"
+    with ExitStack() as stack:
+        proxy = stack.enter_context(
+            running("proxy", tree, "proxy-0-0", "--metrics", address, "--control", control)
+        )
+        stack.enter_context(running("receive", tree, "receiver-0", "--control", control + "-2"))
+        assert page(address, "/live") == (200, "live\n")
+        done = subprocess.run(
+            overlay("send", tree, "-"), cwd=CHECKOUT, input="a\nb\n", capture_output=True,
+            text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        # Two messages and two heartbeats at least, each to its own and to its neighbour's children.
+        name = 'feedhandler_overlay_member_forwarded_total{member="proxy-0-0",tree="1"} '
+        while True:
+            code, text = page(address, "/metrics")
+            assert (code, name in text) == (200, True)
+            if float(text.partition(name)[2].partition("\n")[0]) >= 16:
+                break
+        while (code := done_here(["overlay", "status", control])) == 0:
+            """The sender has ended, which is noticed after a second."""
+        assert code == 1
+        told_last = capfd.readouterr().out.splitlines()[-2:]
+        assert "not ready: tree 1: nothing of the sender for" in told_last[0]
+        assert "forwarded " in told_last[1]
+        assert page(address, "/ready")[0] == 503
+        assert done_here(["overlay", "status", control + "-2", "--json"]) == 1
+        assert json.loads(capfd.readouterr().out)["trees"][0]["delivered"] == 2
+        assert ended(proxy)[0] == 0
+        assert done_here(["overlay", "status", control]) == 3
+        assert "no member at ipc://" in capfd.readouterr().err
+
+
 class LateEcho:
     """Sends each probe back when the next one comes: a last hop as long as that."""
 
@@ -328,6 +378,11 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("receive", "{tree}", "receiver-0", "--slots", 3), "a power of two"),
         (("receive", "{tree}", "receiver-0", "--echo", "there:1"), "'there' is no IPv4 address"),
         (("echo", "there"), "'there' is no address"),
+        (("proxy", "{tree}", "proxy-0-0", "--metrics", "9"), "--metrics: '9' is not host:port"),
+        (("proxy", "{tree}", "proxy-0-0", "--metrics", "1.2.3.4:5"), "leave --metrics out"),
+        (("proxy", "{tree}", "proxy-0-0", "--control", "x"), "--control: 'x' is no ZeroMQ"),
+        (("send", "{tree}", "-", "--control", "ipc:///no/where"), "--control: cannot bind"),
+        (("status", "there"), "'there' is no endpoint (a member's --control"),
         (("echo", "1.2.3.4:5"), "cannot have 1.2.3.4:5"),
         (("proxy", "{tree}", "proxy-0-0", "--cpu", 999), "no processor 999"),
         (("send", "{tree}"), "a sender has one source of messages"),

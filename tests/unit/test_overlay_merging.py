@@ -131,6 +131,20 @@ def test_what_trees_bring_is_released_in_one_order() -> None:
     assert counts_of(first, None)["first"] == 3
 
 
+def test_a_tree_that_is_quicker_at_the_start_takes_nothing_from_the_others() -> None:
+    receiver = merged_receiver(TWO)
+    arrive(receiver, 2)
+    assert receiver.release(NOW) == []
+    arrive(receiver, 1, NOW + MS)
+    assert had(receiver.release(NOW + MS)) == [1, 2]
+    late = merged_receiver(TWO)
+    arrive(late, 8)
+    arrive(late, 7, NOW + MS)
+    assert late.release_ns == NOW + 6 * MS
+    assert late.release(NOW + 6 * MS - 1) == []
+    assert had(late.release(NOW + 6 * MS)) == [7, 8]
+
+
 def test_a_gap_is_told_up_the_trees_that_it_is_in() -> None:
     receiver = merged_receiver(TWO)
     for number in (1, 2, 6):
