@@ -140,14 +140,16 @@ def receive(running: Running, receiving: Receiving) -> int:
         follows_clock=running.follows_clock, gap_wait_ns=receiving.gap_wait_us * 1_000,
         extra_hold_ns=None if extra is None else extra * 1_000, echo=echo,
     )  # fmt: skip
-    count = receiving.count
+    count, counts = receiving.count, parts_of(member)[0].counts
     with _relay(receiving.to) as relayed:
 
         def output(events: Sequence[Event], now_ns: int) -> None:
             for event in events:
                 if isinstance(event, Deliver) and relayed is not None:
-                    with contextlib.suppress(OSError):
+                    try:
                         relayed.send(event.payload)
+                    except OSError:  # nobody is there, or its buffer is full: as by the network
+                        counts["unrelayed"] += 1
                 if running.as_json:
                     print_json(_event(event, member.senders_time(now_ns)))
             sys.stdout.flush()  # who reads it wants it now

@@ -38,6 +38,7 @@ COUNTS = {
     "missing": "messages that a receiver never had",
     "overfull": "messages dropped because too many were held",
     "echoes": "answers of the isolated process to probes of the last hop",
+    "unrelayed": "messages that the kernel did not take for the address that they go on to",
     "clock_steps": "steps of a clock that were noticed",
     "datagrams_sent": "datagrams that the kernel took",
     "datagrams_received": "datagrams that came",

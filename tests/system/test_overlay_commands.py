@@ -290,6 +290,23 @@ def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: 
     assert (answered["answered"] >= first["counts"]["echoes"] > 0, answered["dropped"]) == (True, 0)
 
 
+def test_a_program_that_is_not_there_is_told_by_a_count(tmp_path: Path) -> None:
+    tree, to = tmp_path / "tree.toml", f"127.0.0.1:{free_ports(1)}"
+    planned(tree)
+    with (
+        running("proxy", tree, "proxy-0-0"),
+        running("receive", tree, "receiver-0", "--to", to, "--count", 20, "--json") as receiver,
+    ):
+        done = subprocess.run(
+            overlay("send", tree, "-"), cwd=CHECKOUT, input="message\n" * 20,
+            capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        output, _ = receiver.communicate(timeout=TIMEOUT_S)
+    # What the kernel hears of an address comes back with the next sending.
+    assert 0 < json.loads(output.splitlines()[-1])["counts"]["unrelayed"] <= 20
+
+
 def test_a_failed_proxy_is_replaced_while_the_tree_runs(tmp_path: Path) -> None:
     tree = tmp_path / "tree.toml"
     planned(tree, "--hedging", 0)

@@ -1,5 +1,6 @@
 """Lines of a gateway that come through the overlay: configuration, hand-over, doctor, status."""
 
+import asyncio
 import os
 import select
 import socket
@@ -304,6 +305,18 @@ def test_an_address_that_somebody_has_is_told_in_one_line(tree: Tree) -> None:
         with pytest.raises(ConfigError, match=r"receiver-0 cannot have 127\.0\.0\.1") as caught:
             Gateway(config_of(tree))
     assert "\n" not in str(caught.value)
+
+
+def test_a_gateway_ends_where_a_lines_receiver_fails(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise OSError("it broke")
+
+    monkeypatch.setattr(overlay_lines, "hand_over", fails)
+    gateway = Gateway(config_of(tree))
+    with pytest.raises(OSError, match="it broke"):
+        asyncio.run(gateway.run(lambda: tree.send(b"anything")))
 
 
 def test_status_and_metrics_tell_what_a_lines_receiver_counts(tree: Tree) -> None:
