@@ -1,9 +1,9 @@
-"""Several trees as one: numbered in turns, merged by number, goodput made good."""
+"""Several trees as one: numbered in turns by the sender, merged by number by receivers.
+
+At work they are `tests/simulation/test_overlay_trees.py`'s."""
 
 import dataclasses
-import heapq
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.overlay.counts import counts_of, parts_of
 from feedhandler.overlay.delays import Report, decode_report
 from feedhandler.overlay.fairness import LADDER, HoldController
-from feedhandler.overlay.members import HEARTBEAT_NS, Proxy, Receiver, Sender, Sends
+from feedhandler.overlay.members import HEARTBEAT_NS, Receiver, Sender, Sends
 from feedhandler.overlay.merging import (
     TREES_MAX,
     MergedReceiver,
@@ -21,7 +21,7 @@ from feedhandler.overlay.merging import (
     sender_of,
 )
 from feedhandler.overlay.release import Deliver, Event, Gap
-from feedhandler.overlay.topology import Address, Topology, make_topology
+from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode, payload_of, read
 
@@ -215,110 +215,6 @@ def test_trees_that_cannot_be_merged_are_refused(topologies: list[Topology], sai
     check_trees(TWO)
     with pytest.raises(ConfigError, match=said):
         check_trees(topologies)
-
-
-# -- at work ------------------------------------------------------------------------------------
-
-
-class Network:
-    """Trees at work: links that delay, lose, and proxies that are dead. One clock for all."""
-
-    def __init__(self, topologies: list[Topology], rng: random.Random, loss: float) -> None:
-        self.rng, self.loss, self.now = rng, loss, NOW
-        self.topologies = topologies
-        self.sender = sender_of(topologies, NOW)
-        self.at: dict[Address, Sender | MergedSender | Proxy | Receiver | MergedReceiver] = {}
-        self.at[topologies[0].members[0].address] = self.sender
-        self.had: dict[str, list[Event]] = {}
-        self.dead: set[Address] = set()
-        self.events: list[tuple[int, int, Callable[[], None]]] = []
-        self.number = 0
-        self.names: dict[Address, str] = {}
-        for topology in topologies:
-            for each in topology.members[1:]:
-                if each.role == "proxy":
-                    self.at[each.address] = Proxy(topology, each.name, NOW)
-                elif topology is topologies[0]:
-                    self.names[each.address], self.had[each.name] = each.name, []
-                    self.at[each.address] = receiver_of(
-                        topologies, each.name, NOW, gap_wait_ns=3 * MS, interval_ns=50 * MS
-                    )
-
-    def later(self, after_ns: int, what: Callable[[], None]) -> None:
-        self.number += 1
-        heapq.heappush(self.events, (self.now + after_ns, self.number, what))
-
-    def send(self, source: Address, sends: Sends) -> None:
-        for datagram, addresses in sends:
-            for to in addresses:
-                if source in self.dead or to in self.dead or self.rng.random() < self.loss:
-                    continue
-                delay = 30 * US + int(self.rng.expovariate(1 / (100 * US)))
-                self.later(delay, lambda t=to, d=datagram: self.arrive(t, d, source))  # type: ignore[misc]
-
-    def arrive(self, to: Address, datagram: bytes, source: Address) -> None:
-        self.send(to, self.at[to].receive(datagram, source, self.now))
-        self.release(to)
-
-    def release(self, at: Address) -> None:
-        member = self.at[at]
-        if isinstance(member, Receiver | MergedReceiver):
-            events = member.release(self.now)
-            assert all(each.deadline_ns <= self.now for each in events if isinstance(each, Deliver))
-            self.had[self.names[at]] += events
-            if member.release_ns:
-                self.later(max(member.release_ns - self.now, 1), lambda: self.release(at))
-
-    def wake(self, at: Address) -> None:
-        self.send(at, self.at[at].tick(self.now))
-        due = self.at[at].deadline_ns or self.now + 20 * MS
-        self.later(max(due - self.now, 100 * US), lambda: self.wake(at))
-
-    def play(self, messages: int) -> None:
-        """Send so many messages, one a millisecond, and wait half a second for what is left."""
-        root = self.topologies[0].members[0].address
-        for at in self.at:
-            self.wake(at)
-        for n in range(1, messages + 1):
-            self.later(n * MS, lambda: self.send(root, self.sender.send(b"m", self.now)))
-        end = NOW + messages * MS + S // 2
-        while self.events[0][0] <= end:
-            self.now, _, what = heapq.heappop(self.events)
-            what()
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_as_many_more_trees_as_neighbours_make_goodput_whole(count: int) -> None:
-    """A proxy sends (1 + H) times each message of its tree, which has one of T messages."""
-    shape = Shape(9, 2, 3, 2)
-    network = Network(trees(count, shape), random.Random(1), 0)
-    network.play(60 * count)
-    assert all(len(had) == 60 * count for had in network.had.values())
-    proxies = [each for each in network.at.values() if isinstance(each, Proxy)]
-    assert len(proxies) == count * shape.proxies
-    for each in proxies:
-        beats = each.counts["first"] - 60
-        assert each.counts["forwarded"] - 9 * beats == 60 * 9, "of each 60 * T messages"
-
-
-@pytest.mark.random
-def test_trees_that_lose_deliver_once_in_order_and_tell_gaps(seed: int) -> None:
-    for course in range(6):
-        rng = random.Random(seed * 100 + course)
-        topologies = trees(rng.choice([2, 3]), Shape(6, 2, 3, 1))
-        network = Network(topologies, rng, rng.choice([0, 0.02]))
-        if rng.random() < 0.7:
-            network.dead.add(rng.choice(topologies).member(f"proxy-0-{rng.randrange(3)}").address)
-        network.play(150)
-        for name, events in network.had.items():
-            ids = [each.id for each in events if isinstance(each, Deliver)]
-            gaps = [n for e in events if isinstance(e, Gap) for n in range(e.first, e.last + 1)]
-            assert ids == sorted(set(ids)), f"{name}: twice, or out of order"
-            assert sorted(ids + gaps) == list(range(ids[0], 151)), (name, course)
-            if not network.loss:
-                assert not gaps, "with a neighbour the death of one proxy loses nothing"
-        assert isinstance(network.sender, MergedSender)
-        assert all(each.hold_ns > 0 for each in network.sender.members), "each has had reports"
 
 
 def test_a_report_moves_the_hold_of_its_tree_alone() -> None:
