@@ -20,7 +20,7 @@ from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import MergedReceiver, MergedSender, receiver_of, sender_of
 from feedhandler.overlay.release import Deliver, Event, Gap
-from feedhandler.overlay.running import AnyMember, Loop, opened, pin
+from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened, pin
 from feedhandler.overlay.topology import Member
 from feedhandler.overlay.topology_file import (
     address_of,
@@ -78,10 +78,6 @@ class Running:
     as_json: bool
     metrics: str = ""
     control: str = ""
-
-
-#: While others ask a member, its own thread has the interpreter back after this, not after 5 ms.
-SWITCH_SECONDS = 0.0002
 
 
 @contextlib.contextmanager

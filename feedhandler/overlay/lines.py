@@ -7,8 +7,8 @@ waits (`waits`), so that nothing is lost there. What then waits is the member's 
 where the kernel drops those, that is counted and told as gaps.
 
 A thread's turns are short, but it shares the interpreter with the gateway's event loop: a release
-may be late by as long as that is busy, which one of a receiver on its own (`feedhandler overlay
-receive`) is not.
+may be late by as long as that does not let go, which one of a receiver on its own (`feedhandler
+overlay receive`) is not.
 
 Topologies' files are looked at once a second, and a later version taken while the line runs. A
 thread that ends by an error tells so (`failed`): a line that stands still is no quiet market.
@@ -17,6 +17,7 @@ thread that ends by an error tells so (`failed`): a line that stands still is no
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -33,7 +34,7 @@ from feedhandler.overlay.counts import counts_of, gauges_of, parts_of
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.port import hand_over
 from feedhandler.overlay.release import Deliver, Event
-from feedhandler.overlay.running import Loop, open_socket, pin
+from feedhandler.overlay.running import SWITCH_SECONDS, Loop, open_socket, pin
 from feedhandler.overlay.topology_file import read_topology, receiving_member
 
 #: Asked of the kernel for the pair of sockets: some thousand messages.
@@ -173,6 +174,7 @@ class OverlayLines:
         failed: Callable[[BaseException], object],
     ) -> None:
         self._lines: list[OverlayLine] = []
+        self._switch_seconds = sys.getswitchinterval()
         plans = list(plans)
         #: Of each of the lines: as the receive thread and the recorder know it.
         self.feeds: dict[Line, socket.socket] = {}
@@ -194,7 +196,8 @@ class OverlayLines:
         ]
 
     def start(self) -> None:
-        """Start to receive."""
+        """Start to receive. The interpreter then changes threads more readily, for deadlines."""
+        sys.setswitchinterval(min(self._switch_seconds, SWITCH_SECONDS))
         for each in self._lines:
             each.start()
 
@@ -202,6 +205,7 @@ class OverlayLines:
         """End the threads; `feeds` are closed by whom they were given to."""
         for each in self._lines:
             each.stop()
+        sys.setswitchinterval(self._switch_seconds)
 
     def close(self) -> None:
         """Close everything; they were never started."""

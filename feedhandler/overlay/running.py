@@ -25,6 +25,8 @@ BUFFER_BYTES = 4 << 20
 SLEEP_NS = 100_000_000
 #: So long before a deadline a busy loop does not sleep any more.
 SPIN_NS = 200_000
+#: Beside other threads, a member's own has the interpreter back after this, not after 5 ms.
+SWITCH_SECONDS = 0.0002
 
 AnyMember = Sender | Proxy | Receiver | MergedSender | MergedReceiver
 Output = Callable[[Sequence[Event], int], object]
