@@ -4,7 +4,8 @@
 `Port` is a member's UDP socket. `receive` takes what waits by one `recvmmsg`, each with the kernel's
 stamp of when it came, so that delays are the network's and not the loop's; `send` gives one
 datagram to many addresses by `sendmmsg`, without copying it: each message of the call points at the
-same bytes. `wait` sleeps until something comes or a time is over, to the microsecond.
+same bytes. `wait` sleeps until something comes or a time is over, to the microsecond. `hand_over`
+gives many payloads to a socket of this machine by one call.
 
 Compiled only, for the system calls. What is sent, and to whom, is the caller's business.
 """
@@ -20,7 +21,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
-    SO_TIMESTAMPNS, cmsghdr, fill_address, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll,
+    SO_RXQ_OVFL, SO_TIMESTAMPNS, cmsghdr, fill_address, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll,
     recvmmsg, sendmmsg, sockaddr_in,
 )
 
@@ -69,12 +70,15 @@ cdef class _Targets:
 
 cdef class Port:
     """See the module. The socket stays the caller's. `errors` counts datagrams that the kernel did
-    not take, by errno; `oversize` those that were too long to receive."""
+    not take, by errno; `oversize` those that were too long to receive; `kernel_drops` those for which
+    the receive buffer had no room, known with the next one that came."""
 
     cdef readonly dict errors
     cdef readonly unsigned long long sent
     cdef readonly unsigned long long received
     cdef readonly unsigned long long oversize
+    cdef readonly unsigned long long kernel_drops
+    cdef unsigned int _drops
     cdef object _keep
     cdef dict _targets
     cdef dict _names
@@ -103,6 +107,7 @@ cdef class Port:
         self.errors, self._targets, self._names = {}, {}, {}
         self._keep, self._fd = sock, sock.fileno()
         sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.setsockopt(SOL_SOCKET, SO_RXQ_OVFL, 1)
         memset(self._messages, 0, sizeof(self._messages))
         for place in range(_BATCH):
             self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
@@ -120,9 +125,9 @@ cdef class Port:
         for place in range(_BATCH):
             self._messages[place].msg_hdr.msg_namelen = sizeof(sockaddr_in)
             self._messages[place].msg_hdr.msg_controllen = _CONTROL_BYTES
-        with nogil:
-            got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
-            reason = errno
+        # It does not wait; without the GIL a thread that is busy would have it for a switch interval.
+        got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
+        reason = errno
         if got < 0:
             # What an address that is closed answered to an earlier sending is no fault of this one.
             if reason != EAGAIN and reason != EINTR:
@@ -142,15 +147,24 @@ cdef class Port:
         return found
 
     cdef long long _stamp(self, msghdr *message) noexcept nogil:
-        """When the kernel had a datagram; now, where it does not say."""
+        """When the kernel had a datagram; now, where it does not say. Its count of drops is looked
+        at in passing."""
         cdef timespec at
+        cdef unsigned int drops
+        cdef bint stamped = False
         cdef cmsghdr *control = CMSG_FIRSTHDR(message)
         while control != NULL:
-            if control.cmsg_level == SOL_SOCKET and control.cmsg_type == SO_TIMESTAMPNS:
-                memcpy(&at, CMSG_DATA(control), sizeof(at))
-                return at.tv_sec * 1_000_000_000LL + at.tv_nsec
+            if control.cmsg_level == SOL_SOCKET:
+                if control.cmsg_type == SO_TIMESTAMPNS:
+                    memcpy(&at, CMSG_DATA(control), sizeof(at))
+                    stamped = True
+                elif control.cmsg_type == SO_RXQ_OVFL:
+                    memcpy(&drops, CMSG_DATA(control), sizeof(drops))
+                    self.kernel_drops += <unsigned int>(drops - self._drops)
+                    self._drops = drops
             control = CMSG_NXTHDR(message, control)
-        clock_gettime(CLOCK_REALTIME, &at)
+        if not stamped:
+            clock_gettime(CLOCK_REALTIME, &at)
         return at.tv_sec * 1_000_000_000LL + at.tv_nsec
 
     cdef object _name(self, int place):
@@ -207,3 +221,30 @@ cdef class Port:
         if got < 0:
             PyErr_CheckSignals()
         return got > 0
+
+
+def hand_over(sock, list payloads not None, Py_ssize_t first):
+    """Send `payloads` from number `first` on, each as a datagram, by a connected socket, without
+    waiting; how many were taken, which may be none. Raises `OSError` for any other reason."""
+    cdef mmsghdr messages[_BATCH]
+    cdef iovec vectors[_BATCH]
+    cdef int fd = sock.fileno()
+    cdef int place, got
+    cdef Py_ssize_t begin = first, size = len(payloads)
+    memset(messages, 0, sizeof(messages))
+    for place in range(_BATCH):
+        messages[place].msg_hdr.msg_iov = &vectors[place]
+        messages[place].msg_hdr.msg_iovlen = 1
+    while first < size:
+        for place in range(min(_BATCH, size - first)):
+            payload = <bytes?>payloads[first + place]
+            vectors[place].iov_base = <char *>payload
+            vectors[place].iov_len = len(payload)
+        # With the GIL, as in `receive`.
+        got = sendmmsg(fd, messages, <unsigned int>min(_BATCH, size - first), MSG_DONTWAIT)
+        if got < 0:
+            if errno == EAGAIN or errno == EINTR:
+                break
+            raise OSError(errno, os.strerror(errno))
+        first += got
+    return first - begin

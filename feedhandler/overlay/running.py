@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
+from feedhandler.overlay.merging import MergedReceiver, MergedSender
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Event
 from feedhandler.overlay.topology import Member
@@ -24,7 +25,10 @@ BUFFER_BYTES = 4 << 20
 SLEEP_NS = 100_000_000
 #: So long before a deadline a busy loop does not sleep any more.
 SPIN_NS = 200_000
+#: Beside other threads, a member's own has the interpreter back after this, not after 5 ms.
+SWITCH_SECONDS = 0.0002
 
+AnyMember = Sender | Proxy | Receiver | MergedSender | MergedReceiver
 Output = Callable[[Sequence[Event], int], object]
 
 
@@ -63,7 +67,7 @@ class Loop:
 
     def __init__(
         self,
-        member: Sender | Proxy | Receiver,
+        member: AnyMember,
         sock: socket.socket,
         output: Output = lambda events, now_ns: None,
         busy: bool = False,
@@ -71,9 +75,11 @@ class Loop:
         self.member = member
         self.sock = sock
         self.port = Port(sock)
+        #: When it turned last, ns since 1970.
+        self.turned_ns = time.time_ns()
         self._output = output
         self._busy = busy
-        self._receiver = member if isinstance(member, Receiver) else None
+        self._receiver = member if isinstance(member, Receiver | MergedReceiver) else None
 
     def send(self, sends: Sends) -> None:
         """Send what a member answered with."""
@@ -95,6 +101,7 @@ class Loop:
             for each, addresses in self.member.receive(datagram, address, came_ns):
                 self.port.send(each, addresses)
         now_ns, due = time.time_ns(), False
+        self.turned_ns = now_ns
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
             self._output(receiver.release(now_ns), now_ns)
@@ -119,7 +126,7 @@ class Loop:
 
 @contextlib.contextmanager
 def opened(
-    member: Sender | Proxy | Receiver,
+    member: AnyMember,
     me: Member,
     output: Output = lambda events, now_ns: None,
     busy: bool = False,
