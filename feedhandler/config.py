@@ -156,6 +156,25 @@ class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = -1
 
 
+class OverlayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[overlay]`: the receivers of lines that come through the overlay, a thread each."""
+
+    gap_wait_us: Annotated[
+        int,
+        _setting(
+            "a message waits so long beyond its deadline for a missing one before it",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 2_000
+    follow_clock: Annotated[
+        bool, _setting("ask the parent for the sender's time: neither chrony nor PTP keeps clocks")
+    ] = False
+    cpu: Annotated[
+        int, _setting("processor these threads are pinned to; -1 for none", ge=-1, le=4095)
+    ] = -1
+
+
 class StatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[stats]`: the statistics bus."""
 
@@ -174,11 +193,11 @@ class ControlConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[channel.line]]`: one multicast line."""
+    """`[[channel.line]]`: one line, by multicast or through the overlay."""
 
     name: Annotated[_Name, _setting("names the line in statistics: A, B")]
-    group: Annotated[str, _setting("the multicast group")]
-    port: Annotated[int, _setting("the UDP port", ge=1, le=65535)]
+    group: Annotated[str, _setting("the multicast group; none with a topology")] = ""
+    port: Annotated[int, _setting("the UDP port", ge=0, le=65535)] = 0
     interface: Annotated[str, _setting("name or address; empty: the gateway's")] = ""
     source: Annotated[
         str, _setting("only from this sender, or these with commas between (SSM); empty: any")
@@ -187,6 +206,22 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["kernel", "count"],
         _setting("who drops other senders: kernel, unseen; or count, by an any-source join"),
     ] = "kernel"
+    topology: Annotated[
+        str, _setting("a tree's file, or several with commas, in place of a group: an overlay line")
+    ] = ""
+    member: Annotated[
+        str, _setting("which receiver of the topology the gateway is, such as receiver-0")
+    ] = ""
+
+    @property
+    def topologies(self) -> tuple[str, ...]:
+        """The files of the trees that the line comes through; none for a multicast line."""
+        return tuple(word.strip() for word in self.topology.split(",")) if self.topology else ()
+
+    @property
+    def overlay(self) -> tuple[tuple[str, ...], str] | None:
+        """The topologies' files and the member; None for a multicast line."""
+        return (self.topologies, self.member) if self.topology else None
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -256,6 +291,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     arbitration: ArbitrationSettings = ArbitrationSettings()
     recovery: RecoverySettings = RecoverySettings()
     receive: ReceiveConfig = ReceiveConfig()
+    overlay: OverlayConfig = OverlayConfig()
     amqp: AmqpConfig = AmqpConfig()
     stats: StatsConfig = StatsConfig()
     control: ControlConfig = ControlConfig()
@@ -273,6 +309,17 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     channels: Annotated[tuple[ChannelConfig, ...], Meta(min_length=1, max_length=MAX_CHANNELS)] = (
         field(name="channel")
     )
+
+    @property
+    def overlay_lines(self) -> list[tuple[KeyPath, LineConfig]]:
+        """Lines that come through the overlay, and where they stand in the file."""
+        return [
+            (("channel", number, key, position), line)
+            for number, channel in enumerate(self.channels)
+            for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines))
+            for position, line in enumerate(lines)
+            if line.topology
+        ]
 
     def interface_of(self, line: LineConfig) -> str:
         """Where `line` is joined: its own interface, or the gateway's."""
@@ -500,6 +547,10 @@ def _check_servers(config: Config) -> None:
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
             raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
         _check_lines("line", server.lines, here)
+        for place, line in enumerate(server.lines):
+            if line.topology:
+                reason = "a server answers by multicast, not through the overlay"
+                raise _Wrong((*here, "line", place, "topology"), reason, "give group and port")
 
 
 def _check_amqp(config: Config) -> None:
@@ -538,22 +589,46 @@ def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) ->
 
 def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> None:
     names: set[str] = set()
-    addresses: dict[tuple[str, int, str], str] = {}
+    addresses: dict[tuple[object, ...], str] = {}
     for number, line in enumerate(lines):
         here: KeyPath = (*path, kind, number)
         if line.name in names:
             raise _Wrong((*here, "name"), f"a second line {line.name!r} in this channel")
         names.add(line.name)
-        _check_group(line, here)
-        address = (line.group, line.port, line.source)
+        address: tuple[object, ...]
+        if line.topology or line.member:
+            _check_overlay(line, here)
+            address, key, what = (line.overlay,), "member", line.member
+            hint = "each line has a member or a topology of its own"
+        else:
+            _check_group(kind, line, here)
+            address, key, what = (
+                (line.group, line.port, line.source), "group", f"{line.group}:{line.port}",
+            )  # fmt: skip
+            hint = "each line has a group or port of its own"
         if address in addresses:
-            reason = f"{line.group}:{line.port} is line {addresses[address]!r} already"
-            raise _Wrong((*here, "group"), reason, "each line has a group or port of its own")
+            raise _Wrong((*here, key), f"{what} is line {addresses[address]!r} already", hint)
         addresses[address] = line.name
 
 
-def _check_group(line: LineConfig, here: KeyPath) -> None:
+def _check_overlay(line: LineConfig, here: KeyPath) -> None:
+    """A line through the overlay has a topology and a member, and nothing of a multicast one's."""
+    if not line.topology:
+        raise _Wrong((*here, "topology"), "missing", "the tree's file that has the member")
+    if not line.member:
+        raise _Wrong((*here, "member"), "missing", "a receiver of the topology: receiver-0")
+    for key in ("group", "port", "interface", "source"):
+        if getattr(line, key):
+            reason = "a line comes by a group or through a topology, not both"
+            raise _Wrong((*here, key), reason, f"leave out {key}, or topology and member")
+
+
+def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
     """The group is IPv4 multicast, the source an IPv4 host; only with one can others be counted."""
+    for key in ("group", "port"):
+        if not getattr(line, key):
+            table = f"{here[0]}.{kind}"
+            raise _Wrong((*here, key), "missing", f"add it below [[{table}]]")
     try:
         group = ipaddress.IPv4Address(line.group)
     except ValueError:

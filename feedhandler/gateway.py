@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy
@@ -38,6 +38,9 @@ from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
 from feedhandler.private_files import private_sockets
 from feedhandler.recorder import Recorder
+
+if TYPE_CHECKING:
+    from feedhandler.overlay.lines import OverlayLines
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
@@ -84,18 +87,10 @@ class Gateway:
             config.amqp.queues_folder,
         )
         self.publishers = self._publishers()
-        plans = self.core.plans
+        self.overlay = self._overlay()
+        plans = self.core.plans if self.overlay is None else self.overlay.plans
         self.recorder = self._recorder(plans)
-        self.receiver = Receiver(
-            self.feed.table,
-            self.feed.first_sequence,
-            plans,
-            self.ring,
-            tap=self.recorder.tap("lines"),
-            settings=config.arbitration,
-            receive_buffer_bytes=config.receive.socket_buffer_bytes,
-            cpu=config.receive.cpu if config.receive.cpu >= 0 else None,
-        )
+        self.receiver = self._receiver(plans)
         self._record_published()
         self.watch = Watch(self)
         self.control = ControlSocket(
@@ -116,6 +111,34 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
+
+    def _overlay(self) -> "OverlayLines | None":
+        """The receivers of lines that come through the overlay, where there are such lines."""
+        if not self.config.overlay_lines:
+            return None
+        from feedhandler.overlay.lines import OverlayLines
+
+        buffer_bytes = self.config.receive.socket_buffer_bytes
+        return OverlayLines(self.core.plans, self.config.overlay, buffer_bytes, self._fail_soon)
+
+    def _receiver(self, plans: list[ChannelPlan]) -> Receiver:
+        receive = self.config.receive
+        try:
+            return Receiver(
+                self.feed.table,
+                self.feed.first_sequence,
+                plans,
+                self.ring,
+                tap=self.recorder.tap("lines"),
+                settings=self.config.arbitration,
+                receive_buffer_bytes=receive.socket_buffer_bytes,
+                cpu=receive.cpu if receive.cpu >= 0 else None,
+                fed=None if self.overlay is None else self.overlay.feeds,
+            )
+        except BaseException:
+            if self.overlay is not None:
+                self.overlay.close()
+            raise
 
     def _record_published(self) -> None:
         """Let the recorder have what goes out, and know of what it had no room for."""
@@ -187,6 +210,8 @@ class Gateway:
         self.runner.start()
         self.publishers.start(self.qualities)
         self.receiver.start()
+        if self.overlay is not None:
+            self.overlay.start()
         for fd in self.receiver.filenos():
             self._loop.add_reader(fd, self._on_handover, fd)
         publisher = asyncio.create_task(self._publish_stats())
@@ -210,6 +235,8 @@ class Gateway:
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
         self.watch.stopping()
+        if self.overlay is not None:
+            await asyncio.to_thread(self.overlay.stop)
         for fd in self.receiver.filenos():
             self._loop.remove_reader(fd)
         self.receiver.stop()
@@ -226,6 +253,14 @@ class Gateway:
         """Ask `run` to end."""
         self._stop.set()
 
+    def _fail_soon(self, error: BaseException) -> None:
+        """End because of an error in another thread, of a line's receiver."""
+        self._loop.call_soon_threadsafe(self._fail, error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._stop.set()
+
     def _on_handover(self, fd: int) -> None:
         """The receive thread has published a batch."""
         try:  # noqa: SIM105 - `suppress` costs more than the read, at every hand-over
@@ -233,8 +268,7 @@ class Gateway:
         except BlockingIOError:
             pass
         if self.receiver.error is not None:
-            self._failure = self.receiver.error
-            self._stop.set()
+            self._fail(self.receiver.error)
             return
         self._pump()
 
@@ -249,8 +283,7 @@ class Gateway:
             more = self.node.pump()
         except Exception as error:
             # A stream that stands still must not look like a quiet market: end, and say why.
-            self._failure = error
-            self._stop.set()
+            self._fail(error)
             return
         if more:
             self._loop.call_soon(self._pump)
@@ -295,11 +328,12 @@ class Gateway:
         except zmq.ZMQError as error:
             socket.close()
             context.term()
-            self._failure = ConfigError(
-                f"stats.bind: cannot bind {self.config.stats.bind}: {error.strerror}",
-                "choose a free port, or leave stats.bind empty",
+            self._fail(
+                ConfigError(
+                    f"stats.bind: cannot bind {self.config.stats.bind}: {error.strerror}",
+                    "choose a free port, or leave stats.bind empty",
+                )
             )
-            self._stop.set()
             return
         interval = self.config.stats.interval_ms / 1000
         due = self._loop.time()
@@ -320,7 +354,11 @@ class Gateway:
 
     def snapshot(self, reader: str = "stats") -> dict[str, Any]:
         """Every counter since the start; latency percentiles since `reader`'s snapshot before."""
-        recorder = {"recorder": self.recorder.snapshot()} if self.config.record.series else {}
+        more: dict[str, Any] = {}
+        if self.overlay is not None:
+            more["overlay"] = self.overlay.snapshot()
+        if self.config.record.series:
+            more["recorder"] = self.recorder.snapshot()
         return {
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
@@ -333,7 +371,7 @@ class Gateway:
             "node": self.node_snapshot(),
             "destinations": self.publishers.snapshot(),
             "queues": self.queues.snapshot(),
-            **recorder,
+            **more,
         }
 
     def _status(self) -> dict[str, Any]:
@@ -397,6 +435,11 @@ class Gateway:
             for plan in receiver.channels[live:]
             for line in plan.lines
         }
+
+    def receive_buffers(self) -> dict[str, int]:
+        """The kernel's receive buffer of each line, in bytes, by line name."""
+        overlay = {} if self.overlay is None else self.overlay.receive_buffers()
+        return self.receiver.receive_buffers() | overlay
 
     def node_snapshot(self) -> dict[str, Any]:
         """The node's counters, and what is open and waits now."""

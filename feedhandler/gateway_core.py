@@ -170,6 +170,7 @@ class GatewayCore:
             self.config.interface_of(line),
             line.source or None,
             line.source_filter,
+            line.overlay,
         )
 
     def _desk(self, seed: int) -> Desk:

@@ -8,11 +8,8 @@ nothing is sent, after `seek` nothing from before it, after `stop` nothing at al
 A player's threads know no event loop, so the socket has a thread with a loop of its own.
 """
 
-import asyncio
 import contextlib
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from feedhandler.codecs.errors import ConfigError, UsageError
@@ -20,13 +17,12 @@ from feedhandler.config import is_endpoint
 from feedhandler.control import ControlSocket, Verb
 from feedhandler.replay.playing.moments import EXAMPLES, moment_text, parse_moment
 from feedhandler.replay.playing.player import Player
+from feedhandler.side_loop import SideLoop
 
 #: Where the endpoint is given, for whoever cannot have it or does not find anybody there.
 SETTING = "--control"
 #: How long `stop` waits for the last datagram that may be on its way.
 STOP_WAIT_S = 1.0
-#: How long the end of a replay waits for a verb that is being answered.
-CLOSE_WAIT_S = 1.0
 
 
 class ReplayVerbs:
@@ -104,41 +100,21 @@ class ReplayControl:
             raise ConfigError(f"{SETTING}: {bind!r} is no ZeroMQ endpoint", hint)
         self.endpoint = bind
         self._verbs = verbs
-        self._opened: Future[str] = Future()
-        self._loop = asyncio.new_event_loop()
-        self._closing = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name="replay-control", daemon=True)
+        # A seek through a large capture may be under way at the end; its answer is of no use then.
+        self._side = SideLoop(self._answering, "replay-control")
 
     def __enter__(self) -> "ReplayControl":
-        self._thread.start()
-        try:
-            self.endpoint = self._opened.result()
-        except BaseException:
-            self._thread.join()
-            raise
+        self.endpoint = self._side.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop has ended already
-            self._loop.call_soon_threadsafe(self._closing.set)
-        # A seek through a large capture may be under way; its answer is of no use any more.
-        self._thread.join(CLOSE_WAIT_S)
+    def __exit__(self, *error: object) -> None:
+        self._side.__exit__(*error)
 
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        except BaseException as error:
-            # Once it was open, its end is a socket's that is closed anyway: nobody waits to hear.
-            if not self._opened.done():
-                self._opened.set_exception(error)
-        finally:
-            self._loop.close()
-
-    async def _serve(self) -> None:
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[str]:
         control = ControlSocket(self.endpoint, self._verbs, SETTING)
         control.open()
-        self._opened.set_result(control.endpoint)
         try:
-            await self._closing.wait()
+            yield control.endpoint
         finally:
             control.close()

@@ -173,7 +173,7 @@ class FixExchange:
         self._hole = ""
         self._withheld = (self._services[channel], packet.sequence)
         served = self._publisher.served[channel]
-        served.withheld.add(packet.sequence, packet.next_sequence - 1)
+        served.withhold(packet.sequence, packet.next_sequence - 1)
         return True
 
     async def _publish(

@@ -52,6 +52,9 @@ class Line:
     interface: str
     source: str | None = None
     source_filter: Literal["kernel", "count"] = "kernel"
+    #: Of a line that comes through the overlay: its topologies' files, and who receives there. It
+    #: is not joined; `group` and `port` are the receiver's address.
+    overlay: tuple[tuple[str, ...], str] | None = None
 
 
 @dataclass(frozen=True)

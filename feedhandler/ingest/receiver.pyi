@@ -1,5 +1,5 @@
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -43,6 +43,7 @@ class Receiver:
         cpu: int | None = None,
         tap: Ring | None = None,
         lines: Sequence[Line] = (),
+        fed: Mapping[Line, socket.socket] | None = None,
     ) -> None: ...
     def fileno(self) -> int: ...
     def filenos(self) -> tuple[int, int]: ...

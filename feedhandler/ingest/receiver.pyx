@@ -108,7 +108,8 @@ cdef class Receiver:
     Channel `i` of `channels` has index `first_channel + i` in the ring's records. Several channels
     may name equal `Line`s; they then have one socket, which goes by the first one's name, and
     packets go by their service id. `cpu` pins the thread. Raises ConfigError for what the operator
-    must mend.
+    must mend. `fed` has, for lines that somebody in this process feeds, a datagram socket each that
+    does not block, to be closed here; all others are joined.
 
     Line counters have a row a line, and behind them one for each channel with recovery, named
     "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number). With a
@@ -125,6 +126,7 @@ cdef class Receiver:
     cdef readonly unsigned long long ring_high_bytes, ring_waits, tap_drops
     cdef readonly dict recovered_rows
     cdef object thread, cpu
+    cdef dict fed
     cdef int event_fd, timer_fd, stop_fd, inlet_fd, first_channel
     cdef bint stopping
     cdef FeedTable table
@@ -148,12 +150,13 @@ cdef class Receiver:
     def __init__(
         self, FeedTable table, first_sequence, channels, Ring ring not None, *,
         settings=None, first_channel=0, receive_buffer_bytes=RECEIVE_BUFFER_BYTES, cpu=None,
-        Ring tap=None, lines=(),
+        Ring tap=None, lines=(), fed=None,
     ):
         self.table = table
         self.ring = ring
         self.inlet = Ring(INLET_BYTES)
         self.tap = tap
+        self.fed = dict(fed or {})
         self.first_channel = first_channel
         self.settings = settings or ArbitrationSettings()
         self.channels = list(channels)
@@ -183,7 +186,9 @@ cdef class Receiver:
         self.sockets = []
         try:
             for line in self.lines:
-                self.sockets.append(open_line(line, receive_buffer_bytes))
+                sock = self.fed.get(line)
+                self.sockets.append(
+                    open_line(line, receive_buffer_bytes) if sock is None else sock)
         except BaseException:
             self.close()
             raise
@@ -356,9 +361,9 @@ cdef class Receiver:
         return self.thread is not None and self.thread.is_alive()
 
     def receive_buffers(self):
-        """The kernel's receive buffer of each line, in bytes, by line name."""
+        """The kernel's receive buffer of each line that is joined, in bytes, by line name."""
         return {line.name: receive_buffer(sock)
-                for line, sock in zip(self.lines, self.sockets)}
+                for line, sock in zip(self.lines, self.sockets) if line not in self.fed}
 
     def snapshot(self):
         """All counters by name: {"lines": {name: {...}}, "channels": {service: {...}}, ...}."""
@@ -619,6 +624,8 @@ cdef class Receiver:
         cdef Py_ssize_t size = self.messages[place].msg_len
         cdef unsigned long long sender = ntohl(self.senders[place].sin_addr.s_addr)
         sender = sender << 16 | ntohs(self.senders[place].sin_port)
+        if self.messages[place].msg_hdr.msg_namelen == 0:
+            sender = 0  # fed: what stands there is another datagram's
         if not self.tap.write_packet(
             0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, place * self.stride, size
         ):

@@ -14,7 +14,7 @@ are therefore not of one instant, but each is a true one, and none goes back.
 `GatewayCollector` is the same for a registry of prometheus-client, all at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy
@@ -30,6 +30,7 @@ from prometheus_client.registry import Collector
 from feedhandler import control, counters, gateway_core, notes
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
+from feedhandler.overlay import counts as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
@@ -122,6 +123,7 @@ SCOPES: dict[str, Scope] = {
             {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
         ),
         _scope("receiver", (), counters.ReceiverCounter),
+        Scope("overlay_member", ("tree", "member"), overlay.COUNTS, overlay.GAUGES),
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
         _scope("destination", ("destination",), counters.DestinationCounter),
@@ -170,13 +172,16 @@ def metric_name(scope: str, name: str) -> str:
 
 
 class Gathering:
-    """Metric families, empty at first; `add` readings, then take `families`."""
+    """Metric families, empty at first; `add` readings, then take `families`. Of scopes in `only`
+    alone, if any are named: no states and no histograms then."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Collection[str] = ()) -> None:
         self._counts: dict[tuple[str, str], CounterMetricFamily] = {}
         self._gauges: dict[tuple[str, str], GaugeMetricFamily] = {}
         self._order: list[Metric] = []
         for scope in SCOPES.values():
+            if only and scope.name not in only:
+                continue
             for name, meaning in scope.counts.items():
                 full = metric_name(scope.name, name)
                 made = CounterMetricFamily(full, meaning, labels=scope.labels)
@@ -204,7 +209,8 @@ class Gathering:
             name: HistogramMetricFamily(f"{NAMESPACE}_{name}", meaning, labels=labels)
             for name, (labels, meaning) in HISTOGRAMS.items()
         }
-        self._order += [*self._states.values(), *self._histograms.values()]
+        if not only:
+            self._order += [*self._states.values(), *self._histograms.values()]
 
     def add(self, reading: AnyReading) -> None:
         """Take one reading in; names that its scope does not know are an error."""

@@ -22,6 +22,7 @@ from feedhandler.counters import (
 )
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
+from feedhandler.overlay import counts as overlay
 from feedhandler.retrans.states import State as RecoveryState
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _ARBITRATIONS = tuple(each.name for each in ArbitrationState)
 _CONNECTIONS = tuple(each.value for each in PublisherState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
 
+_OVERLAY_VALUES = {*overlay.COUNTS, *overlay.GAUGES}
 _QUEUE_VALUES = {each.name.lower() for each in QueueCounter} | {*GAUGES["queue"]}
 _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
 
@@ -39,6 +41,7 @@ _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAU
 def readings(gateway: "Gateway") -> Iterator[AnyReading]:
     """Everything that is counted or measured in `gateway`."""
     yield from _lines(gateway)
+    yield from _overlay(gateway)
     for place in range(len(gateway.streams)):
         yield from _channel(gateway, place)
     yield from _recovery(gateway)
@@ -67,6 +70,13 @@ def _lines(gateway: "Gateway") -> Iterator[Reading]:
             "ring_high_bytes": receiver.ring_high_bytes,
         },
     )
+
+
+def _overlay(gateway: "Gateway") -> Iterator[Reading]:
+    """The receivers of lines that come through the overlay."""
+    for told in gateway.overlay.snapshot() if gateway.overlay is not None else ():
+        values = {key: value for key, value in told.items() if key in _OVERLAY_VALUES}
+        yield Reading("overlay_member", values, (str(told["tree"]), told["member"]))
 
 
 def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:

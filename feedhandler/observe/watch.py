@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
@@ -29,7 +28,7 @@ from feedhandler.observe import health, metrics
 from feedhandler.observe.health import Facts
 from feedhandler.observe.readings import readings
 from feedhandler.observe.systemd import Notifier
-from feedhandler.observe.web import Answer, WebServer
+from feedhandler.observe.web import Answer, WebServer, verdict
 
 if TYPE_CHECKING:
     from feedhandler.gateway import Gateway
@@ -251,10 +250,10 @@ class Watch:
     # -- pages ------------------------------------------------------------------------------
 
     async def _live(self) -> Answer:
-        return _verdict("live", self.not_live())
+        return verdict("live", self.not_live())
 
     async def _ready(self) -> Answer:
-        return _verdict("ready", self.not_ready())
+        return verdict("ready", self.not_ready())
 
     async def _metrics(self) -> Answer:
         """What was gathered a moment ago, or what is gathered now, the stream being served."""
@@ -289,11 +288,3 @@ class Watch:
         """What the endpoint counts, and how long the last scrape took."""
         counts: dict[str, float] = dict(self.web.counts()) if self.web is not None else {}
         return {**counts, "gather_seconds": self._scrape_seconds}
-
-
-def _verdict(word: str, reasons: list[str]) -> Answer:
-    """`ready`, or `not ready` with a line for each reason."""
-    if not reasons:
-        return Answer(f"{word}\n".encode())
-    body = "\n".join([f"not {word}", *reasons, ""])
-    return Answer(body.encode(), HTTPStatus.SERVICE_UNAVAILABLE)

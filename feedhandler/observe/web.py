@@ -55,6 +55,14 @@ class Answer:
     content_type: str = TEXT
 
 
+def verdict(word: str, reasons: list[str]) -> Answer:
+    """`ready`, or `not ready` with a line for each reason."""
+    if not reasons:
+        return Answer(f"{word}\n".encode())
+    body = "\n".join([f"not {word}", *reasons, ""])
+    return Answer(body.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 Page = Callable[[], Awaitable[Answer]]
 
 
@@ -68,11 +76,17 @@ class _BadRequest(Exception):
 
 class WebServer:
     """Serves `pages` by path at `address`, from `start` to `close`; `counts` by name. Requests may
-    be for addresses, this machine's own name, and those in `hosts`."""
+    be for addresses, this machine's own name, and those in `hosts`. `setting` is where the address
+    was given, for whom it may not be had."""
 
     def __init__(
-        self, address: tuple[str, int], pages: Mapping[str, Page], hosts: Collection[str] = ()
+        self,
+        address: tuple[str, int],
+        pages: Mapping[str, Page],
+        hosts: Collection[str] = (),
+        setting: str = "metrics.listen",
     ) -> None:
+        self._setting = setting
         self._wanted = address
         self._pages = dict(pages)
         names = ("localhost", socket.gethostname(), address[0], *hosts)
@@ -111,9 +125,10 @@ class WebServer:
             self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
+            word = "out" if self._setting.startswith("-") else "empty"
             raise ConfigError(
-                f"metrics.listen: cannot listen on {host}:{port}: {reason}",
-                "choose a free address of this machine, or leave metrics.listen empty",
+                f"{self._setting}: cannot listen on {host}:{port}: {reason}",
+                f"choose a free address of this machine, or leave {self._setting} {word}",
             ) from None
         self._listener.setblocking(False)
         self._keep_spare()

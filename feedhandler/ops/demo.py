@@ -60,7 +60,7 @@ STATS_INTERVAL_MS = 500
 RECONNECT_US = 50_000
 #: Where the exchange's ports may begin, its servers' below what the kernel hands out by itself; the
 #: first is its own default.
-PORT_BASES = (30_000, 12_000, 16_000, 20_000)
+PORT_BASES = [base + 10 * part for base in (30_000, 12_000, 16_000, 20_000) for part in range(3)]
 
 
 #: What a message's fate may be, as a report counts it.
@@ -189,9 +189,13 @@ class Demo:
             yield Subscriber(name, pattern, granularity, ledger, asyncio.Event())
 
     async def _work(self) -> int:
+        with contextlib.ExitStack() as held:
+            self.port_base = free_port_base(self.scene, held)
+            return await self._work_there()
+
+    async def _work_there(self) -> int:
         async with self.family:
             amqp_port, stats_port = free_ports(2)
-            self.port_base = free_port_base(self.scene)
             await self._start_gateway(amqp_port, stats_port)
             await self._start_subscribers(f"amqp://127.0.0.1:{amqp_port}")
             watching = asyncio.create_task(self._watch_statistics(stats_port))
@@ -396,13 +400,13 @@ def line_texts(verdict: Verdict) -> Iterator[str]:
         )
 
 
-def free_port_base(scene: Scene) -> int:
-    """Where the exchange's ports may begin so that nobody on this host listens on any of them.
-
-    Tried in random order, so that two demos that start together do not choose the same.
-    """
+def free_port_base(scene: Scene, held: contextlib.ExitStack) -> int:
+    """Where the exchange's ports may begin so that nobody on this host listens on any of them, and
+    no other demo takes them while `held` is open: a name in the kernel says whose they are."""
     for base in random.sample(PORT_BASES, len(PORT_BASES)):
+        claim = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            claim.bind(f"\0feedhandler demo, ports from {base}")
             for address in scene.groups(base):
                 probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 stack.enter_context(probe).bind(address)

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -44,8 +44,15 @@ LARGEST_BOUNDS = 3
 CLOCK_ERROR_US_MAX = 10_000
 
 
-def run(path: Path | None, interface: str | None, as_json: bool) -> int:
-    """Look at everything and print it; `FOUND` where anything fails."""
+def run(
+    path: Path | None,
+    interface: str | None,
+    as_json: bool,
+    topologies: Sequence[Path] = (),
+    follow_clock: bool = False,
+) -> int:
+    """Look at everything and print it, the overlay's topologies too; `FOUND` where anything
+    fails."""
     from feedhandler.capabilities import open_config
 
     config = open_config(path)[0] if path else loopback_config()
@@ -53,6 +60,10 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
         gateway = structs.replace(config.gateway, interface=interface)
         config = structs.replace(config, gateway=gateway)
     checks = list(all_checks(config, is_default=path is None, path=path))
+    for topology in topologies:
+        from feedhandler.ops.doctor_overlay import check_topology
+
+        checks.extend(check_topology(topology, follow_clock))
     if as_json:
         for check in checks:
             print_json(structs.asdict(check))
@@ -84,6 +95,10 @@ def all_checks(
         if config.metrics.listen:
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
+    if config.overlay_lines:
+        from feedhandler.ops.doctor_overlay import check_lines
+
+        yield from check_lines(config)
     yield check_privileges()
     yield overlay_hooks.check()
     yield check_awake(config.gateway.stay_awake)
@@ -92,16 +107,20 @@ def all_checks(
     yield from _check_journals(config)
     yield from check_openness(config, path)
     clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
-    yield check_descriptors(clients + len(lines) + SPARE_DESCRIPTORS)
+    # A line through the overlay has its member's socket, and the two ends of the way to the thread.
+    sockets = len(lines) + 3 * len(config.overlay_lines)
+    yield check_descriptors(clients + sockets + SPARE_DESCRIPTORS)
 
 
 def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
     """Every line that the gateway joins, with its name: of channels, of refreshes, of servers."""
     for channel in config.channels:
         for line in channel.lines:
-            yield f"line {channel.service}.{line.name}", line
+            if not line.topology:
+                yield f"line {channel.service}.{line.name}", line
         for refresh in channel.refresh_lines:
-            yield f"refresh line {channel.service}.{refresh.name}", refresh
+            if not refresh.topology:
+                yield f"refresh line {channel.service}.{refresh.name}", refresh
     for server in config.servers:
         for answers in server.lines:
             yield f"server {server.name}, line {answers.name}", answers

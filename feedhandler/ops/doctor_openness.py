@@ -22,7 +22,7 @@ from feedhandler.private_files import openness
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
     """A finding for each secret, and each folder that is open; `path` is the configuration's."""
     for label, secret in secrets_of(config, path):
-        yield _check_secret(label, secret)
+        yield check_secret(label, secret)
     for label, folder in folders_of(config):
         if found := openness(folder):
             told = f"{folder} is open to {found}"
@@ -64,6 +64,9 @@ def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
     for user in config.amqp.users:
         if user.password_file:
             yield f"user {user.name} password_file rights", user.password_file
+    topologies = (each for _, line in config.overlay_lines for each in line.topologies)
+    for topology in dict.fromkeys(topologies):
+        yield f"topology {topology} rights", topology
     for destination in config.publish:
         if destination.password_file:
             yield f"publish {destination.name} password_file rights", destination.password_file
@@ -92,7 +95,8 @@ def _holds_secrets(config: Config) -> bool:
     )
 
 
-def _check_secret(name: str, path: str) -> Check:
+def check_secret(name: str, path: str) -> Check:
+    """Whom but its user a file with a secret is open to."""
     found = openness(path)
     if not found:
         return Check(name, "ok", f"{path}: its user's alone")

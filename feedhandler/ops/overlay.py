@@ -15,23 +15,30 @@ from typing import Any
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, reason_of
 from feedhandler.ops.console import ExitCode, complain, print_json
+from feedhandler.overlay.counts import parts_of
 from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.members import Proxy, Receiver, Sender
+from feedhandler.overlay.merging import MergedReceiver, MergedSender, receiver_of, sender_of
 from feedhandler.overlay.release import Deliver, Event, Gap
-from feedhandler.overlay.running import Loop, opened, pin
-from feedhandler.overlay.topology import Address
-from feedhandler.overlay.topology_file import address_of, read_topology
+from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened, pin
+from feedhandler.overlay.topology import Member
+from feedhandler.overlay.topology_file import (
+    address_of,
+    ipv4_address_of,
+    read_topology,
+    read_trees,
+)
 from feedhandler.overlay.wire import PAYLOAD_MAX
 
 STDIN = Path("-")
 
 
 class Signals:
-    """SIGINT and SIGTERM end a member, SIGHUP has it read its topology again."""
+    """SIGINT and SIGTERM end a member, SIGHUP has it read its topologies again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         self.stopped = False
-        self._path = path
+        self._paths = paths
         self._again = False
         signal.signal(signal.SIGINT, self._stop)
         signal.signal(signal.SIGTERM, self._stop)
@@ -43,73 +50,107 @@ class Signals:
     def _reload(self, *_: Any) -> None:
         self._again = True
 
-    def over(self, member: Sender | Proxy | Receiver) -> bool:
-        """Whether the member is to end; reads the topology first where that was asked."""
+    def over(self, member: AnyMember) -> bool:
+        """Whether the member is to end; reads topologies first where that was asked."""
         if self._again:
             self._again = False
-            try:
-                reason = member.change(read_topology(self._path))
-            except FeedhandlerError as error:
-                reason = str(error)
-            if reason:
-                complain(f"the topology stays as it was: {reason}")
+            for path in self._paths:
+                try:
+                    reason = member.change(read_topology(path))
+                except FeedhandlerError as error:
+                    reason = str(error)
+                if reason:
+                    which = "the topology" if len(self._paths) == 1 else path
+                    complain(f"{which} stays as it was: {reason}")
         return self.stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a member runs."""
+    """How a member runs. `topologies`: one, or those of several trees that are merged."""
 
-    topology: Path
+    topologies: Sequence[Path]
     name: str
     slots: int
     follows_clock: bool
     processor: int | None
     busy: bool
     as_json: bool
+    metrics: str = ""
+    control: str = ""
+
+
+@contextlib.contextmanager
+def _observed(running: Running, me: Member, loop: Loop) -> Iterator[None]:
+    """Metrics and the control socket, where they were asked for; then tell where the member is."""
+    with contextlib.ExitStack() as stack:
+        if running.metrics or running.control:
+            from feedhandler.overlay.observing import MemberWatch
+
+            sys.setswitchinterval(SWITCH_SECONDS)
+            watch = MemberWatch(me, loop)
+            stack.enter_context(watch.serving(running.metrics, running.control))
+        complain(f"{me.name} is at {me.address[0]}:{me.address[1]}")
+        yield
 
 
 def proxy(running: Running) -> int:
     """Run a proxy until it is stopped."""
-    topology = read_topology(running.topology)
+    topology = read_topology(running.topologies[0])
     me = topology.member(running.name)
     if me.role != "proxy":
         raise UsageError(f"{me.name} is a {me.role}", "name a proxy, such as proxy-0-0")
     pin(running.processor)
-    signals = Signals(running.topology)
+    signals = Signals(running.topologies)
     member = Proxy(topology, me.name, time.time_ns(), running.slots, running.follows_clock)
-    with opened(member, me, busy=running.busy) as loop:
-        _ready(me.name, me.address)
+    with opened(member, me, busy=running.busy) as loop, _observed(running, me, loop):
         loop.run(lambda: signals.over(member))
         _tell(member, loop, running.as_json)
     return ExitCode.OK
 
 
-def receive(running: Running, to: str, gap_wait_us: int, extra_hold_us: int, count: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """What a receiver does. `to`, `echo`: addresses or ""; `extra_hold_us` None: by the last hops
+    of all; `count` 0: without an end."""
+
+    to: str
+    echo: str
+    gap_wait_us: int
+    extra_hold_us: int | None
+    count: int
+
+
+def receive(running: Running, receiving: Receiving) -> int:
     """Run a receiver until it is stopped, or has had `count` messages."""
-    topology = read_topology(running.topology)
-    me = topology.member(running.name)
+    topologies = read_trees(running.topologies)
+    me = topologies[0].member(running.name)
     if me.role != "receiver":
         raise UsageError(f"{me.name} is a {me.role}", "name a receiver, such as receiver-0")
+    extra = receiving.extra_hold_us
+    echo = ipv4_address_of(receiving.echo) if receiving.echo else None
     pin(running.processor)
-    signals = Signals(running.topology)
-    member = Receiver(
-        topology, me.name, time.time_ns(), running.slots, running.follows_clock,
-        gap_wait_us * 1_000, extra_hold_ns=extra_hold_us * 1_000,
+    signals = Signals(running.topologies)
+    member = receiver_of(
+        topologies, me.name, time.time_ns(), slots=running.slots,
+        follows_clock=running.follows_clock, gap_wait_ns=receiving.gap_wait_us * 1_000,
+        extra_hold_ns=None if extra is None else extra * 1_000, echo=echo,
     )  # fmt: skip
-    with _relay(to) as relayed:
+    count, counts = receiving.count, parts_of(member)[0].counts
+    with _relay(receiving.to) as relayed:
 
         def output(events: Sequence[Event], now_ns: int) -> None:
             for event in events:
                 if isinstance(event, Deliver) and relayed is not None:
-                    with contextlib.suppress(OSError):
+                    try:
                         relayed.send(event.payload)
+                    except OSError:  # nobody is there, or its buffer is full: as by the network
+                        counts["unrelayed"] += 1
                 if running.as_json:
                     print_json(_event(event, member.senders_time(now_ns)))
             sys.stdout.flush()  # who reads it wants it now
 
-        with opened(member, me, output, running.busy) as loop:
-            _ready(me.name, me.address)
+        with opened(member, me, output, running.busy) as loop, _observed(running, me, loop):
             loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
             _tell(member, loop, running.as_json)
     return ExitCode.FOUND if member.holding.missing else ExitCode.OK
@@ -166,14 +207,19 @@ def send(running: Running, sending: Sending) -> int:
         raise UsageError(
             "a sender has one source of messages", "name a file, -, or --from HOST:PORT"
         )
-    topology = read_topology(running.topology)
-    me = topology.members[0]
+    topologies = read_trees(running.topologies)
+    me = topologies[0].members[0]
     pin(running.processor)
-    controller = HoldController(sending.fair) if sending.fair else None
-    signals = Signals(running.topology)
-    member = Sender(topology, time.time_ns(), sending.hold, controller, rotate=sending.rotate)
-    with _messages(sending) as (file, lines), opened(member, me) as loop:
-        _ready(me.name, me.address)
+    signals = Signals(running.topologies)
+    member = sender_of(
+        topologies, time.time_ns(), held=sending.hold, rotate=sending.rotate,
+        controller=lambda: HoldController(sending.fair) if sending.fair else None,
+    )  # fmt: skip
+    with (
+        _messages(sending) as (file, lines),
+        opened(member, me) as loop,
+        _observed(running, me, loop),
+    ):
         _send_all(member, loop, file, lines, sending.rate, signals)
         # The end of the stream goes down the tree, twice, for a datagram may be lost.
         for _ in range(2):
@@ -183,7 +229,7 @@ def send(running: Running, sending: Sending) -> int:
 
 
 def _send_all(
-    member: Sender, loop: Loop, file: Any, lines: bool, rate: float, signals: Signals
+    member: Sender | MergedSender, loop: Loop, file: Any, lines: bool, rate: float, signals: Signals
 ) -> None:
     began_ns, sent, waiting = time.monotonic_ns(), 0, b""
     poller = select.poll()
@@ -251,28 +297,33 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
         yield sock, False
 
 
-def _ready(name: str, address: Address) -> None:
-    complain(f"{name} is at {address[0]}:{address[1]}")
-
-
-def _tell(member: Sender | Proxy | Receiver, loop: Loop, as_json: bool) -> None:
+def _tell(member: AnyMember, loop: Loop, as_json: bool) -> None:
     """What the member has done, at its end."""
     told: dict[str, Any] = {"counts": dict(sorted(member.counts.items()))}
     told |= {"datagrams_sent": loop.port.sent, "datagrams_received": loop.port.received,
-             "not_taken": sum(loop.port.errors.values())}  # fmt: skip
-    if isinstance(member, Receiver):
+             "not_taken": sum(loop.port.errors.values()),
+             "kernel_drops": loop.port.kernel_drops}  # fmt: skip
+    if isinstance(member, Receiver | MergedReceiver):
         holding = member.holding
         told |= {"delivered": holding.delivered, "late": holding.late, "passed": holding.passed,
                  "missing": holding.missing}  # fmt: skip
-    if not isinstance(member, Receiver) and member.reports.apart:
-        told["set_apart"] = sorted(member.reports.apart)
-    if isinstance(member, Sender):
-        told |= {"sent": member.last_id, "hold_us": member.hold_ns / 1e3}
+        if member.counts["echoes"]:
+            last_hop_ns = member.last_hop.own_ns(time.time_ns())
+            told |= {"last_hop_us": last_hop_ns / 1e3,
+                     "extra_hold_us": holding.extra_hold_ns / 1e3}  # fmt: skip
+    parts = [each for each in parts_of(member) if not isinstance(each, Receiver)]
+    if apart := {name for each in parts for name in each.reports.apart}:
+        told["set_apart"] = sorted(apart)
+    if isinstance(member, Sender | MergedSender):
+        senders = [each for each in parts if isinstance(each, Sender)]
+        told |= {"sent": member.last_id, "hold_us": max(each.hold_ns for each in senders) / 1e3}
+        if longest_ns := max(each.longest_hop_ns for each in senders):
+            told["longest_hop_us"] = longest_ns / 1e3
     if as_json:
         print_json({"event": "end", **told})
         return
-    apart = told.pop("set_apart", [])
+    names = told.pop("set_apart", [])
     words = [f"{key.replace('_', ' ')} {value:,}" for key, value in told.items() if key != "counts"]
-    words += [f"set apart: {', '.join(apart)}"] if apart else []
+    words += [f"set apart: {', '.join(names)}"] if names else []
     words += [f"{key} {value:,}" for key, value in told["counts"].items()]
     print(", ".join(words))

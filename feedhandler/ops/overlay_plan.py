@@ -2,13 +2,14 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, print_json
-from feedhandler.overlay.topology import Topology, make_topology, places_of
+from feedhandler.overlay.merging import check_trees
+from feedhandler.overlay.topology import Address, Topology, make_topology, places_of
 from feedhandler.overlay.topology_file import address_of, read_topology, write_topology
 from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of
 from feedhandler.overlay.wire import KEY_BYTES
@@ -43,10 +44,7 @@ def shape_of(wanted: Wanted) -> Shape:
 
 def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     """Make a topology and write it."""
-    if path.exists():
-        raise UsageError(
-            f"{path} is there already", "replace a member of it by --replace, or name another"
-        )
+    _refuse_existing(path)
     shape = shape_of(wanted)
     count = len(places_of(shape))
     if wanted.port + count > 65_536:
@@ -62,6 +60,43 @@ def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     write_topology(topology, path)
     _tell_plan(topology, path, wanted.costs or Costs(), as_json)
     return ExitCode.OK
+
+
+def plan_beside(
+    first: Path, path: Path, tree: int | None, hosts: Sequence[str], port: int, as_json: bool
+) -> int:
+    """Make a topology of another tree with the shape, the sender and the receivers of `first`, and
+    with proxies and keys of its own."""
+    _refuse_existing(path)
+    before = read_topology(first)
+    tree = (before.tree + 1) % 65_536 if tree is None else tree
+    if not before.shape.proxies:
+        raise UsageError(f"{first} has no proxies", "a tree without has nothing to share out")
+    for host in hosts:
+        _check_host(host)
+    taken = {each.address for each in before.members}
+    addresses = _free_addresses(hosts, port, taken)
+    members = [next(addresses) if each.role == "proxy" else each.address for each in before.members]
+    keys = (os.urandom(KEY_BYTES) for _ in range(len(members) + 1))
+    topology = make_topology(before.shape, tree, members, keys)
+    check_trees([before, topology])
+    write_topology(topology, path)
+    _tell_plan(topology, path, Costs(), as_json)
+    return ExitCode.OK
+
+
+def _free_addresses(hosts: Sequence[str], port: int, taken: set[Address]) -> Iterator[Address]:
+    """Addresses of the hosts in turns, of ports from `port` on, that nobody has."""
+    for number in range(port, 65_536):
+        yield from ((host, number) for host in hosts if (host, number) not in taken)
+    raise UsageError(f"too few ports from {port} on: they end at 65535", "a lower --port")
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise UsageError(
+            f"{path} is there already", "replace a member of it by --replace, or name another"
+        )
 
 
 def replace(path: Path, name: str, address: str, as_json: bool) -> int:

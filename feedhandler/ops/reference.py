@@ -39,6 +39,7 @@ from feedhandler.observe import settings as observe
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
+from feedhandler.overlay import counts as overlay
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
 from feedhandler.recovery import desk
@@ -70,6 +71,7 @@ _SNAPSHOT = {
         "node": "the AMQP node",
         "destinations": "one object a `[[publish]]` table, in the configuration's order",
         "queues": "one object a `[[queue]]` table, in the configuration's order",
+        "overlay": "one object a line that comes through the overlay; only where there is one",
         "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "`trading_day`, see [trading-day.md](trading-day.md)": {
@@ -141,6 +143,13 @@ _SNAPSHOT = {
         **{key: meaning for key, meaning in GAUGES["queue"].items() if key != "up"},
         "durability": "`durable` or `fast`",
     },
+    "Each of `overlay`, beside what its receiver counts": {
+        "line": "the line, `<service>/<name>`",
+        "topology": "the topology's file",
+        "member": "which receiver of it the gateway is",
+        "tree": "the tree's number",
+        **overlay.GAUGES,
+    },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
         "with the gateway",
@@ -174,6 +183,11 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
+    (
+        "A member of the overlay",
+        "`overlay` of the snapshot has those of receivers; see [overlay.md](overlay.md).",
+        overlay.COUNTS,
+    ),
     (
         "A server's connection",
         "`recovery.servers` of the snapshot: each has those of its protocol.",
@@ -213,6 +227,11 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.RecoverySettings,
     ),
     ("[receive]", "", config.ReceiveConfig),
+    (
+        "[overlay]",
+        "Lines that have a `topology`: [overlay.md](overlay.md#a-line-of-the-gateway).",
+        config.OverlayConfig,
+    ),
     ("[amqp]", "Who may come in: [security.md](security.md).", AmqpConfig),
     ("[amqp.tls]", "How to make certificates: [security.md](security.md#certificates).", TlsConfig),
     ("[amqp.limits]", "What meets a limit: [security.md](security.md#limits).", LimitsConfig),
@@ -283,7 +302,8 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
     (
         "[[channel.line]]",
         f"The lines of the channel above, 1 to {config.MAX_LINES}. Names and addresses are unique "
-        "within a channel.",
+        "within a channel. A line has a group and a port; or a topology and a member, and comes "
+        "[through the overlay](overlay.md#a-line-of-the-gateway).",
         config.LineConfig,
     ),
     (

@@ -23,6 +23,8 @@ _TITLES = {
     "recovery": "recovery of all channels together",
     "server": "the connection to a retransmission or refresh server",
     "receiver": "the receive thread and its ring",
+    "overlay_member": "one member of the overlay in one of its trees: the receiver of a gateway's "
+    "line, or a command with `--metrics`, which tells its own and those of its endpoints alone",
     "node": "the AMQP node and its links",
     "subscription": "the links of one client host with one source address, those that have ended "
     "included",

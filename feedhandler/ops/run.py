@@ -41,6 +41,8 @@ LINE_FAULTS = (
     "mismatches",
     *(reason.name.lower() for reason in Reject if reason),
 )
+#: The same of the receiver of a line that comes through the overlay.
+OVERLAY_FAULTS = ("missing", "passed", "kernel_drops", "behind", "seal", "stale", "overfull")
 
 
 def run(path: Path) -> int:
@@ -86,7 +88,7 @@ async def _serve(
         # stream with it, for some 30 ms.
         gc.collect()
         gc.freeze()
-        for found, remedy in short_buffers(config, gateway.receiver.receive_buffers()):
+        for found, remedy in short_buffers(config, gateway.receive_buffers()):
             _tell("short_buffer", f"{found} ({remedy})", Level.WARNING)
         lines = sum(len(channel.lines) for channel in config.channels)
         host, port = gateway.node.address
@@ -150,6 +152,9 @@ def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
         ]
         if found := "; ".join(part for part in parts if part):
             yield f"{name}: service {channel['service']}: {found}"
+    for line in snapshot.get("overlay", ()):
+        if found := _faults(f"overlay {line['line']}: ", line, OVERLAY_FAULTS):
+            yield f"{name}: {found}"
     yield from _recorder_faults(name, snapshot.get("recorder", {}))
     if lookups := snapshot["node"]["route_lookups"]:
         hits = snapshot["node"]["route_hits"] / lookups
@@ -167,5 +172,5 @@ def _recorder_faults(name: str, recorder: Mapping[str, Any]) -> Iterator[str]:
 
 def _faults(who: str, counters: Mapping[str, int], names: tuple[str, ...]) -> str:
     """`line A kernel_drops 3, late 1`: those of `names` that are not zero."""
-    told = ", ".join(f"{name} {counters[name]:,}" for name in names if counters[name])
+    told = ", ".join(f"{name} {counters[name]:,}" for name in names if counters.get(name))
     return f"{who}{told}" if told else ""

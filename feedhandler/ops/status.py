@@ -301,6 +301,8 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         recovery = channel.get("recovery", {})
         if told := _told(recovery):
             yield f"recovery {channel.get('service', '?')}: {told}"
+    for line in snapshot.get("overlay", ()):
+        yield overlay_line(line)
     whole = snapshot.get("recovery", {})
     if told := _told(whole):
         yield f"recovery: {told}"
@@ -315,6 +317,15 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
             yield _journal_line(destination)
     if recorder := snapshot.get("recorder"):
         yield from _recorder_lines(recorder)
+
+
+def overlay_line(line: Mapping[str, Any]) -> str:
+    """Of a line that comes through the overlay: which member it is, and what that counts."""
+    version = line.get("topology_version", 0)
+    counts = {key: value for key, value in line.items() if key not in ("tree", "topology_version")}
+    where = f"{line.get('member', '?')} of {line.get('topology', '?')}, version {version}"
+    told = _told(counts) or "nothing yet"
+    return f"overlay {line.get('line', '?')}: {where}: {told}"
 
 
 def _pause(server: Mapping[str, Any]) -> str:

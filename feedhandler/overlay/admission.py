@@ -1,11 +1,12 @@
 """What a member takes from whom: sources, children, seals, and nothing twice.
 
-A member knows from the topology who may send to it. Data and heartbeats come from its sources only,
-reports and probes from its children, answers from its parent. What comes from elsewhere is dropped
-by its address, before anything is computed; nobody can ask to be sent anything, so a forged address
-makes no member an amplifier. Reports, probes and answers are sealed with the key of who sends them
-and numbered: one that was seen is not taken again. Data are sealed with the tree's key; whether a
-copy is the first is asked before its seal is checked, for most copies are not.
+A member knows from the topology who may send to it. What the sender says (data, heartbeats,
+notices) comes from its sources only, reports and probes from its children, answers from its parent.
+What comes from elsewhere is dropped by its address, before anything is computed; nobody can ask to
+be sent anything, so a forged address makes no member an amplifier. Reports, probes and answers are
+sealed with the key of who sends them and numbered: one that was seen is not taken again. What the
+sender says is sealed with the tree's key; whether a copy is the first is asked before its seal is
+checked, for most copies are not.
 
 A sender's epoch is taken up only from what is fresh: with an old recording nobody makes a member
 that was just started believe in a sender that is gone.
@@ -19,6 +20,8 @@ from feedhandler.overlay.wire import Fault, Head, Kind, is_sealed, read
 
 #: A new epoch's datagram may be this old, or this far ahead: beyond, clocks are no help.
 FRESH_NS = 10_000_000_000
+#: What the tree's sender says to all: data are told apart by id, the others by when they were sent.
+FROM_SENDER = (Kind.DATA, Kind.HEARTBEAT, Kind.NOTICE)
 _OF_CHILDREN = (Kind.REPORT, Kind.PROBE)
 
 
@@ -28,7 +31,7 @@ class Admission:
     def __init__(self, topology: Topology, name: str, slots: int = SLOTS) -> None:
         self.copies = Deduplicator(slots)
         self.counts: Counter[str] = Counter()
-        self._heartbeat_ns = 0
+        self._sent_ns = {int(Kind.HEARTBEAT): 0, int(Kind.NOTICE): 0}
         self._seen: dict[str, tuple[int, int]] = {}
         self._key_of: dict[str, bytes] = {}
         self.change(topology, name)
@@ -48,14 +51,14 @@ class Admission:
         self._key_of = known
 
     def admit(self, datagram: bytes, address: Address, now_ns: int) -> tuple[Head, Member] | None:
-        """A datagram's header and who sent it; None for what is dropped, which is counted. Of data
-        and heartbeats only first copies are admitted. `now_ns`: the sender's time as known here."""
+        """A datagram's header and who sent it; None for what is dropped, which is counted. Of what
+        the sender says first copies are admitted only. `now_ns`: its time as known here."""
         head = read(datagram)
         if isinstance(head, Fault):
             return self._dropped(head)
         if head.tree != self.topology.tree:
             return self._dropped(Fault.TREE)
-        if head.kind in (Kind.DATA, Kind.HEARTBEAT):
+        if head.kind in FROM_SENDER:
             return self._admit_copy(datagram, head, address, now_ns)
         if head.kind in _OF_CHILDREN:
             member = self._children.get(address)
@@ -80,7 +83,7 @@ class Admission:
             verdict = self.copies.judge(head.epoch, head.id)
         elif head.epoch < self.copies.epoch:
             verdict = Verdict.OLD
-        elif head.epoch == self.copies.epoch and head.sent_ns <= self._heartbeat_ns:
+        elif head.epoch == self.copies.epoch and head.sent_ns <= self._sent_ns[head.kind]:
             verdict = Verdict.DUPLICATE
         else:
             verdict = Verdict.FIRST
@@ -92,12 +95,12 @@ class Admission:
         if head.epoch > self.copies.epoch:
             if abs(now_ns - head.sent_ns) > FRESH_NS:
                 return self._dropped(Fault.STALE)
-            self._heartbeat_ns = 0
+            self._sent_ns = dict.fromkeys(self._sent_ns, 0)
             self.copies.restart(head.epoch)
         if head.kind == Kind.DATA:
             self.copies.take(head.epoch, head.id)
         else:
-            self._heartbeat_ns = head.sent_ns
+            self._sent_ns[head.kind] = head.sent_ns
         self.counts["first"] += 1
         return head, member
 

@@ -11,8 +11,11 @@ A report's delay above `bound_ns` counts as `bound_ns`: a receiver that lies mov
 everybody by no more than that. A child whose median already is above it is no part of this tree any
 more (its machine stands still, or its clock is off): its report is set apart, and told by name.
 
-A report as a payload, little-endian: interval (8 bytes), receivers (4), messages (4), delays at the
-quantiles in ns (8 each), and what was late, a bit for each id modulo `LATE_BITS`.
+A report also tells the longest last hop (`last_hop`), which is merged beside.
+
+A report as a payload, little-endian: interval (8 bytes), receivers (4), messages (4), the last hop
+in ns (8; 0: not known), delays at the quantiles in ns (8 each), and what was late, a bit for each
+id modulo `LATE_BITS`.
 """
 
 from collections.abc import Sequence
@@ -21,6 +24,7 @@ from struct import Struct
 
 import numpy
 
+from feedhandler.overlay import last_hop
 from feedhandler.overlay.fairness import LADDER
 
 #: Delays that a receiver keeps of an interval: more are thinned out evenly.
@@ -32,20 +36,21 @@ LATE_BYTES = LATE_BITS // 8
 BOUND_NS = 10_000_000
 #: An interval, by default.
 INTERVAL_NS = 1_000_000_000
-_HEAD = Struct(f"<QII{len(LADDER)}Q")
+_HEAD = Struct(f"<QIIQ{len(LADDER)}Q")
 REPORT_BYTES = _HEAD.size + LATE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one member says of an interval. `rungs`: delays at the quantiles of `LADDER`, ns;
-    `late`: a bitmap as a number."""
+    `late`: a bitmap as a number; `last_hop_ns`: the longest, 0 where none is known."""
 
     interval: int
     receivers: int
     messages: int
     rungs: tuple[int, ...]
     late: int = 0
+    last_hop_ns: int = 0
 
     @property
     def late_count(self) -> int:
@@ -54,7 +59,9 @@ class Report:
 
     def encoded(self) -> bytes:
         """The report as a payload."""
-        head = _HEAD.pack(self.interval, self.receivers, self.messages, *self.rungs)
+        head = _HEAD.pack(
+            self.interval, self.receivers, self.messages, self.last_hop_ns, *self.rungs
+        )
         return head + self.late.to_bytes(LATE_BYTES, "little")
 
 
@@ -62,11 +69,11 @@ def decode_report(payload: bytes) -> Report | None:
     """The report in a payload; None for what is none."""
     if len(payload) != REPORT_BYTES:
         return None
-    interval, receivers, messages, *rungs = _HEAD.unpack_from(payload)
+    interval, receivers, messages, last_hop_ns, *rungs = _HEAD.unpack_from(payload)
     if receivers == 0 or list(rungs) != sorted(rungs):
         return None
     late = int.from_bytes(payload[_HEAD.size :], "little")
-    return Report(interval, receivers, messages, tuple(rungs), late)
+    return Report(interval, receivers, messages, tuple(rungs), late, last_hop_ns)
 
 
 class DelayRecord:
@@ -103,10 +110,10 @@ class DelayRecord:
             self._late |= 1 << (number % LATE_BITS)
         return told
 
-    def missed(self, first: int, last: int) -> None:
-        """Messages were given up: late, as far as fairness goes. Without delays of their own they
-        count for the interval under way."""
-        for number in range(first, min(last, first + LATE_BITS) + 1):
+    def missed(self, first: int, last: int, step: int = 1) -> None:
+        """Messages were given up, every `step` of these: late, as far as fairness goes. Without
+        delays of their own they count for the interval under way."""
+        for number in range(first, min(last, first + LATE_BITS) + 1, step):
             self._late |= 1 << (number % LATE_BITS)
 
     def close(self) -> Report | None:
@@ -131,13 +138,19 @@ class _Gathering:
 
 class ReportGatherer:
     """Reports of the children, gathered interval by interval. `wait_ns`: so long after the first
-    report of an interval the others are waited for."""
+    report of an interval the others are waited for. Delays count up to `bound_ns`, last hops up to
+    `last_hop_bound_ns`."""
 
     def __init__(
-        self, children: Sequence[str], wait_ns: int = INTERVAL_NS // 4, bound_ns: int = BOUND_NS
+        self,
+        children: Sequence[str],
+        wait_ns: int = INTERVAL_NS // 4,
+        bound_ns: int = BOUND_NS,
+        last_hop_bound_ns: int = last_hop.BOUND_NS,
     ) -> None:
         self.children = frozenset(children)
         self.bound_ns = bound_ns
+        self._hops = last_hop.LongestHop(last_hop_bound_ns)
         self._wait_ns = wait_ns
         self._gathering: dict[int, _Gathering] = {}
         self._done = -1
@@ -194,6 +207,7 @@ class ReportGatherer:
             else:
                 self.apart.discard(child)
                 counted[child] = report
+                self._hops.told(child, report.last_hop_ns, interval)
         if not counted:
             return None
         late = 0
@@ -209,4 +223,5 @@ class ReportGatherer:
             max(each.messages for each in counted.values()),
             rungs,
             late,
+            self._hops.longest_ns(interval),
         )

@@ -7,6 +7,7 @@ from feedhandler.overlay.topology import Address, Topology
 RING: int
 
 class Forwarder(Port):
+    heard_ns: int
     def direct(
         self, topology: Topology, name: str, copies: Deduplicator, targets: tuple[Address, ...]
     ) -> None: ...

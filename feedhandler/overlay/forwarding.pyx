@@ -52,6 +52,8 @@ cdef class Forwarder(Port):
     # Positions in the ring: the oldest datagram that is not sent, the next one to judge, the end.
     cdef unsigned long long _head, _next, _tail
     cdef bint _rare
+    #: When the last first copy came, ns since 1970.
+    cdef readonly long long heard_ns
     # The chunk: messages of sendmmsg, a row of targets for each part; how far it is sent.
     cdef sockaddr_in *_addresses
     cdef mmsghdr *_out
@@ -151,12 +153,15 @@ cdef class Forwarder(Port):
     cdef void _gather(self) noexcept nogil:
         """Judge what has come, up to a chunk of first copies, or something for Python."""
         cdef int place, answer
+        cdef long long came_ns
         cdef uint64_t source
         while self._next != self._tail and self._parts_count < self._parts_max and not self._rare:
             place = <int>(self._next & (_RING - 1))
             if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
             else:
+                # In the order of coming, for the kernel's count of drops.
+                came_ns = self._stamp(&self._messages[place].msg_hdr)
                 source = <uint64_t>ntohl(self._senders[place].sin_addr.s_addr) << 16
                 source |= ntohs(self._senders[place].sin_port)
                 answer = self._judge.judge(
@@ -164,6 +169,7 @@ cdef class Forwarder(Port):
                     self._messages[place].msg_len, source,
                 )
                 if answer == self._judge.first:
+                    self.heard_ns = came_ns
                     self._parts[self._parts_count].iov_base = self._vectors[place].iov_base
                     self._parts[self._parts_count].iov_len = self._messages[place].msg_len
                     self._parts_count += 1

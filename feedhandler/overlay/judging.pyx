@@ -4,7 +4,7 @@
 `Judge` asks what `Admission` asks of data, in the same order and with the same answers: the form of
 the header, the tree, who sent it, whether it is the first copy, its seal. First copies take their
 place in the ring of ids that `Admission` has, so both may judge in turns. What is rare is
-Python's (`RARE`): heartbeats, reports, probes, answers, and data of a sender that began anew.
+Python's (`RARE`): heartbeats, notices, reports, probes, answers, and data of a sender that began anew.
 
 `Admission` is the reference: a test has both judge the same datagrams. Compiled only.
 """
@@ -25,8 +25,8 @@ from feedhandler.overlay.wire import Fault as _Fault
 from feedhandler.overlay.wire import Kind
 
 cdef unsigned char _MAGIC_0 = MAGIC[0], _MAGIC_1 = MAGIC[1], _VERSION = VERSION
-cdef int _KIND_FIRST = Kind.DATA, _KIND_LAST = Kind.ANSWER, _DATA = Kind.DATA
-cdef int _HEARTBEAT = Kind.HEARTBEAT
+cdef int _KIND_FIRST = Kind.DATA, _KIND_LAST = Kind.NOTICE, _DATA = Kind.DATA
+cdef int _HEARTBEAT = Kind.HEARTBEAT, _NOTICE = Kind.NOTICE
 cdef size_t _HEAD_BYTES = HEAD_BYTES, _SEALED_FROM = SEALED_FROM, _PAYLOAD_MAX = PAYLOAD_MAX
 cdef int _SHORT = _Fault.SHORT, _MAGIC = _Fault.MAGIC, _OTHER_VERSION = _Fault.VERSION
 cdef int _KIND = _Fault.KIND, _LENGTH = _Fault.LENGTH, _NUMBER = _Fault.NUMBER, _TREE = _Fault.TREE
@@ -133,7 +133,7 @@ cdef class Judge:
         size = half_at(datagram + 6)
         if size != length - _HEAD_BYTES or size > _PAYLOAD_MAX:
             return _LENGTH
-        if word_at(datagram + 16) == 0 and datagram[3] != _HEARTBEAT:
+        if word_at(datagram + 16) == 0 and datagram[3] != _HEARTBEAT and datagram[3] != _NOTICE:
             return _NUMBER
         # The highest bit of a time is the sign.
         if word_at(datagram + 8) == 0 or (word_at(datagram + 24) | word_at(datagram + 32)) >> 63:

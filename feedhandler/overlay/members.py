@@ -10,8 +10,9 @@ before its deadline, gaps where something never came.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
-from feedhandler.overlay.admission import Admission
+from feedhandler.overlay.admission import FROM_SENDER, Admission
 from feedhandler.overlay.clocks import OffsetEstimator, sample_of
 from feedhandler.overlay.deduplication import SLOTS
 from feedhandler.overlay.delays import (
@@ -23,6 +24,8 @@ from feedhandler.overlay.delays import (
     decode_report,
 )
 from feedhandler.overlay.fairness import RULE, HoldController, hold_at
+from feedhandler.overlay.last_hop import PROBE_NS as LAST_HOP_PROBE_NS
+from feedhandler.overlay.last_hop import LastHop
 from feedhandler.overlay.release import Event, Gap, Release
 from feedhandler.overlay.topology import Address, Member, Topology
 from feedhandler.overlay.wire import Fault, Head, Kind, encode, payload_of
@@ -33,6 +36,7 @@ HEARTBEAT_NS = 100_000_000
 #: A member whose clock is not kept by others asks its parent so often.
 PROBE_NS = 250_000_000
 _TIMES_BYTES = 24
+_HOP_BYTES = 8
 
 
 class _Below:
@@ -44,6 +48,8 @@ class _Below:
         self.admission = Admission(topology, name, slots)
         self.counts: Counter[str] = self.admission.counts
         self.clock = OffsetEstimator()
+        #: When something of the sender's came last, by the own clock; at first when we began.
+        self.heard_ns = epoch
         self._epoch, self._number = epoch, 0
         self._follows_clock = follows_clock
         self._probe_ns = 0
@@ -138,7 +144,8 @@ class Proxy(_Below):
         if admitted is None:
             return []
         head, member = admitted
-        if head.kind in (Kind.DATA, Kind.HEARTBEAT):
+        if head.kind in FROM_SENDER:
+            self.heard_ns = now_ns
             self.counts["forwarded"] += len(self.targets)
             return [(datagram, self.targets)]
         if head.kind == Kind.PROBE:
@@ -156,7 +163,7 @@ class Proxy(_Below):
     @property
     def deadline_ns(self) -> int:
         """See the module."""
-        return _soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
+        return soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
@@ -171,8 +178,14 @@ class Proxy(_Below):
 
 class Receiver(_Below):
     """Holds and releases messages, reports their delays. `gap_wait_ns`: so long after its deadline
-    a message waits for one before it that is missing; `extra_hold_ns`: what is held besides
-    (model 3)."""
+    a message waits for one before it that is missing.
+
+    In model 3 messages go on to an isolated process. `echo` is an address that it answers from,
+    with whatever comes there: the last hop is measured and told, and what it is shorter than the
+    longest one is held besides (`last_hop`). `extra_hold_ns` is held instead, if given.
+
+    `beside` is the same receiver in another tree of the same sender (`merging`), which has the
+    clock, the last hop and what is held for both."""
 
     def __init__(
         self,
@@ -183,14 +196,26 @@ class Receiver(_Below):
         follows_clock: bool = False,
         gap_wait_ns: int = 2_000_000,
         interval_ns: int = INTERVAL_NS,
-        extra_hold_ns: int = 0,
+        extra_hold_ns: int | None = None,
+        echo: Address | None = None,
+        beside: "Receiver | None" = None,
     ) -> None:
         super().__init__(topology, name, epoch, slots, follows_clock)
-        self.holding = Release(gap_wait_ns, extra_hold_ns)
+        if beside is None:
+            self.holding = Release(gap_wait_ns, extra_hold_ns or 0)
+            self.last_hop = LastHop(self.me.key)
+        else:
+            self.clock = beside.clock
+            self.holding, self.last_hop = beside.holding, beside.last_hop
+        self.echo = echo
+        self._given = extra_hold_ns is not None
         self._delays = DelayRecord(interval_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
         """A datagram has come; what may be released afterwards is asked for by `release`."""
+        if address == self.echo:
+            self._answered(datagram, now_ns)
+            return []
         here = self.senders_time(now_ns)
         admitted = self.admission.admit(datagram, address, here)
         if admitted is None:
@@ -199,21 +224,48 @@ class Receiver(_Below):
         if head.kind == Kind.ANSWER:
             self._take_answer(payload_of(datagram), now_ns)
             return []
+        self.heard_ns = now_ns
         if head.kind == Kind.HEARTBEAT:
             self.holding.heard(head.epoch, head.id, here)
+            return []
+        if head.kind == Kind.NOTICE:
+            self._take_notice(payload_of(datagram), now_ns)
             return []
         late = self.holding.put(head, payload_of(datagram), here)
         return self._reported(
             self._delays.add(head.id, head.sent_ns, here - head.sent_ns, late), now_ns
         )
 
+    def _answered(self, datagram: bytes, now_ns: int) -> None:
+        if self.last_hop.answered(datagram, now_ns):
+            self.counts["echoes"] += 1
+            self._adjust(now_ns)
+        else:
+            self.admission.drop(Fault.ECHO)
+
+    def _take_notice(self, payload: bytes, now_ns: int) -> None:
+        if len(payload) != _HOP_BYTES:
+            self.admission.drop(Fault.CONTENT)
+            return
+        self.last_hop.longest_ns = int.from_bytes(payload, "little")
+        self._adjust(now_ns)
+
+    def _adjust(self, now_ns: int) -> None:
+        """Hold what the own last hop is shorter than the longest."""
+        if not self._given:
+            self.holding.extra_hold_ns = self.last_hop.extra_ns(now_ns)
+
     def release(self, now_ns: int) -> list[Event]:
         """What may be had now, in order."""
         found = self.holding.release(self.senders_time(now_ns))
         for event in found:
             if isinstance(event, Gap):
-                self._delays.missed(event.first, event.last)
+                self.missed(event.first, event.last)
         return found
+
+    def missed(self, first: int, last: int, step: int = 1) -> None:
+        """Messages of this tree were given up: `first`, and every `step` of them up to `last`."""
+        self._delays.missed(first, last, step)
 
     @property
     def release_ns(self) -> int:
@@ -226,7 +278,8 @@ class Receiver(_Below):
         """See the module."""
         ends = self._delays.ends_ns
         ends = ends - self.clock.offset_ns + self._delays.interval_ns // 8 if ends else 0
-        return _soonest(ends, self._probe_ns if self._follows_clock else 0)
+        probe = self._probe_ns if self._follows_clock else 0
+        return soonest(ends, probe, self.last_hop.probe_ns if self.echo else 0)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
@@ -234,18 +287,38 @@ class Receiver(_Below):
         told = None
         if ends and self.senders_time(now_ns) >= ends + self._delays.interval_ns // 8:
             told = self._delays.close()
-        return self._reported(told, now_ns) + self._probe(now_ns)
+        return self._reported(told, now_ns) + self._probe(now_ns) + self._probe_last_hop(now_ns)
+
+    def _probe_last_hop(self, now_ns: int) -> Sends:
+        # A clock that was set back does not stop it.
+        last_hop = self.last_hop
+        if self.echo is None or now_ns < last_hop.probe_ns <= now_ns + LAST_HOP_PROBE_NS:
+            return []
+        self._adjust(now_ns)
+        return [(last_hop.probe(now_ns), (self.echo,))]
 
     def _reported(self, told: Report | None, now_ns: int) -> Sends:
         if told is None:
             return []
+        told = replace(told, last_hop_ns=self.last_hop.own_ns(now_ns))
         return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
+
+
+class Numbering:
+    """Ids and deadlines that a sender has given, in one tree or in several (`merging`)."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.deadline_ns = 0
+        #: When the last message was sent; 0: none was.
+        self.sent_ns = 0
 
 
 class Sender:
     """Numbers messages, gives them deadlines, gathers reports. `controller`: picks the hold for a
     wanted probability of fairness; without one the hold is the `quantile` of the source's rule.
-    `held`: whether there are deadlines at all; `rotate`: each message begins with another child."""
+    `held`: whether there are deadlines at all; `rotate`: each message begins with another child;
+    `numbering`: that of the sender's other trees."""
 
     def __init__(
         self,
@@ -256,19 +329,27 @@ class Sender:
         quantile: float = RULE,
         rotate: bool = False,
         bound_ns: int = BOUND_NS,
+        numbering: Numbering | None = None,
     ) -> None:
         self.epoch = epoch
+        self.numbering = numbering or Numbering()
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
         self.hold_ns = 0
-        self.last_id = 0
+        #: The longest last hop that receivers have told.
+        self.longest_hop_ns = 0
         self._bound_ns = bound_ns
         self._number = 0
-        self._deadline_ns = 0
-        self._sent_ns = 0
+        self._beat_ns = 0
+        self._turn = 0
         self.admission = Admission(topology, topology.members[0].name, 1)
         self.counts: Counter[str] = self.admission.counts
         self._changed()
+
+    @property
+    def last_id(self) -> int:
+        """The id of the last message, in any of the sender's trees."""
+        return self.numbering.last_id
 
     @property
     def topology(self) -> Topology:
@@ -295,22 +376,21 @@ class Sender:
         deadline = 0
         if self.held and self.hold_ns:
             # Deadlines never go back, whatever the hold or the clock does.
-            deadline = self._deadline_ns = max(self._deadline_ns, now_ns + self.hold_ns)
-        self.last_id += 1
-        head = Head(Kind.DATA, self.topology.tree, self.epoch, self.last_id, now_ns, deadline)
-        try:
-            datagram = encode(head, payload, self.topology.key)
-        except ValueError:
-            self.last_id -= 1
-            raise
-        self._sent_ns = now_ns
+            deadline = max(self.numbering.deadline_ns, now_ns + self.hold_ns)
+        number = self.last_id + 1
+        head = Head(Kind.DATA, self.topology.tree, self.epoch, number, now_ns, deadline)
+        datagram = encode(head, payload, self.topology.key)
+        self.numbering.last_id = number
+        self.numbering.deadline_ns = max(self.numbering.deadline_ns, deadline)
+        self.numbering.sent_ns = now_ns
         self.counts["sent"] += 1
         return [(datagram, self._turned())]
 
     def _turned(self) -> tuple[Address, ...]:
         if not self.rotate:
             return self.targets
-        first = self.last_id % len(self.targets)
+        self._turn += 1
+        first = self._turn % len(self.targets)
         return self.targets[first:] + self.targets[:first]
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
@@ -329,13 +409,13 @@ class Sender:
             self.admission.drop(Fault.CONTENT)
             return []
         self.reports.take(member.name, report, now_ns)
-        self._adjust(now_ns)
-        return []
+        return self._adjust(now_ns)
 
-    def _adjust(self, now_ns: int) -> None:
+    def _adjust(self, now_ns: int) -> Sends:
+        """Set the hold by what receivers say together; answers with what to tell them."""
         told = self.reports.due(now_ns)
         if told is None:
-            return
+            return []
         self.counts["intervals"] += 1
         rungs = [float(each) for each in told.rungs]
         if self.controller is not None:
@@ -344,28 +424,40 @@ class Sender:
             self.hold_ns = int(self.controller.hold(rungs))
         else:
             self.hold_ns = int(hold_at(self.quantile, rungs))
+        if not (told.last_hop_ns or self.longest_hop_ns):
+            return []
+        self.longest_hop_ns = told.last_hop_ns
+        head = Head(Kind.NOTICE, self.topology.tree, self.epoch, self.last_id, now_ns)
+        hop = self.longest_hop_ns.to_bytes(_HOP_BYTES, "little")
+        return [(encode(head, hop, self.topology.key), self.targets)]
 
     @property
     def deadline_ns(self) -> int:
         """See the module."""
-        beat = self._sent_ns + HEARTBEAT_NS if self._sent_ns else 0
-        return _soonest(self.reports.deadline_ns, beat)
+        spoke_ns = self._spoke_ns
+        return soonest(self.reports.deadline_ns, spoke_ns + HEARTBEAT_NS if spoke_ns else 0)
+
+    @property
+    def _spoke_ns(self) -> int:
+        """When receivers last heard how far ids are; 0: never. A heartbeat soon after a message in
+        another tree would have them miss that while it is on its way."""
+        return max(self.numbering.sent_ns, self._beat_ns)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due."""
-        self._adjust(now_ns)
-        if self._sent_ns and 0 <= now_ns - self._sent_ns < HEARTBEAT_NS:
-            return []
-        return self.beat(now_ns)
+        told = self._adjust(now_ns)
+        if self._spoke_ns and 0 <= now_ns - self._spoke_ns < HEARTBEAT_NS:
+            return told
+        return told + self.beat(now_ns)
 
     def beat(self, now_ns: int) -> Sends:
         """A heartbeat: which id was the last."""
-        self._sent_ns = now_ns
+        self._beat_ns = now_ns
         head = Head(Kind.HEARTBEAT, self.topology.tree, self.epoch, self.last_id, now_ns)
         return [(encode(head, b"", self.topology.key), self.targets)]
 
 
-def _soonest(*times_ns: int) -> int:
+def soonest(*times_ns: int) -> int:
     """The earliest of some times, of which 0 is none."""
     found: Iterable[int] = (each for each in times_ns if each)
     return min(found, default=0)

@@ -18,6 +18,8 @@ cdef class Port:
     cdef readonly unsigned long long sent
     cdef readonly unsigned long long received
     cdef readonly unsigned long long oversize
+    cdef readonly unsigned long long kernel_drops
+    cdef unsigned int _drops
     cdef object _keep
     cdef dict _targets
     cdef dict _names

@@ -4,22 +4,24 @@
 `Port` is a member's UDP socket. `receive` takes what waits by one `recvmmsg`, each with the kernel's
 stamp of when it came, so that delays are the network's and not the loop's; `send` gives one
 datagram to many addresses by `sendmmsg`, without copying it: each message of the call points at the
-same bytes. `wait` sleeps until something comes or a time is over, to the microsecond.
+same bytes. `wait` sleeps until something comes or a time is over, to the microsecond. `hand_over`
+gives many payloads to a socket of this machine by one call.
 
 Compiled only, for the system calls. What is sent, and to whom, is the caller's business.
 """
 
+import os
 import socket as _socket
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
-    SO_TIMESTAMPNS, cmsghdr, fill_address, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll,
+    SO_RXQ_OVFL, SO_TIMESTAMPNS, cmsghdr, fill_address, iovec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll,
     recvmmsg, sendmmsg, sockaddr_in,
 )
 
@@ -58,7 +60,8 @@ cdef class _Targets:
 
 cdef class Port:
     """See the module. The socket stays the caller's. `errors` counts datagrams that the kernel did
-    not take, by errno; `oversize` those that were too long to receive."""
+    not take, by errno; `oversize` those that were too long to receive; `kernel_drops` those for which
+    the receive buffer had no room, known with the next one that came."""
 
     #: Sets of addresses kept ready, and senders whose names are: beyond, all are made anew.
     KEPT_MAX = 4096
@@ -89,6 +92,7 @@ cdef class Port:
         ):
             raise MemoryError
         sock.setsockopt(SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.setsockopt(SOL_SOCKET, SO_RXQ_OVFL, 1)
         for place in range(places):
             self._vectors[place].iov_base = &self._room[place * _DATAGRAM_BYTES]
             self._vectors[place].iov_len = _DATAGRAM_BYTES
@@ -113,9 +117,9 @@ cdef class Port:
     def receive(self):
         """What waits, at most `BATCH`: (datagram, (host, port), ns since 1970) of each."""
         cdef int place, got, reason
-        with nogil:
-            got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
-            reason = errno
+        # It does not wait; without the GIL a thread that is busy would have it for a switch interval.
+        got = recvmmsg(self._fd, self._messages, _BATCH, MSG_DONTWAIT, NULL)
+        reason = errno
         if got < 0:
             # What an address that is closed answered to an earlier sending is no fault of this one.
             if reason != EAGAIN and reason != EINTR:
@@ -140,15 +144,24 @@ cdef class Port:
         )
 
     cdef long long _stamp(self, msghdr *message) noexcept nogil:
-        """When the kernel had a datagram; now, where it does not say."""
+        """When the kernel had a datagram; now, where it does not say. Its count of drops is looked
+        at in passing."""
         cdef timespec at
+        cdef unsigned int drops
+        cdef bint stamped = False
         cdef cmsghdr *control = CMSG_FIRSTHDR(message)
         while control != NULL:
-            if control.cmsg_level == SOL_SOCKET and control.cmsg_type == SO_TIMESTAMPNS:
-                memcpy(&at, CMSG_DATA(control), sizeof(at))
-                return at.tv_sec * 1_000_000_000LL + at.tv_nsec
+            if control.cmsg_level == SOL_SOCKET:
+                if control.cmsg_type == SO_TIMESTAMPNS:
+                    memcpy(&at, CMSG_DATA(control), sizeof(at))
+                    stamped = True
+                elif control.cmsg_type == SO_RXQ_OVFL:
+                    memcpy(&drops, CMSG_DATA(control), sizeof(drops))
+                    self.kernel_drops += <unsigned int>(drops - self._drops)
+                    self._drops = drops
             control = CMSG_NXTHDR(message, control)
-        clock_gettime(CLOCK_REALTIME, &at)
+        if not stamped:
+            clock_gettime(CLOCK_REALTIME, &at)
         return at.tv_sec * 1_000_000_000LL + at.tv_nsec
 
     cdef object _name(self, int place):
@@ -205,3 +218,30 @@ cdef class Port:
         if got < 0:
             PyErr_CheckSignals()
         return got > 0
+
+
+def hand_over(sock, list payloads not None, Py_ssize_t first):
+    """Send `payloads` from number `first` on, each as a datagram, by a connected socket, without
+    waiting; how many were taken, which may be none. Raises `OSError` for any other reason."""
+    cdef mmsghdr messages[_BATCH]
+    cdef iovec vectors[_BATCH]
+    cdef int fd = sock.fileno()
+    cdef int place, got
+    cdef Py_ssize_t begin = first, size = len(payloads)
+    memset(messages, 0, sizeof(messages))
+    for place in range(_BATCH):
+        messages[place].msg_hdr.msg_iov = &vectors[place]
+        messages[place].msg_hdr.msg_iovlen = 1
+    while first < size:
+        for place in range(min(_BATCH, size - first)):
+            payload = <bytes?>payloads[first + place]
+            vectors[place].iov_base = <char *>payload
+            vectors[place].iov_len = len(payload)
+        # With the GIL, as in `receive`.
+        got = sendmmsg(fd, messages, <unsigned int>min(_BATCH, size - first), MSG_DONTWAIT)
+        if got < 0:
+            if errno == EAGAIN or errno == EINTR:
+                break
+            raise OSError(errno, os.strerror(errno))
+        first += got
+    return first - begin

@@ -9,7 +9,8 @@ heartbeats.
 
 A sender that was restarted (a higher epoch) begins with id 1, which is told; what is left of the
 epoch before is released first. A receiver that has just begun takes the lowest id that it has as
-the first one.
+the first one; `start_wait_ns` after that came, unless it is 1, for messages of several trees
+overtake each other.
 
 In model 3 messages go to a program behind a last hop; `extra_hold_ns` is what this receiver's last
 hop is shorter than the longest one, and is held besides.
@@ -63,8 +64,9 @@ Event = Deliver | Gap | Restart
 class Release:
     """See the module."""
 
-    def __init__(self, gap_wait_ns: int, extra_hold_ns: int = 0) -> None:
+    def __init__(self, gap_wait_ns: int, extra_hold_ns: int = 0, start_wait_ns: int = 0) -> None:
         self.gap_wait_ns = gap_wait_ns
+        self.start_wait_ns = start_wait_ns
         self.extra_hold_ns = extra_hold_ns
         self._held: dict[Place, Deliver] = {}
         self._order: list[Place] = []
@@ -96,6 +98,11 @@ class Release:
         if (epoch, last_id) > self._last:
             self._last, self._heard_ns = (epoch, last_id), now_ns
 
+    @property
+    def held(self) -> int:
+        """Messages that are held now."""
+        return len(self._held)
+
     def _due(self, place: Place) -> int:
         """When a held message may be had; 1 for at once."""
         deadline = self._held[place].deadline_ns
@@ -106,7 +113,11 @@ class Release:
         if self._next is None:
             if not self._order:
                 return 0, None
-            return self._due(self._order[0]), self._held[self._order[0]]
+            place = self._order[0]
+            due, held = self._due(place), self._held[place]
+            if place[1] > 1:
+                due = max(due, held.arrived_ns + self.start_wait_ns)
+            return due, held
         epoch, number = self._next
         first = self._order[0] if self._order else None
         if first is not None and first == self._next:

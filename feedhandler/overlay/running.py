@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.overlay.forwarding import Forwarder
 from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
+from feedhandler.overlay.merging import MergedReceiver, MergedSender
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Event
 from feedhandler.overlay.topology import Member
@@ -29,7 +30,10 @@ BUFFER_BYTES = 4 << 20
 SLEEP_NS = 100_000_000
 #: So long before a deadline a busy loop does not sleep any more.
 SPIN_NS = 200_000
+#: Beside other threads, a member's own has the interpreter back after this, not after 5 ms.
+SWITCH_SECONDS = 0.0002
 
+AnyMember = Sender | Proxy | Receiver | MergedSender | MergedReceiver
 Output = Callable[[Sequence[Event], int], object]
 
 
@@ -68,16 +72,18 @@ class Loop:
 
     def __init__(
         self,
-        member: Sender | Proxy | Receiver,
+        member: AnyMember,
         sock: socket.socket,
         output: Output = lambda events, now_ns: None,
         busy: bool = False,
     ) -> None:
         self.member = member
         self.sock = sock
+        #: When it turned last, ns since 1970.
+        self.turned_ns = time.time_ns()
         self._output = output
         self._busy = busy
-        self._receiver = member if isinstance(member, Receiver) else None
+        self._receiver = member if isinstance(member, Receiver | MergedReceiver) else None
         self._forwarding = _Forwarding(member, sock, busy) if isinstance(member, Proxy) else None
         self.port = self._forwarding.port if self._forwarding else Port(sock)
 
@@ -114,6 +120,7 @@ class Loop:
     def _tick(self) -> bool:
         """Do what is due by time; whether anything was."""
         now_ns, due = time.time_ns(), False
+        self.turned_ns = now_ns
         receiver = self._receiver
         if receiver is not None and 0 < receiver.release_ns <= now_ns:
             self._output(receiver.release(now_ns), now_ns)
@@ -159,6 +166,7 @@ class _Forwarding:
             self._direct()
         came = port.serve(until_ns, self._busy)
         port.settle(member.counts)
+        member.heard_ns = max(member.heard_ns, port.heard_ns)
         found = port.rare()
         if found is not None:
             for each, addresses in member.receive(*found):
@@ -169,7 +177,7 @@ class _Forwarding:
 
 @contextlib.contextmanager
 def opened(
-    member: Sender | Proxy | Receiver,
+    member: AnyMember,
     me: Member,
     output: Output = lambda events, now_ns: None,
     busy: bool = False,

@@ -16,7 +16,9 @@ then the proxies, layer by layer, and the receivers, in the order of their place
 keys, so it is for its owner alone (mode 0600). What is wrong in one is told with its line.
 """
 
+import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,7 @@ from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, reason_of, unwritable
 from feedhandler.codecs.toml_text import WrongKey, convert, parse_toml
+from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Member, Topology, places_of
 from feedhandler.overlay.tree import Shape
 from feedhandler.private_files import open_file
@@ -56,6 +59,15 @@ def address_of(text: str) -> Address:
     return host, int(port)
 
 
+def ipv4_address_of(text: str) -> Address:
+    """As `address_of`, of a host that is an IPv4 address: datagrams are known by it."""
+    host, port = address_of(text)
+    try:
+        return str(ipaddress.IPv4Address(host)), port
+    except ValueError:
+        raise ConfigError(f"{host!r} is no IPv4 address", "give an address, not a name") from None
+
+
 def read_topology(path: Path) -> Topology:
     """The topology in a file. Raises `ConfigError` with the line of what is wrong."""
     try:
@@ -67,6 +79,31 @@ def read_topology(path: Path) -> Topology:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not text in UTF-8", "give a topology") from None
     return parse_topology(text, str(path))
+
+
+def read_trees(paths: Sequence[Path]) -> list[Topology]:
+    """The topologies in files, of trees that one sender numbers over (`merging`). Raises
+    `ConfigError`."""
+    topologies = [read_topology(path) for path in paths]
+    try:
+        check_trees(topologies)
+    except ConfigError as error:
+        raise ConfigError(f"{paths[0]} and others: {error.message}", error.hint) from None
+    return topologies
+
+
+def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], Member]:
+    """The topologies in files, and their receiver of that name. Raises `ConfigError`."""
+    topologies = read_trees([Path(each) for each in paths])
+    try:
+        me = topologies[0].member(name)
+    except FeedhandlerError as error:
+        raise ConfigError(f"{paths[0]}: {error.message}", error.hint) from None
+    if me.role != "receiver":
+        raise ConfigError(
+            f"{paths[0]}: {name} is a {me.role}", "a line comes to a receiver, such as receiver-0"
+        )
+    return topologies, me
 
 
 def parse_topology(text: str, source: str) -> Topology:

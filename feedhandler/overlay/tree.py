@@ -9,7 +9,8 @@ With hedging a proxy also serves the children of its `hedging` neighbours, so a 
 `hedging` sources: its parent and the siblings before that, wrapping around in the layer ("Jasper",
 section 5.1). The sender has no neighbour: layer 0 is served by the sender alone. A proxy sends each
 message 1 + `hedging` times as often as it has children, so that its goodput is 1 / (1 + `hedging`)
-of its throughput; `hedging` more trees with the same root and leaves make that good (5.3).
+of its throughput; `hedging` more trees with the same root and leaves make that good (5.3,
+`merging`).
 
 By default `fan_out` is 10 and `depth` the nearest integer to log10 of the receivers (section 4).
 `best_shape` takes the cheapest shape of a linear cost model instead, whose costs `fit_costs` finds

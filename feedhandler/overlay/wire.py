@@ -13,7 +13,8 @@
 
 Data and heartbeats are numbered by the tree's sender and sealed with the tree's key; they go
 through proxies unchanged, so that a seal holds from end to end. A heartbeat has no payload and
-repeats the last id. Reports and probes go from a child to its parent, answers back; they are
+repeats the last id. A notice, sealed and sent as these, tells all receivers the longest last hop (8
+bytes, ns; `last_hop`). Reports and probes go from a child to its parent, answers back; they are
 numbered by the member that sends them and sealed with its own key.
 
 A key that all members of a tree have keeps strangers out. It does not keep a member from sending in
@@ -33,6 +34,8 @@ KEY_BYTES = 32
 PAYLOAD_MAX = 1_400
 _HEAD = Struct("<2sBBHHQQqq")
 SEALED_FROM = _HEAD.size
+#: Where a datagram tells its tree.
+TREE_AT = 4
 HEAD_BYTES = SEALED_FROM + SEAL_BYTES
 
 
@@ -44,6 +47,7 @@ class Kind(IntEnum):
     REPORT = 3
     PROBE = 4
     ANSWER = 5
+    NOTICE = 6
 
 
 class Fault(IntEnum):
@@ -60,6 +64,7 @@ class Fault(IntEnum):
     SEAL = 9
     STALE = 10
     CONTENT = 11
+    ECHO = 12
 
 
 class Head(NamedTuple):
@@ -102,11 +107,16 @@ def read(datagram: bytes) -> Head | Fault:
         return Fault.MAGIC
     if version != VERSION:
         return Fault.VERSION
-    if not Kind.DATA <= kind <= Kind.ANSWER:
+    if not Kind.DATA <= kind <= Kind.NOTICE:
         return Fault.KIND
     if length != len(datagram) - HEAD_BYTES or length > PAYLOAD_MAX:
         return Fault.LENGTH
-    if (number == 0 and kind != Kind.HEARTBEAT) or epoch == 0 or sent_ns < 0 or deadline_ns < 0:
+    if (
+        (number == 0 and kind not in (Kind.HEARTBEAT, Kind.NOTICE))
+        or epoch == 0
+        or sent_ns < 0
+        or deadline_ns < 0
+    ):
         return Fault.NUMBER
     return Head(kind, tree, epoch, number, sent_ns, deadline_ns)
 

@@ -89,6 +89,11 @@ class ServedChannel:
         self.follow()
         self.skipped.add(first, last)
 
+    def withhold(self, first: int, last: int) -> None:
+        """Do not answer these numbers, though they are held: a loss on purpose."""
+        self.follow()
+        self.withheld.add(first, last)
+
     def follow(self) -> None:
         """Forget what belongs to a numbering before the present one."""
         if self._numbering != self.store.numbering:

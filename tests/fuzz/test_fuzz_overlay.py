@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from feedhandler.overlay.admission import FROM_SENDER
 from feedhandler.overlay.delays import Report
 from feedhandler.overlay.fairness import LADDER
 from feedhandler.overlay.members import Proxy, Receiver, Sender
@@ -35,7 +36,7 @@ def test_what_was_changed_on_the_way_goes_no_further(seed: int) -> None:
         member = members[number % 3]
         address = rng.choice(addresses)
         kind = rng.choice(list(Kind))
-        key = topology.key if kind in (Kind.DATA, Kind.HEARTBEAT) else key_of[address]
+        key = topology.key if kind in FROM_SENDER else key_of[address]
         payload = report if kind == Kind.REPORT else rng.randbytes(rng.randrange(30))
         datagram = bytearray(encode(Head(kind, 1, NOW, number, NOW), payload, key))
         for _ in range(rng.randrange(1, 4)):

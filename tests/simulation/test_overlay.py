@@ -18,6 +18,7 @@ import pytest
 
 from feedhandler.overlay.delays import Report
 from feedhandler.overlay.fairness import LADDER, HoldController
+from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.release import Deliver, Event, Gap, Restart
 from feedhandler.overlay.topology import Address, make_topology
@@ -178,14 +179,15 @@ class World:
         return apart or source in self.down or to in self.down
 
     def lie(self, name: str, datagram: bytes) -> bytes:
-        """Reports of a liar: delays as long as can be told, everything late."""
+        """Reports of a liar: delays and a last hop as long as can be told, everything late."""
         head = read(datagram)
         assert isinstance(head, Head)
         if head.kind != Kind.REPORT:
             return datagram
         interval = int.from_bytes(datagram[56:64], "little")
         low = self.rng.choice([1, BOUND_NS // 2, 1 << 60])
-        told = Report(interval, 1, 5, (low,) + (1 << 60,) * (len(LADDER) - 1), (1 << 8192) - 1)
+        rungs = (low,) + (1 << 60,) * (len(LADDER) - 1)
+        told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
         return encode(head, told.encoded(), self.topology.member(name).key)
 
     def forge(self, name: str, datagram: bytes, address: Address) -> None:
@@ -319,6 +321,7 @@ def check(world: World) -> None:
     plan = world.plan
     assert world.deadlines == sorted(world.deadlines), "a deadline went back"
     assert max(world.holds, default=0) <= BOUND_NS, "a liar moved the hold beyond its bound"
+    assert world.sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
     for name, had in world.had.items():
         places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
         assert places == sorted(set(places)), f"{name}: twice, or out of order"

@@ -8,8 +8,11 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import pytest
 
 from feedhandler.cli import chosen
 from feedhandler.ops.console import run_command
+from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology
+from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -144,6 +149,164 @@ def test_datagrams_of_a_program_go_through_a_tree_to_a_program(tmp_path: Path) -
             assert ended(sender)[0] == 0
 
 
+def test_two_trees_of_one_sender_are_merged_by_number(tmp_path: Path) -> None:
+    tree, beside = tmp_path / "tree.toml", tmp_path / "tree-2.toml"
+    planned(tree)
+    done = subprocess.run(
+        overlay("plan", beside, "--beside", tree, "--port", free_ports(2), "--json"), cwd=CHECKOUT,
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    one, other = read_topology(tree), read_topology(beside)
+    assert (one.tree, other.tree, other.shape) == (1, 2, one.shape)
+    same = [
+        a.name for a, b in zip(one.members, other.members, strict=True) if a.address == b.address
+    ]
+    assert same == [each.name for each in one.members if each.role != "proxy"]
+    assert not {each.key for each in one.members} & {each.key for each in other.members}
+    with ExitStack() as stack:
+        proxies = [
+            stack.enter_context(running("proxy", each, name, "--json"))
+            for each in (tree, beside)
+            for name in ("proxy-0-0", "proxy-0-1")
+        ]
+        receive = ("receive", tree, "receiver-1", "--also", beside, "--json", "--count", MESSAGES)
+        receiver = stack.enter_context(running(*receive))
+        done = subprocess.run(
+            overlay("send", tree, "-", "--also", beside, "--rate", 2_000, "--json"), cwd=CHECKOUT,
+            input="message\n" * MESSAGES, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        output, _ = receiver.communicate(timeout=TIMEOUT_S)
+        *events, end = [json.loads(line) for line in output.splitlines()]
+        assert [each["id"] for each in events] == list(range(1, MESSAGES + 1))
+        assert (end["missing"], receiver.returncode) == (0, 0)
+        # Each takes half of the messages, and heartbeats.
+        firsts = [json.loads(ended(each)[1])["counts"]["first"] for each in proxies]
+        assert all(MESSAGES // 2 < each < MESSAGES for each in firsts), firsts
+
+
+def page(address: str, path: str) -> tuple[int, str]:
+    """Status and body of an HTTP page."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=TIMEOUT_S) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_members_tell_how_they_are_while_they_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tree, address = tmp_path / "tree.toml", f"127.0.0.1:{places.port()}"
+    planned(tree)
+    control = f"ipc://{tmp_path}/control"
+    with ExitStack() as stack:
+        proxy = stack.enter_context(
+            running("proxy", tree, "proxy-0-0", "--metrics", address, "--control", control)
+        )
+        stack.enter_context(running("receive", tree, "receiver-0", "--control", control + "-2"))
+        assert page(address, "/live") == (200, "live\n")
+        done = subprocess.run(
+            overlay("send", tree, "-"), cwd=CHECKOUT, input="a\nb\n", capture_output=True,
+            text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        # Two messages and two heartbeats at least, each to its own and to its neighbour's children.
+        name = 'feedhandler_overlay_member_forwarded_total{member="proxy-0-0",tree="1"} '
+        while True:
+            code, text = page(address, "/metrics")
+            assert (code, name in text) == (200, True)
+            if float(text.partition(name)[2].partition("\n")[0]) >= 16:
+                break
+        while (code := done_here(["overlay", "status", control])) == 0:
+            """The sender has ended, which is noticed after a second."""
+        assert code == 1
+        told_last = capfd.readouterr().out.splitlines()[-2:]
+        assert "not ready: tree 1: nothing of the sender for" in told_last[0]
+        assert "forwarded " in told_last[1]
+        assert page(address, "/ready")[0] == 503
+        assert done_here(["overlay", "status", control + "-2", "--json"]) == 1
+        assert json.loads(capfd.readouterr().out)["trees"][0]["delivered"] == 2
+        assert ended(proxy)[0] == 0
+        assert done_here(["overlay", "status", control]) == 3
+        assert "no member at ipc://" in capfd.readouterr().err
+
+
+class LateEcho:
+    """Sends each probe back when the next one comes: a last hop as long as that."""
+
+    def __init__(self) -> None:
+        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._sock.bind(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._sock.getsockname())
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        held = b""
+        while True:
+            probe, address = self._sock.recvfrom(100)
+            if not probe:
+                return
+            self._sock.sendto(held or b"none yet", address)
+            held = probe
+
+    def close(self) -> None:
+        self._sock.sendto(b"", self._sock.getsockname())
+        self._thread.join()
+        self._sock.close()
+
+
+def test_receivers_hold_what_the_last_hop_to_their_process_is_shorter(tmp_path: Path) -> None:
+    tree = tmp_path / "tree.toml"
+    planned(tree)
+    near, far = f"127.0.0.1:{free_ports(1)}", LateEcho()
+    with ExitStack() as stack:
+        stack.callback(far.close)
+        for name in ("proxy-0-0", "proxy-0-1"):
+            stack.enter_context(running("proxy", tree, name))
+        echo = stack.enter_context(running("echo", near, "--json"))
+        one, other = (
+            stack.enter_context(running("receive", tree, name, "--json", "--echo", address))
+            for name, address in (("receiver-0", near), ("receiver-3", far.address))
+        )
+        # Reports are of whole seconds; what they say comes back at once.
+        done = subprocess.run(
+            overlay("send", tree, "-", "--rate", 50, "--json"), cwd=CHECKOUT,
+            input="message\n" * 150, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        sender, first, second = (
+            json.loads(output.splitlines()[-1])
+            for output in (done.stdout, ended(one)[1], ended(other)[1])
+        )
+        answered = json.loads(ended(echo)[1])
+    assert sender["longest_hop_us"] == BOUND_NS / 1e3 < second["last_hop_us"]
+    assert second["extra_hold_us"] == 0
+    wanted = max(sender["longest_hop_us"] - first["last_hop_us"], 0)
+    assert first["extra_hold_us"] == pytest.approx(wanted)
+    assert second["counts"]["echo"] == 1, "what was no answer"
+    assert (answered["answered"] >= first["counts"]["echoes"] > 0, answered["dropped"]) == (True, 0)
+
+
+def test_a_program_that_is_not_there_is_told_by_a_count(tmp_path: Path) -> None:
+    tree, to = tmp_path / "tree.toml", f"127.0.0.1:{free_ports(1)}"
+    planned(tree)
+    with (
+        running("proxy", tree, "proxy-0-0"),
+        running("receive", tree, "receiver-0", "--to", to, "--count", 20, "--json") as receiver,
+    ):
+        done = subprocess.run(
+            overlay("send", tree, "-"), cwd=CHECKOUT, input="message\n" * 20,
+            capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        output, _ = receiver.communicate(timeout=TIMEOUT_S)
+    # What the kernel hears of an address comes back with the next sending.
+    assert 0 < json.loads(output.splitlines()[-1])["counts"]["unrelayed"] <= 20
+
+
 def test_a_failed_proxy_is_replaced_while_the_tree_runs(tmp_path: Path) -> None:
     tree = tmp_path / "tree.toml"
     planned(tree, "--hedging", 0)
@@ -219,11 +382,25 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "{new}", "--port", 65_530), "ports end at 65535"),
         (("plan", "{tree}", "--replace", "nobody=10.0.0.1:5"), "no member nobody"),
         (("plan", "{tree}", "--replace", "proxy-0-0"), "is no address"),
+        (("plan", "{new}", "--beside", "{none}"), "cannot read"),
+        (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
+        (("plan", "{new}", "--beside", "{tree}", "--tree", 1), "two topologies of tree 1"),
+        (("plan", "{new}", "--beside", "{tree}", "--port", 65_535), "too few ports from 65535"),
+        (("send", "{tree}", "-", "--also", "{tree}"), "two topologies of tree 1"),
+        (("receive", "{tree}", "receiver-0", "--also", "{none}"), "cannot read"),
         (("proxy", "{none}", "proxy-0-0"), "cannot read"),
         (("proxy", "{tree}", "receiver-0"), "receiver-0 is a receiver (name a proxy"),
         (("receive", "{tree}", "proxy-0-0"), "proxy-0-0 is a proxy (name a receiver"),
         (("receive", "{tree}", "receiver-0", "--to", "there"), "'there' is no address"),
         (("receive", "{tree}", "receiver-0", "--slots", 3), "a power of two"),
+        (("receive", "{tree}", "receiver-0", "--echo", "there:1"), "'there' is no IPv4 address"),
+        (("echo", "there"), "'there' is no address"),
+        (("proxy", "{tree}", "proxy-0-0", "--metrics", "9"), "--metrics: '9' is not host:port"),
+        (("proxy", "{tree}", "proxy-0-0", "--metrics", "1.2.3.4:5"), "leave --metrics out"),
+        (("proxy", "{tree}", "proxy-0-0", "--control", "x"), "--control: 'x' is no ZeroMQ"),
+        (("send", "{tree}", "-", "--control", "ipc:///no/where"), "--control: cannot bind"),
+        (("status", "there"), "'there' is no endpoint (a member's --control"),
+        (("echo", "1.2.3.4:5"), "cannot have 1.2.3.4:5"),
         (("proxy", "{tree}", "proxy-0-0", "--cpu", 999), "no processor 999"),
         (("send", "{tree}"), "a sender has one source of messages"),
         (("send", "{tree}", "{none}"), "cannot read"),

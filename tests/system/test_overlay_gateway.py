@@ -9,6 +9,7 @@ what both lost the gaps.
 import asyncio
 import random
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
@@ -17,6 +18,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from feedhandler.config import ControlConfig, LineConfig
+from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places
 from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
@@ -123,3 +126,51 @@ def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, 
     assert missing == {n for n in lossy[0].lost & lossy[1].lost if n < reached}
     assert len(lossy[0].lost) > 50
     assert not ledger.holes[105], "its lines are multicast ones"
+
+
+def test_a_gateway_receives_from_a_tree_by_itself_though_a_proxy_dies(tmp_path: Path) -> None:
+    tree, path = tmp_path / "tree.toml", tmp_path / "gateway.toml"
+    planned(tree, "--hedging", 1)
+    control = f"ipc://{tmp_path}/control"
+
+    async def scenario(market: Market, proxy: subprocess.Popen[str]) -> Ledger:
+        config = market.config()
+        first, *others = config.channels
+        lines = tuple(
+            LineConfig(name=name, topology=str(tree), member=member)
+            for name, member in (("A", "receiver-0"), ("B", "receiver-3"))
+        )
+        first = msgspec.structs.replace(first, lines=lines)
+        patient = ArbitrationSettings(gap_wait_us=1_500_000, start_wait_us=1_500_000)
+        config = msgspec.structs.replace(
+            config,
+            channels=(first, *others),
+            arbitration=patient,
+            control=ControlConfig(bind=control),
+        )
+        gateway = await start(config, path)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(kill, gateway)
+            urls = [f"amqp://{config.amqp.listen}"]
+            ledger = await subscribed(stack, market, urls, "packet")
+            market.start()
+            await until([ledger], lambda one: one.reached[SERVICE] >= PACKETS // 3, "packets")
+            proxy.kill()
+            await until([ledger], lambda one: one.reached[SERVICE] >= PACKETS, "packets")
+            market.stop()
+            await until([ledger], lambda one: one.has(market.sent), "the last packet")
+            told = await asyncio.to_thread(ask, control, "status", 60.0)
+            overlay = {each["line"]: each for each in told["overlay"]}
+            assert set(overlay) == {"104/A", "104/B"}
+            assert all(each["delivered"] > PACKETS // 2 for each in overlay.values()), overlay
+            assert not any(each["missing"] for each in overlay.values()), overlay
+        return ledger
+
+    with ExitStack() as stack:
+        market = stack.enter_context(Market(1_000))
+        proxy = stack.enter_context(running("proxy", tree, "proxy-0-0"))
+        stack.enter_context(running("proxy", tree, "proxy-0-1"))
+        source = f"{market.groups['A'][SERVICE]}:{market.port}"
+        stack.enter_context(running("send", tree, "--from", source, "--interface", "127.0.0.1"))
+        ledger = asyncio.run(scenario(market, proxy))
+    ledger.assert_whole()

@@ -529,6 +529,19 @@ def test_a_hook_outlives_the_process_that_attached_it_and_is_shown_until_it_is_d
         assert overlay.recv(2048)[56:] == b"plain again"
 
 
+def test_what_is_detached_is_off_when_that_is_told(compiled: Path) -> None:
+    with Network(["s", "a"]) as net, net.inside("a"):
+        request = Request("receive", "eth0", ANYWHERE, [GROUP], TREE)
+        settings = attaching.settings_of(request)
+        other = attaching.load("receive", settings, request.to, compiled)
+        for _ in range(20):
+            attaching.attach(request, compiled)
+            assert attaching.detach("eth0") == ["receive"]
+            # A device takes no second program: that would be refused as busy.
+            os.close(libbpf.link(other.program, settings.device, libbpf.XDP))
+        other.close()
+
+
 def test_pins_of_a_device_that_has_gone_are_shown_and_removed_by_name(compiled: Path) -> None:
     with Network(["s", "a"]) as net:
         folder = attached(net, "a", "receive", compiled)

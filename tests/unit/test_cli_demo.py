@@ -1,5 +1,6 @@
 """The demo's parts that need no processes: its table, and its verdict over ledgers."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import load_feed
 from feedhandler.config import GatewaySettings
 from feedhandler.ops.console import ExitCode
-from feedhandler.ops.demo import Demo, Options, Verdict, line_texts
+from feedhandler.ops.demo import Demo, Options, Verdict, free_port_base, line_texts
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.ops.receipts import Bookkeeper
@@ -222,3 +223,14 @@ def test_the_three_subscribers_are_a_service_a_symbol_and_a_pattern(tmp_path: Pa
     demo.folder = tmp_path
     patterns = [each.pattern for each in demo._subscribers()]
     assert patterns == ["euronext.104", "euronext.104.10001", "euronext.#"]
+
+
+@pytest.mark.parametrize("key", SCENES)
+def test_demos_that_run_at_a_time_have_ports_of_their_own(key: str) -> None:
+    scene = SCENES[key]
+    with contextlib.ExitStack() as one, contextlib.ExitStack() as other:
+        taken = free_port_base(scene, one)
+        for _ in range(30):
+            with contextlib.ExitStack() as third:
+                assert free_port_base(scene, third) != taken
+        assert free_port_base(scene, other) != taken

@@ -179,7 +179,7 @@ def test_a_channel_is_served_once() -> None:
 
 def test_what_is_withheld_is_not_answered_and_no_gap_fill_says_that_it_is_skipped() -> None:
     channel = served()
-    channel.withheld.add(4, 5)
+    channel.withhold(4, 5)
     made = server(channel, unheld="skip")
     assert texts(ask(made, 3, 6)) == [b"m3", b"m6"]
     assert ask(made, 4, 5, 2, 100 * MS) == []
@@ -187,3 +187,11 @@ def test_what_is_withheld_is_not_answered_and_no_gap_fill_says_that_it_is_skippe
     channel.store.clear()
     channel.follow()
     assert not channel.withheld
+
+
+def test_what_is_withheld_before_anybody_asks_in_a_new_numbering_stays_so() -> None:
+    channel = served()
+    channel.store.clear()
+    channel.store.append(1, 2, b"m1", 0, 2)
+    channel.withhold(1, 1)
+    assert ask(server(channel), 1, 1) == []

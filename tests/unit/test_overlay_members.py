@@ -90,7 +90,7 @@ GOOD = encode(HEAD, b"abc", KEY)
     [
         (b"", Fault.SHORT), (GOOD[: HEAD_BYTES - 1], Fault.SHORT), (b"XX" + GOOD[2:], Fault.MAGIC),
         (GOOD[:2] + b"\2" + GOOD[3:], Fault.VERSION), (GOOD[:3] + b"\0" + GOOD[4:], Fault.KIND),
-        (GOOD[:3] + b"\6" + GOOD[4:], Fault.KIND), (GOOD[:-1], Fault.LENGTH),
+        (GOOD[:3] + b"\7" + GOOD[4:], Fault.KIND), (GOOD[:-1], Fault.LENGTH),
         (GOOD + b"x", Fault.LENGTH), (encode(HEAD._replace(id=0), b"", KEY), Fault.NUMBER),
         (encode(HEAD._replace(epoch=0), b"", KEY), Fault.NUMBER),
         (encode(HEAD._replace(sent_ns=-1), b"", KEY), Fault.NUMBER),

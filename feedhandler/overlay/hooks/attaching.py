@@ -301,7 +301,10 @@ def ask_neighbours(targets: Sequence[Address]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Unpin everything; the link goes first, so the program never runs without its maps' names."""
+    """Detach and unpin everything; the link goes first, so that the program never runs without its
+    maps' names. Unpinning alone has the kernel detach it some time later."""
+    if (folder / "link").exists():
+        libbpf.detach(str(folder / "link"))
     for name in ("link", *_MAPS):
         (folder / name).unlink(missing_ok=True)
     folder.rmdir()

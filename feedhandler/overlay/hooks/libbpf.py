@@ -75,6 +75,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "bpf_map_update_elem": (ctypes.c_int, _POINTER, _POINTER, ctypes.c_uint64),
     "bpf_map_lookup_elem": (ctypes.c_int, _POINTER, _POINTER),
     "bpf_link_create": (ctypes.c_int, ctypes.c_int, ctypes.c_int, _POINTER),
+    "bpf_link_detach": (ctypes.c_int,),
     "bpf_obj_pin": (ctypes.c_int, _TEXT),
     "bpf_obj_get": (_TEXT,),
     "bpf_prog_test_run_opts": (ctypes.c_int, _POINTER),
@@ -207,6 +208,15 @@ def pin(descriptor: int, path: str) -> None:
 def pinned(path: str) -> int:
     """Open what has been pinned."""
     return _checked(library().bpf_obj_get(path.encode()))
+
+
+def detach(path: str) -> None:
+    """Detach a pinned link from its device, where that is still there; done on return."""
+    descriptor = pinned(path)
+    try:
+        _checked(library().bpf_link_detach(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def run_test(program: int, frame: bytes, repeat: int = 1) -> tuple[int, bytes]:

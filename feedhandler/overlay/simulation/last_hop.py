@@ -9,7 +9,9 @@ what its own is less than the longest.
 
 import numpy
 
+from feedhandler.overlay.last_hop import LastHop, LongestHop
 from feedhandler.overlay.simulation.cloud import CloudModel
+from feedhandler.overlay.wire import KEY_BYTES
 
 #: Last hops of model 3, us, and their jitter: half of the source's 5.4 us both ways between the
 #: lowest and the 90th percentile, exponential.
@@ -40,7 +42,15 @@ def enclave_hops(messages: int, receivers: int, seed: int) -> numpy.ndarray:
 
 
 def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:
-    """What each receiver holds besides, out of the last hops that it measured: the longest median
-    of all less its own. `measured`: (samples, receivers); float64, (receivers,)."""
-    medians = numpy.median(measured, axis=0)
-    return numpy.asarray(medians.max() - medians)
+    """What each receiver holds besides, us, by the last hops that it measured, of which there and
+    back takes two: as receivers that run find it. `measured`: (samples, receivers), us; float64,
+    (receivers,)."""
+    hops = [LastHop(bytes(KEY_BYTES)) for _ in range(measured.shape[1])]
+    longest = LongestHop()
+    for receiver, hop in enumerate(hops):
+        for there, back in zip(measured[::2, receiver], measured[1::2, receiver], strict=False):
+            hop.observe(int(1e3 * (there + back)), 0)
+        longest.told(str(receiver), hop.own_ns(0), 0)
+    for hop in hops:
+        hop.longest_ns = longest.longest_ns(0)
+    return numpy.array([hop.extra_ns(0) / 1e3 for hop in hops])

@@ -1,0 +1,99 @@
+"""`feedhandler doctor` on the overlay: topologies, who of them can run here, and by which clock."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from feedhandler.codecs.errors import ConfigError, reason_of
+from feedhandler.config import Config
+from feedhandler.ops import host
+from feedhandler.ops.checks import Check
+from feedhandler.ops.doctor_openness import check_secret
+from feedhandler.overlay.topology import Member, Topology
+from feedhandler.overlay.topology_file import read_topology, receiving_member
+
+#: Members told by name.
+NAMES_MAX = 4
+
+
+def check_lines(config: Config) -> Iterator[Check]:
+    """Each line that comes through the overlay: its topology, its address here, and the clock."""
+    lines = config.overlay_lines
+    for (_, number, *_), line in lines:
+        name = f"line {config.channels[int(number)].service}.{line.name}"
+        try:
+            _, me = receiving_member(line.topologies, line.member)
+        except ConfigError as error:
+            yield Check(name, "fail", error.message, error.hint)
+        else:
+            yield check_address(name, me)
+    if lines:
+        remedy = "[overlay] follow_clock = true; or run chronyd, or ptp4l with phc2sys"
+        yield check_clock(config.overlay.follow_clock, remedy)
+
+
+def check_topology(path: Path, follows: bool) -> Iterator[Check]:
+    """A topology's file: that it can be read, by its owner alone; which members can run on this
+    machine; and whose clock they go by."""
+    try:
+        topology = read_topology(path)
+    except ConfigError as error:
+        yield Check(f"topology {path}", "fail", error.message, error.hint)
+        return
+    shape = topology.shape
+    found = f"version {topology.version}: tree {topology.tree}, {len(topology.members)} members"
+    found += f", hedging {shape.hedging}"
+    yield Check(f"topology {path}", "ok", found)
+    yield check_secret(f"topology {path} rights", str(path))
+    yield _check_members(topology)
+    yield check_clock(follows, "--follow-clock; or run chronyd, or ptp4l with phc2sys")
+
+
+def _check_members(topology: Topology) -> Check:
+    """Members whose addresses are this machine's, and of those the ones that run, or cannot."""
+    here = {host for host in {each.address[0] for each in topology.members} if _is_here(host)}
+    members = [each for each in topology.members if each.address[0] in here]
+    if not members:
+        remedy = "copy the file to the machines that it names; `overlay plan --host` names others"
+        return Check("overlay members", "warn", "no member has an address of this machine", remedy)
+    taken = [each.name for each in members if check_address("", each).status == "fail"]
+    names = ", ".join(each.name for each in members[:NAMES_MAX])
+    more = f" and {len(members) - NAMES_MAX} more" if len(members) > NAMES_MAX else ""
+    found = f"{len(members)} of {len(topology.members)} may run here: {names}{more}"
+    if taken:
+        found += f"; {len(taken)} of their addresses are taken, by themselves if they run"
+    return Check("overlay members", "ok", found)
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is this machine's."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+def check_address(name: str, me: Member) -> Check:
+    """A member's address is this machine's, and free."""
+    place = f"{me.address[0]}:{me.address[1]}"
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(me.address)
+    except OSError as error:
+        remedy = "a member runs on the machine that has its address, once"
+        return Check(name, "fail", f"{me.name} cannot have {place}: {reason_of(error)}", remedy)
+    return Check(name, "ok", f"{me.name} can be at {place}")
+
+
+def check_clock(follows: bool, remedy: str) -> Check:
+    """The sender's time is known: the machine's clock is kept, or members ask for it."""
+    name = "overlay clock"
+    if follows:
+        return Check(name, "ok", "the sender's time is asked for, up the tree")
+    clock = host.clock_state()
+    if clock is None or not clock.is_synchronised:
+        return Check(name, "warn", "taken for the sender's, and nobody keeps it", remedy)
+    found = f"kept to within {clock.error_us_max:,} us, and taken for the sender's"
+    return Check(name, "ok", found)

@@ -1,0 +1,190 @@
+"""Several trees as one: a sender numbers over them in turns, receivers merge them by number.
+
+With hedging a proxy sends each message 1 + H times as often as it has children. H more trees with
+the same sender and the same receivers make that good ("Jasper", section 5.3): each carries every
+(1 + H)-th message, so that a proxy sends as much as it would without hedging. Message `id` goes by
+tree number (id - 1) % T of the T trees, in the order in which they are given.
+
+Ids and deadlines are one sequence over all trees (`members.Numbering`), so a receiver has one order
+and one hold for all of them: what one tree brings waits for what the other has not brought yet, as
+in one tree, and a gap is told whichever tree it is in. Copies, seals, reports and holds are each
+tree's own. All have one epoch: they are one sender's.
+
+A member has one address in all trees, and a datagram tells its tree.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.last_hop import LastHop
+from feedhandler.overlay.members import Numbering, Receiver, Sender, Sends, soonest
+from feedhandler.overlay.release import Event, Gap, Release
+from feedhandler.overlay.topology import Address, Topology
+from feedhandler.overlay.wire import TREE_AT
+
+#: More trees than neighbours can ever help (`tree.HEDGING_MAX`) make good nothing.
+TREES_MAX = 9
+
+
+def check_trees(topologies: Sequence[Topology]) -> None:
+    """Raise `ConfigError` where trees are not one sender's to the same receivers."""
+    first = topologies[0]
+    if len(topologies) > TREES_MAX:
+        raise ConfigError(f"{len(topologies)} trees", f"at most {TREES_MAX}")
+    ends = _ends(first)
+    seen: dict[int, int] = {}
+    for place, topology in enumerate(topologies):
+        if topology.tree in seen:
+            raise ConfigError(
+                f"two topologies of tree {topology.tree}", "each tree has a number of its own"
+            )
+        seen[topology.tree] = place
+        for name, address in _ends(topology).items():
+            if ends.get(name) != address:
+                raise ConfigError(
+                    f"tree {topology.tree} has {name} at {address[0]}:{address[1]}, and tree"
+                    f" {first.tree} has not",
+                    "trees to be merged have one sender and one set of receivers:"
+                    " `overlay plan --beside`",
+                )
+        if len(_ends(topology)) != len(ends):
+            raise ConfigError(
+                f"tree {topology.tree} has fewer receivers than tree {first.tree}",
+                "trees to be merged have one set of receivers: `overlay plan --beside`",
+            )
+
+
+def _ends(topology: Topology) -> dict[str, Address]:
+    return {each.name: each.address for each in topology.members if each.role != "proxy"}
+
+
+_Each = TypeVar("_Each", Sender, Receiver)
+
+
+class _Trees(Generic[_Each]):
+    """What a member of several trees does in each."""
+
+    def __init__(self, members: Sequence[_Each]) -> None:
+        self.members: Sequence[_Each] = members
+        self._by_tree: dict[int, _Each] = {each.topology.tree: each for each in members}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Those of all trees together."""
+        return sum((each.counts for each in self.members), Counter())
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` is wanted; 0: not by time."""
+        return soonest(*(each.deadline_ns for each in self.members))
+
+    def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
+        """A datagram has come: for the tree that it tells, else for the first one to count."""
+        tree = int.from_bytes(datagram[TREE_AT : TREE_AT + 2], "little")
+        member = self._by_tree.get(tree, self.members[0])
+        return member.receive(datagram, address, now_ns)
+
+    def tick(self, now_ns: int) -> Sends:
+        """Do what is due."""
+        return [each for member in self.members for each in member.tick(now_ns)]
+
+    def change(self, topology: Topology) -> str:
+        """Take another version of one of the topologies; why not, or ""."""
+        member = self._by_tree.get(topology.tree)
+        return "it is another tree" if member is None else member.change(topology)
+
+
+class MergedSender(_Trees[Sender]):
+    """One sender of several trees. `members` have one `Numbering`, and the epoch."""
+
+    @property
+    def last_id(self) -> int:
+        """The id of the last message."""
+        return self.members[0].last_id
+
+    def send(self, payload: bytes, now_ns: int) -> Sends:
+        """A message, by the tree whose turn it is. Raises `ValueError` where it is too long."""
+        return self.members[self.last_id % len(self.members)].send(payload, now_ns)
+
+    def beat(self, now_ns: int) -> Sends:
+        """A heartbeat in each tree."""
+        return [each for sender in self.members for each in sender.beat(now_ns)]
+
+
+class MergedReceiver(_Trees[Receiver]):
+    """One receiver in several trees. All but the first of `members` are `beside` that."""
+
+    @property
+    def holding(self) -> Release:
+        """What is held, of all trees."""
+        return self.members[0].holding
+
+    @property
+    def last_hop(self) -> LastHop:
+        """The last hop, to the isolated process."""
+        return self.members[0].last_hop
+
+    @property
+    def release_ns(self) -> int:
+        """When `release` is wanted; 0: not by time."""
+        return self.members[0].release_ns
+
+    def senders_time(self, now_ns: int) -> int:
+        """The sender's clock, by the own one."""
+        return self.members[0].senders_time(now_ns)
+
+    def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
+        """A datagram has come; what the isolated process answers is the first one's."""
+        if address == self.members[0].echo:
+            return self.members[0].receive(datagram, address, now_ns)
+        return super().receive(datagram, address, now_ns)
+
+    def release(self, now_ns: int) -> list[Event]:
+        """What may be had now, in order of all trees."""
+        found = self.holding.release(self.senders_time(now_ns))
+        for event in found:
+            if isinstance(event, Gap):
+                self._missed(event)
+        return found
+
+    def _missed(self, gap: Gap) -> None:
+        """Each tree's share of a gap is told up that tree."""
+        count = len(self.members)
+        for turn, receiver in enumerate(self.members):
+            first = gap.first + (turn + 1 - gap.first) % count
+            if first <= gap.last:
+                receiver.missed(first, gap.last, count)
+
+
+def receiver_of(
+    topologies: Sequence[Topology], name: str, epoch: int, **settings: Any
+) -> Receiver | MergedReceiver:
+    """A receiver in one tree or in several; `settings` are `Receiver`'s. All trees together are
+    asked for the time once, by the first one."""
+    first = Receiver(topologies[0], name, epoch, **settings)
+    if len(topologies) == 1:
+        return first
+    first.holding.start_wait_ns = first.holding.gap_wait_ns
+    kept = {key: settings[key] for key in ("slots", "interval_ns", "extra_hold_ns")
+            if key in settings}  # fmt: skip
+    others = [Receiver(each, name, epoch, beside=first, **kept) for each in topologies[1:]]
+    return MergedReceiver([first, *others])
+
+
+def sender_of(
+    topologies: Sequence[Topology],
+    epoch: int,
+    controller: Callable[[], HoldController | None] = lambda: None,
+    **settings: Any,
+) -> Sender | MergedSender:
+    """A sender of one tree or of several; `controller` makes each tree's own, `settings` are
+    `Sender`'s."""
+    numbering = Numbering()
+    senders = [
+        Sender(each, epoch, controller=controller(), numbering=numbering, **settings)
+        for each in topologies
+    ]
+    return senders[0] if len(senders) == 1 else MergedSender(senders)

@@ -1,0 +1,130 @@
+"""A member watched from outside: its metrics and health over HTTP, its status on a control socket.
+
+Both are served by a thread with a loop of its own (`side_loop`), which only reads what the member's
+thread counts. A member is live as long as its loop turns, and ready once something of its tree's
+sender has come lately: heartbeats are ten a second.
+"""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from feedhandler.amqp_settings import split_address
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.config import is_endpoint
+from feedhandler.control import ControlSocket, kept
+from feedhandler.observe import metrics
+from feedhandler.observe.metrics import Gathering, Reading
+from feedhandler.observe.web import Answer, WebServer, verdict
+from feedhandler.overlay.counts import counts_of, gauges_of, parts_of
+from feedhandler.overlay.members import Receiver
+from feedhandler.overlay.running import Loop
+from feedhandler.overlay.topology import Member
+from feedhandler.side_loop import SideLoop
+
+METRICS, CONTROL = "--metrics", "--control"
+#: A loop that has not turned for so long stands still.
+STILL_NS = 5_000_000_000
+#: Nothing of the sender for so long, ten heartbeats: the member is cut off, or the sender is gone.
+SILENT_SECONDS = 1.0
+_SCOPES = ("overlay_member", "control", "web")
+
+
+class MemberWatch:
+    """One member's: `readings` are its metrics, `snapshot` its status; `serving` serves both."""
+
+    def __init__(self, me: Member, loop: Loop) -> None:
+        self.me = me
+        self._loop = loop
+        self._web: WebServer | None = None
+        self._control: ControlSocket | None = None
+
+    def readings(self) -> Iterator[Reading]:
+        """What the member counts and measures, in each of its trees."""
+        for tree in self._trees():
+            labels = str(tree.pop("tree")), self.me.name
+            yield Reading("overlay_member", tree, labels)
+        if self._control is not None:
+            yield Reading("control", self._control.counts)
+        if self._web is not None:
+            yield Reading("web", self._web.counts())
+
+    def _trees(self) -> Iterator[dict[str, Any]]:
+        now_ns = time.time_ns()
+        for place, part in enumerate(parts_of(self._loop.member)):
+            counts = counts_of(part, None if place else self._loop.port)
+            yield {"tree": part.topology.tree, **gauges_of(part, now_ns), **counts}
+
+    def not_live(self) -> list[str]:
+        """Why the member is not live."""
+        still_ns = abs(time.time_ns() - self._loop.turned_ns)
+        return [f"its loop stands still for {still_ns / 1e9:.0f} s"] if still_ns > STILL_NS else []
+
+    def not_ready(self) -> list[str]:
+        """Why the member is not ready."""
+        silent = [(each["tree"], each.get("silent_seconds", 0.0)) for each in self._trees()]
+        return self.not_live() + [
+            f"tree {tree}: nothing of the sender for {seconds:.0f} s"
+            for tree, seconds in silent
+            if seconds > SILENT_SECONDS
+        ]
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the control socket tells as `status`."""
+        parts = parts_of(self._loop.member)
+        apart = {n for part in parts if not isinstance(part, Receiver) for n in part.reports.apart}
+        return {
+            "member": self.me.name,
+            "role": self.me.role,
+            "address": f"{self.me.address[0]}:{self.me.address[1]}",
+            "not_live": self.not_live(),
+            "not_ready": self.not_ready(),
+            "set_apart": sorted(apart),
+            "trees": list(self._trees()),
+        }
+
+    # -- serving ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def serving(self, address: str, endpoint: str) -> Iterator[None]:
+        """Serve metrics at `address` (host:port) and the control socket at `endpoint` meanwhile;
+        "" for neither. Raises `ConfigError` where one cannot be had."""
+        if endpoint and not is_endpoint(endpoint):
+            hint = "for example ipc:///run/proxy.ipc or tcp://127.0.0.1:5574"
+            raise ConfigError(f"{CONTROL}: {endpoint!r} is no ZeroMQ endpoint", hint)
+        if address:
+            try:
+                place = split_address(address)
+            except ValueError as error:
+                raise ConfigError(f"{METRICS}: {error}", "for example 127.0.0.1:9464") from None
+            pages = {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready}
+            self._web = WebServer(place, pages, setting=METRICS)
+        if endpoint:
+            self._control = ControlSocket(endpoint, {"status": kept(self.snapshot)}, CONTROL)
+        with SideLoop(self._served, "observing"):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as ending:
+            if self._web is not None:
+                self._web.start()
+                ending.push_async_callback(self._web.close)
+            if self._control is not None:
+                self._control.open()
+                ending.callback(self._control.close)
+            yield
+
+    async def _metrics(self) -> Answer:
+        gathering = Gathering(_SCOPES)
+        for reading in self.readings():
+            gathering.add(reading)
+        families = [each for each in gathering.families() if each.samples]
+        return Answer(b"".join(metrics.text(families)), content_type=metrics.CONTENT_TYPE)
+
+    async def _live(self) -> Answer:
+        return verdict("live", self.not_live())
+
+    async def _ready(self) -> Answer:
+        return verdict("ready", self.not_ready())

@@ -1,0 +1,353 @@
+"""Several trees of one sender in simulated time, merged by number: the members that ship.
+
+A seed draws trees with the same sender and receivers, their links, and what goes wrong: loss,
+spikes, a proxy that dies in one of the trees (and is replaced there or not), a receiver that lies
+about delays and its last hop, clocks that are off, a sender that begins anew. What must hold is
+what holds in one tree (`test_overlay`): each receiver has each message at most once, in the order
+of the numbers over all trees, none before its deadline; what it has not is an announced gap;
+deadlines never go back over all trees; a liar moves holds by no more than its bounds. `SEEDS=10000`
+plays more, `SEED=n` one.
+"""
+
+import heapq
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from feedhandler.overlay.delays import Report
+from feedhandler.overlay.fairness import LADDER
+from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
+from feedhandler.overlay.members import Proxy, Sends
+from feedhandler.overlay.merging import (
+    MergedReceiver,
+    MergedSender,
+    check_trees,
+    receiver_of,
+    sender_of,
+)
+from feedhandler.overlay.release import Deliver, Event, Gap, Restart
+from feedhandler.overlay.topology import Address, Topology, make_topology
+from feedhandler.overlay.tree import Shape
+from feedhandler.overlay.wire import Head, Kind, encode, read
+
+SEEDS = int(os.environ.get("SEEDS", "400"))
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+BEGIN_NS = 1_800_000_000 * S
+BOUND_NS = 3 * MS
+INTERVAL_NS = 50 * MS
+GAP_WAIT_NS = 5 * MS
+SHAPES = [Shape(5, 2, 2, 1), Shape(6, 2, 3, 2), Shape(8, 3, 2, 1), Shape(4, 2, 2), Shape(3, 1, 1)]
+ROOT = ("10.0.0.1", 7_000)
+
+AnyMember = MergedSender | Proxy | MergedReceiver
+
+
+@dataclass
+class Plan:
+    """What one seed plays."""
+
+    trees: int
+    shape: Shape
+    messages: int
+    gap_us: int
+    loss: float
+    spikes: float
+    dead: tuple[int, int] | None
+    replaced: bool
+    liar: str
+    clocks: bool
+    last_hops: bool
+    restart: int
+
+
+def drawn(rng: random.Random) -> Plan:
+    """A plan; each fault with its own odds."""
+    shape, messages, gap_us = (
+        rng.choice(SHAPES), rng.randrange(30, 80), rng.choice([20, 200, 1_000, 4_000]),
+    )  # fmt: skip
+    some = shape.proxies and rng.random() < 0.4
+    return Plan(
+        trees=rng.choice([2, 2, 3]), shape=shape, messages=messages, gap_us=gap_us,
+        loss=rng.choice([0, 0, 0.01, 0.1]), spikes=rng.choice([0, 0, 0.01, 0.1]),
+        dead=(rng.randrange(messages * gap_us), rng.randrange(shape.proxies)) if some else None,
+        replaced=rng.random() < 0.5,
+        liar=f"receiver-{rng.randrange(shape.receivers)}" if rng.random() < 0.2 else "",
+        clocks=rng.random() < 0.3, last_hops=rng.random() < 0.5,
+        restart=rng.randrange(5, messages) if rng.random() < 0.2 else 0,
+    )  # fmt: skip
+
+
+class World:
+    """Trees at work; time in ns from `BEGIN_NS`. Members are known by their addresses."""
+
+    def __init__(self, plan: Plan, rng: random.Random) -> None:
+        self.plan, self.rng, self.now = plan, rng, 0
+        self.topologies = [self.planted(tree) for tree in range(1, plan.trees + 1)]
+        check_trees(self.topologies)
+        self.events: list[tuple[int, int, Callable[[], None]]] = []
+        self.number = 0
+        self.off: dict[Address, int] = {ROOT: 0}
+        self.members: dict[Address, AnyMember] = {}
+        self.armed: set[Address] = set()
+        self.down: set[Address] = set()
+        self.sent: dict[tuple[int, int], bytes] = {}
+        self.deadlines: list[int] = []
+        self.had: dict[str, list[Event]] = {}
+        self.names: dict[Address, str] = {}
+        self.extra_holds: list[int] = []
+        self.sender = self.begin_sender()
+        for topology in self.topologies:
+            for each in topology.members[1:]:
+                if each.role == "proxy" or topology is self.topologies[0]:
+                    self.begin(topology, each.address)
+
+    def planted(self, tree: int) -> Topology:
+        """A tree's topology: proxies of their own, the sender and the receivers of all."""
+        shape, rng = self.plan.shape, self.rng
+        addresses = [ROOT]
+        addresses += [(f"10.0.{tree}.1", 7_000 + n) for n in range(shape.proxies)]
+        addresses += [("10.0.0.2", 7_000 + n) for n in range(shape.receivers)]
+        keys = (rng.randbytes(32) for _ in range(len(addresses) + 1))
+        return make_topology(shape, tree, addresses, keys)
+
+    def clock(self, at: Address) -> int:
+        """A member's own clock."""
+        return BEGIN_NS + self.now + self.off[at]
+
+    def begin_sender(self) -> MergedSender:
+        sender = sender_of(
+            self.topologies, self.clock(ROOT), bound_ns=BOUND_NS, rotate=self.rng.random() < 0.5
+        )
+        assert isinstance(sender, MergedSender)
+        self.members[ROOT] = sender
+        return sender
+
+    def begin(self, topology: Topology, at: Address) -> None:
+        """Start the member of an address: a tree's proxy, or a receiver in all trees."""
+        me = next(each for each in topology.members if each.address == at)
+        clocks = self.plan.clocks
+        self.off[at] = self.rng.randrange(-40 * MS, 40 * MS) if clocks else 0
+        epoch = self.clock(at)
+        if me.role == "proxy":
+            self.members[at] = Proxy(topology, me.name, epoch, 256, clocks, BOUND_NS)
+        else:
+            receiver = receiver_of(
+                self.topologies, me.name, epoch, slots=256, follows_clock=clocks,
+                gap_wait_ns=GAP_WAIT_NS, interval_ns=INTERVAL_NS,
+                echo=("10.1.0.2", at[1]) if self.plan.last_hops else None,
+            )  # fmt: skip
+            assert isinstance(receiver, MergedReceiver)
+            self.members[at], self.had[me.name], self.names[at] = receiver, [], me.name
+        self.later(1, lambda: self.wake(at))
+
+    def later(self, after: int, what: Callable[[], None]) -> None:
+        """Have something happen."""
+        self.number += 1
+        heapq.heappush(self.events, (self.now + max(after, 0), self.number, what))
+
+    def run(self, until: int) -> None:
+        """Play on until a time."""
+        while self.events and self.events[0][0] <= until:
+            self.now, _, what = heapq.heappop(self.events)
+            what()
+        self.now = until
+
+    # -- links ------------------------------------------------------------------------------
+
+    def send(self, source: Address, sends: Sends) -> None:
+        """Put datagrams on their way."""
+        plan, rng = self.plan, self.rng
+        for datagram, addresses in sends:
+            if plan.liar and self.names.get(source) == plan.liar:
+                datagram = self.lie(datagram)
+            for place, to in enumerate(addresses):
+                if to[0] == "10.1.0.2":  # an isolated process, which answers
+                    trip = 2 * rng.randrange(10 * US, 50 * US)
+                    self.later(trip, lambda s=source, d=datagram, e=to: self.arrive(s, d, e))  # type: ignore[misc]
+                    continue
+                if source in self.down or to not in self.members or rng.random() < plan.loss:
+                    continue
+                delay = 20 * US + place * 3 * US + int(rng.expovariate(1 / (15 * US)))
+                if rng.random() < plan.spikes:
+                    delay += int(rng.expovariate(1 / (2 * MS)))
+                self.later(delay, lambda t=to, d=datagram, s=source: self.arrive(t, d, s))  # type: ignore[misc]
+
+    def lie(self, datagram: bytes) -> bytes:
+        """Reports of a liar: delays and a last hop as long as can be told."""
+        head = read(datagram)
+        if not isinstance(head, Head) or head.kind != Kind.REPORT:
+            return datagram
+        interval = int.from_bytes(datagram[56:64], "little")
+        rungs = (self.rng.choice([1, BOUND_NS // 2, 1 << 60]),) + (1 << 60,) * (len(LADDER) - 1)
+        told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
+        key = self.topologies[head.tree - 1].member(self.plan.liar).key
+        return encode(head, told.encoded(), key)
+
+    def arrive(self, to: Address, datagram: bytes, source: Address) -> None:
+        """A datagram reaches a member."""
+        if to in self.down:
+            return
+        self.send(to, self.members[to].receive(datagram, source, self.clock(to)))
+        self.take(to)
+        self.arm(to)
+
+    # -- members ----------------------------------------------------------------------------
+
+    def take(self, at: Address) -> None:
+        """What a receiver may release, checked."""
+        member = self.members[at]
+        if not isinstance(member, MergedReceiver):
+            return
+        self.extra_holds.append(member.holding.extra_hold_ns)
+        here = member.senders_time(self.clock(at))
+        for event in member.release(self.clock(at)):
+            if isinstance(event, Deliver):
+                assert event.deadline_ns <= here, "released before its deadline"
+                assert self.sent[event.epoch, event.id] == event.payload
+            self.had[self.names[at]].append(event)
+
+    def arm(self, at: Address) -> None:
+        """Wake a member when it wants to be woken."""
+        member = self.members[at]
+        wanted = [member.deadline_ns]
+        if isinstance(member, MergedReceiver):
+            wanted.append(member.release_ns)
+        due = min((each for each in wanted if each), default=0)
+        if due and at not in self.armed:
+            self.armed.add(at)
+            self.later(max(due - self.clock(at), 10 * US), lambda: self.wake(at))
+
+    def wake(self, at: Address) -> None:
+        """A member's time has come."""
+        self.armed.discard(at)
+        if at in self.down:
+            return
+        self.send(at, self.members[at].tick(self.clock(at)))
+        self.take(at)
+        self.arm(at)
+
+    def publish(self, number: int) -> None:
+        """The sender has a message."""
+        if number == self.plan.restart:
+            self.sender = self.begin_sender()
+        payload = f"message {number}".encode()
+        sends = self.sender.send(payload, self.clock(ROOT))
+        head = read(sends[0][0])
+        assert isinstance(head, Head)
+        assert head.tree == (head.id - 1) % self.plan.trees + 1
+        self.sent[head.epoch, head.id] = payload
+        if head.deadline_ns and not self.plan.restart:
+            self.deadlines.append(head.deadline_ns)
+        self.send(ROOT, sends)
+        self.arm(ROOT)
+
+    def die(self, tree: int, number: int) -> None:
+        """A tree's proxy dies; perhaps another one takes its place a little later."""
+        topology = self.topologies[tree]
+        dead = [each for each in topology.members if each.role == "proxy"][number]
+        self.down.add(dead.address)
+        if self.plan.replaced:
+            self.later(10 * MS, lambda: self.replace(tree, dead.name))
+
+    def replace(self, tree: int, name: str) -> None:
+        """A later version of one tree's topology for everybody in it, while they run."""
+        before = self.topologies[tree]
+        after = before.replaced(name, (f"10.0.{tree + 1}.9", 7_000), self.rng.randbytes(32))
+        self.topologies[tree] = after
+        for each in before.members:
+            if each.name != name:
+                assert self.members[each.address].change(after) == ""
+        self.begin(after, after.member(name).address)
+
+
+def play(seed: int) -> World:
+    """One seed's course, checked."""
+    rng = random.Random(seed)
+    plan = drawn(rng)
+    world = World(plan, rng)
+    # With clocks of their own members know the sender's time first.
+    start = 1_000 * MS if plan.clocks else MS
+    world.arm(ROOT)
+    for number in range(1, plan.messages + 1):
+        world.later(start + number * plan.gap_us * US, lambda n=number: world.publish(n))  # type: ignore[misc]
+    if plan.dead is not None:
+        at, number = plan.dead
+        tree = rng.randrange(plan.trees)
+        world.later(start + at * US, lambda: world.die(tree, number))
+    world.run(start + plan.messages * plan.gap_us * US + 800 * MS)
+    check(world)
+    return world
+
+
+def check(world: World) -> None:
+    """What must hold at the end."""
+    plan = world.plan
+    assert world.deadlines == sorted(world.deadlines), "a deadline went back"
+    for sender in world.sender.members:
+        assert sender.hold_ns <= BOUND_NS, "a liar moved the hold beyond its bound"
+        assert sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
+    assert max(world.extra_holds, default=0) <= LAST_HOP_BOUND_NS
+    for name, had in world.had.items():
+        places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
+        assert places == sorted(set(places)), f"{name}: twice, or out of order"
+        if not places:
+            continue
+        gaps = {(each.epoch, n) for each in had if isinstance(each, Gap)
+                for n in range(each.first, each.last + 1)}  # fmt: skip
+        assert not gaps & set(places), f"{name}: had, and announced as missing"
+        told = {each.epoch for each in had if isinstance(each, Restart)}
+        expected = {
+            each for each in world.sent
+            # The last messages before a restart may be missing, which is what it tells.
+            if each >= places[0] and not any(
+                each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
+                for epoch in told
+            )
+        }  # fmt: skip
+        assert expected <= gaps | set(places), f"{name}: neither had nor announced"
+        if whole(plan):
+            assert (places[0][1], len(gaps)) == (1, 0), f"{name}: lost something"
+
+
+def whole(plan: Plan) -> bool:
+    """Whether nothing at all may be lost: a dead proxy's children have another source in its tree,
+    and nothing takes longer than what is waited for."""
+    dead = plan.dead is not None and plan.shape.hedging == 0
+    return not (plan.loss or plan.spikes or plan.restart or plan.clocks or dead)
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_every_course_keeps_order_deadlines_and_bounds_over_all_trees(share: int) -> None:
+    one = os.environ.get("SEED")
+    for seed in [int(one)] if one else range(1 + share, SEEDS + 1, 4):
+        try:
+            play(seed)
+        except AssertionError as error:
+            pytest.fail(f"{error}\nSEED={seed} python -m pytest {__file__}")
+
+
+def test_a_seed_does_the_same_again() -> None:
+    assert play(7).had == play(7).had
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_as_many_more_trees_as_neighbours_make_goodput_whole(count: int) -> None:
+    """A proxy sends (1 + H) times each message of its tree, which has one of 1 + H messages."""
+    shape, messages = Shape(9, 2, 3, count - 1), 60 * count
+    plan = Plan(
+        trees=count, shape=shape, messages=messages, gap_us=1_000, loss=0, spikes=0, dead=None,
+        replaced=False, liar="", clocks=False, last_hops=False, restart=0,
+    )  # fmt: skip
+    world = World(plan, random.Random(1))
+    for number in range(1, messages + 1):
+        world.later(number * MS, lambda n=number: world.publish(n))  # type: ignore[misc]
+    world.run(messages * MS + S // 10)
+    proxies = [each for each in world.members.values() if isinstance(each, Proxy)]
+    assert len(proxies) == count * shape.proxies
+    for each in proxies:
+        beats = each.counts["first"] - 60
+        data = each.counts["forwarded"] - len(each.targets) * beats
+        assert data == messages * shape.fan_out, "as often as it has children, of all messages"
