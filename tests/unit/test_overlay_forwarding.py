@@ -27,7 +27,7 @@ TREE = 7
 
 
 def topology_at(addresses: list[Address], shape: Shape = Shape(4, 2, 2, 1)) -> Topology:
-    return make_topology(shape, TREE, addresses, (os.urandom(32) for _ in range(100)))
+    return make_topology(shape, TREE, addresses, iter(lambda: os.urandom(32), b""))
 
 
 def admitted_compiled(
@@ -108,23 +108,28 @@ def test_a_host_that_is_no_address_is_refused() -> None:
 
 
 class Rig:
-    """A sender's socket, a proxy with its loop, and its children's sockets, on loopback."""
+    """A sender's socket, a proxy with its loop, and its children's sockets, on loopback. `sharing`
+    receivers have one socket, each by an address of its own."""
 
-    def __init__(self, shape: Shape) -> None:
-        count = 1 + shape.proxies + shape.receivers
+    def __init__(self, shape: Shape, sharing: int = 1) -> None:
+        count = 1 + shape.proxies + shape.receivers // sharing
         self.sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
         for each in self.sockets:
-            each.bind(("127.0.0.1", 0))
+            each.bind(("127.0.0.1" if sharing == 1 else "", 0))
             each.settimeout(PATIENCE_S)
-        addresses = [each.getsockname() for each in self.sockets]
+        ports = [each.getsockname()[1] for each in self.sockets]
+        members, receivers = ports[: 1 + shape.proxies], ports[1 + shape.proxies :]
+        addresses = [("127.0.0.1", port) for port in members] + [
+            (f"127.0.0.{1 + n}", port) for n in range(sharing) for port in receivers
+        ]
         self.topology = topology_at(addresses, shape)
         self.me = self.topology.member(NAME)
         self.sockets[1].close()
         self.member = Proxy(self.topology, NAME, time.time_ns())
         self.loop = Loop(self.member, open_socket(self.me))
         self.sender = Sender(self.topology, time.time_ns())
-        by_address = dict(zip(addresses, self.sockets, strict=True))
-        self.targets = [by_address[each] for each in self.member.targets]
+        by_port = dict(zip(ports, self.sockets, strict=True))
+        self.targets = [by_port[port] for _, port in self.member.targets]
 
     def send(self, count: int, size: int = 10) -> list[bytes]:
         """Messages to the proxy, unforwarded yet."""
@@ -199,13 +204,14 @@ def test_a_later_topology_is_in_force_at_once(rig: Rig) -> None:
 
 
 def test_more_targets_than_one_call_takes_have_it_too() -> None:
-    rig = Rig(Shape(1_500, 2, 1))
+    rig = Rig(Shape(1_500, 2, 1), sharing=50)
     try:
         made = rig.send(2)
         while rig.loop.take():
             pass
-        for target in rig.targets:
-            assert [target.recv(2_048) for _ in made] == made
+        assert len(rig.targets) == 1_500
+        for each in made:
+            assert {target.recv(2_048) for target in rig.targets} == {each}
         assert rig.loop.port.sent == 3_000
     finally:
         rig.close()
