@@ -158,6 +158,10 @@ def proxy(
     slots: Slots = 65_536,
     follow_clock: Clock = False,
     cpu: Processor = None,
+    busy: Annotated[
+        bool,
+        typer.Option("--busy", help="Look for datagrams without sleeping: a processor is spent."),
+    ] = False,
     metrics: Metrics = "",
     control: Control = "",
     as_json: Json = False,
@@ -172,7 +176,7 @@ def proxy(
     from feedhandler.ops import overlay as ops
 
     running = ops.Running(
-        (topology,), member, slots, follow_clock, cpu, False, as_json, metrics, control
+        (topology,), member, slots, follow_clock, cpu, busy, as_json, metrics, control
     )
     return lambda: ops.proxy(running)
 

@@ -104,7 +104,7 @@ def test_a_tree_on_loopback_brings_each_message_once_in_order(tmp_path: Path) ->
     receive = ("receive", tree, "receiver-1", "--json", "--count", MESSAGES)
     with (
         running("proxy", tree, "proxy-0-0") as proxy,
-        running("proxy", tree, "proxy-0-1", "--json") as second,
+        running("proxy", tree, "proxy-0-1", "--busy", "--json") as second,
         running(*receive) as receiver,
         running("receive", tree, "receiver-3") as other,
     ):

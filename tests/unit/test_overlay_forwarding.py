@@ -24,9 +24,10 @@ NOW = 1_800_000_000 * 10**9
 PATIENCE_S = 20
 NAME = "proxy-0-0"
 TREE = 7
+SMALL = Shape(4, 2, 2, 1)
 
 
-def topology_at(addresses: list[Address], shape: Shape = Shape(4, 2, 2, 1)) -> Topology:
+def topology_at(addresses: list[Address], shape: Shape = SMALL) -> Topology:
     return make_topology(shape, TREE, addresses, iter(lambda: os.urandom(32), b""))
 
 
@@ -57,10 +58,13 @@ def test_compiled_code_decides_as_the_reference_does(seed: int) -> None:
         if rng.random() < 0.002:
             epoch, number = epoch + rng.choice([1, 2 * FRESH_NS]), 1
         kind = rng.choice([Kind.DATA] * 8 + list(Kind))
+        sent_ns, deadline_ns = (
+            rng.choice([NOW, NOW, NOW, -1, epoch]),
+            rng.choice([0, 0, 0, NOW, -1]),
+        )
         head = Head(
             kind, TREE + (rng.random() < 0.02), epoch - (rng.random() < 0.02),
-            max(number - rng.choice([0, 0, 0, 1, 64, 70]), 0), rng.choice([NOW, NOW, NOW, -1, epoch]),
-            rng.choice([0, 0, 0, NOW, -1]),
+            max(number - rng.choice([0, 0, 0, 1, 64, 70]), 0), sent_ns, deadline_ns,
         )  # fmt: skip
         address = rng.choice(addresses[:1] * 8 + addresses)
         key = rng.choice([topology.key] * 9 + [topology.members[3].key])
@@ -92,7 +96,9 @@ def test_seals_of_compiled_code_are_those_of_hashlib(seed: int) -> None:
     admission.copies.restart(NOW)
     judge.refresh()
     for number, size in enumerate([*range(300), *range(1_200, PAYLOAD_MAX + 1, 7), PAYLOAD_MAX], 1):
-        datagram = encode(Head(Kind.DATA, TREE, NOW, number, NOW), rng.randbytes(size), topology.key)
+        datagram = encode(
+            Head(Kind.DATA, TREE, NOW, number, NOW), rng.randbytes(size), topology.key
+        )
         assert datagram[40:HEAD_BYTES] == seal(topology.key, datagram[:40], datagram[HEAD_BYTES:])
         place = rng.choice([*range(8, 40), *range(40, len(datagram))])
         forged = bytearray(datagram)
@@ -145,7 +151,7 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    made = Rig(Shape(4, 2, 2, 1))
+    made = Rig(SMALL)
     yield made
     made.close()
 
@@ -161,6 +167,21 @@ def test_each_first_copy_reaches_all_targets_unchanged_in_order(rig: Rig) -> Non
         assert [target.recv(2_048) for _ in made] == made
     assert rig.member.counts == {"first": 30, "duplicate": 30, "forwarded": 120}
     assert (rig.loop.port.received, rig.loop.port.sent) == (60, 120)
+
+
+def test_what_the_kernel_drops_is_counted_and_when_data_came_is_known(rig: Rig) -> None:
+    rig.loop.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    began_ns = time.time_ns()
+    rig.send(200, 1_000)
+    while rig.loop.take():
+        pass
+    rig.send(1)
+    while rig.loop.take():
+        pass
+    port = rig.loop.port
+    assert port.kernel_drops > 0
+    assert port.received + port.kernel_drops == 201
+    assert began_ns <= rig.member.heard_ns <= time.time_ns()
 
 
 def test_heartbeats_and_restarts_keep_their_place_among_the_data(rig: Rig) -> None:
@@ -230,19 +251,22 @@ def test_it_returns_in_time_and_for_a_signal(rig: Rig, busy: bool) -> None:
     def end(*_: object) -> None:
         raise Ended
 
+    def serve_for_ever() -> None:
+        while True:
+            port.serve(time.time_ns() + 10_000_000_000 * (not busy), busy)
+
     before = signal.signal(signal.SIGALRM, end)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
         with pytest.raises(Ended):
-            while True:
-                port.serve(time.time_ns() + 10_000_000_000 * (not busy), busy)
+            serve_for_ever()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
 def test_what_the_kernel_refuses_is_counted_and_the_rest_sent() -> None:
-    rig = Rig(Shape(4, 2, 2, 1))
+    rig = Rig(SMALL)
     try:
         # No datagram goes to port 0.
         odd = rig.topology.replaced("receiver-0", ("127.0.0.1", 0), os.urandom(32))
