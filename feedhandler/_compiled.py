@@ -106,6 +106,8 @@ UNITS: dict[str, tuple[str, ...]] = {
         "overlay.forwarding",
         "overlay.judging",
         "overlay.port",
+        "overlay.release",
+        "overlay.releasing",
     ),
     "journal": (
         "journal.acknowledgement",
@@ -220,6 +222,7 @@ TWINS_OF_TWINS: dict[str, tuple[str, ...]] = {
     "codecs.fix.scanning": ("codecs.fix.runs",),
     "codecs.scanner": ("codecs.fix.runs", "codecs.fix.scanning"),
     "fixcast.stamping": ("codecs.fix.values", "codecs.fix.framing"),
+    "overlay.releasing": ("overlay.release",),
     "fixcast.send_queue": ("codecs.fix.values", "codecs.fix.framing", "fixcast.stamping"),
 }
 #: Cython's own run-time code (memory views and the like), compiled once for all.

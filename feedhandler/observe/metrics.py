@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from feedhandler import control, counters, gateway_core, notes
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
-from feedhandler.overlay import counts as overlay
+from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery

@@ -22,7 +22,7 @@ from feedhandler.counters import (
 )
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
-from feedhandler.overlay import counts as overlay
+from feedhandler.overlay import counters as overlay
 from feedhandler.retrans.states import State as RecoveryState
 
 if TYPE_CHECKING:

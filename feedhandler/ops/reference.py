@@ -39,7 +39,7 @@ from feedhandler.observe import settings as observe
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
-from feedhandler.overlay import counts as overlay
+from feedhandler.overlay import counters as overlay
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
 from feedhandler.recovery import desk

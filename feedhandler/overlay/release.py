@@ -1,3 +1,4 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Hold and release: messages in order, none before its deadline.
 
 A message is held until the sender's time has reached its deadline; one without a deadline, or that
@@ -18,17 +19,23 @@ hop is shorter than the longest one, and is held besides.
 All times here are the sender's.
 """
 
-import heapq
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from feedhandler.overlay.wire import Head
+import cython
 
 #: Messages held at a time: a second at 65,536 a second. Beyond, the sender's deadlines are wrong.
 HELD_MAX = 65_536
 #: A deadline further ahead of the sending than this counts as that far.
 HOLD_MAX_NS = 1_000_000_000
-
-Place = tuple[int, int]
+#: Times and waits beyond these count as these, so that sums fit 64 bits: the year 2116, 36 years.
+_TIME_MAX_NS = cython.declare(cython.longlong, 1 << 62)
+WAIT_MAX_NS = 1 << 60
+#: What comes next.
+_NOTHING = cython.declare(cython.int, 0)
+_MESSAGE = cython.declare(cython.int, 1)
+_GAP = cython.declare(cython.int, 2)
+_RESTART = cython.declare(cython.int, 3)
 
 
 class Deliver(NamedTuple):
@@ -61,95 +68,112 @@ class Restart(NamedTuple):
 Event = Deliver | Gap | Restart
 
 
+@cython.final
+@cython.cclass
 class Release:
     """See the module."""
 
     def __init__(self, gap_wait_ns: int, extra_hold_ns: int = 0, start_wait_ns: int = 0) -> None:
-        self.gap_wait_ns = gap_wait_ns
-        self.start_wait_ns = start_wait_ns
-        self.extra_hold_ns = extra_hold_ns
-        self._held: dict[Place, Deliver] = {}
-        self._order: list[Place] = []
-        self._next: Place | None = None
+        self.gap_wait_ns = min(gap_wait_ns, WAIT_MAX_NS)
+        self.start_wait_ns = min(start_wait_ns, WAIT_MAX_NS)
+        self.extra_hold_ns = min(extra_hold_ns, WAIT_MAX_NS)
+        #: A heap of what is held: epoch, id, deadline, arrival, and the `Deliver`.
+        self._held = []
+        #: What is to be had next, once that is known.
+        self._begun = False
+        self._epoch, self._number = 0, 0
         #: The last id that heartbeats told of, and when they did.
-        self._last: Place = (0, 0)
+        self._last_epoch, self._last = 0, 0
         self._heard_ns = 0
+        #: Up to which id a gap goes, or the epoch of a restart.
+        self._to = 0
+        self._kind = _NOTHING
         self.delivered = self.late = self.passed = self.overfull = self.missing = 0
 
-    def put(self, head: Head, payload: bytes, now_ns: int) -> bool:
+    def put(self, head, payload: bytes, now_ns: int) -> bool:
         """The first copy of a message has come; whether that is later than its deadline."""
-        place = head.epoch, head.id
+        epoch, number = head.epoch, head.id
         deadline = min(head.deadline_ns, head.sent_ns + HOLD_MAX_NS)
         late = bool(deadline) and now_ns > deadline
         self.late += late
-        if self._next is not None and place < self._next:
+        if self._begun and (epoch, number) < (self._epoch, self._number):
             self.passed += 1
         elif len(self._held) >= HELD_MAX:
             self.overfull += 1
         else:
-            self._held[place] = Deliver(*place, payload, head.sent_ns, deadline, now_ns, late)
-            heapq.heappush(self._order, place)
+            held = Deliver(epoch, number, payload, head.sent_ns, deadline, now_ns, late)
+            heappush(self._held, (epoch, number, deadline, now_ns, held))
         return late
 
     def heard(self, epoch: int, last_id: int, now_ns: int) -> None:
         """A heartbeat has told the last id of an epoch."""
-        if self._next is None and not self._order:
-            self._next = epoch, last_id + 1
-        if (epoch, last_id) > self._last:
-            self._last, self._heard_ns = (epoch, last_id), now_ns
+        if not self._begun and not self._held:
+            self._begun, self._epoch, self._number = True, epoch, last_id + 1
+        if (epoch, last_id) > (self._last_epoch, self._last):
+            self._last_epoch, self._last, self._heard_ns = epoch, last_id, now_ns
 
     @property
     def held(self) -> int:
         """Messages that are held now."""
         return len(self._held)
 
-    def _due(self, place: Place) -> int:
-        """When a held message may be had; 1 for at once."""
-        deadline = self._held[place].deadline_ns
-        return deadline + self.extra_hold_ns if deadline else 1
+    @cython.locals(first=tuple, due=cython.longlong, arrived=cython.longlong)
+    def _step(self):
+        """When what comes next may be had, 0 for nothing; `_kind` and `_to` say what it is."""
+        self._kind = _NOTHING
+        if not self._held:
+            return self._behind(0)
+        first = self._held[0]
+        due, arrived = first[2], first[3]
+        due = min(due, _TIME_MAX_NS) + self.extra_hold_ns if due else 1
+        if not self._begun:
+            self._kind = _MESSAGE
+            return max(due, arrived + self.start_wait_ns) if first[1] > 1 else due
+        if first[0] != self._epoch:
+            return self._behind(first[0])
+        if first[1] == self._number:
+            self._kind = _MESSAGE
+            return due
+        self._kind, self._to = _GAP, first[1] - 1
+        return max(due, arrived) + self.gap_wait_ns
 
-    def _step(self) -> tuple[int, Event | None]:
-        """What comes next, and when; (0, None) for nothing."""
-        if self._next is None:
-            if not self._order:
-                return 0, None
-            place = self._order[0]
-            due, held = self._due(place), self._held[place]
-            if place[1] > 1:
-                due = max(due, held.arrived_ns + self.start_wait_ns)
-            return due, held
-        epoch, number = self._next
-        first = self._order[0] if self._order else None
-        if first is not None and first == self._next:
-            return self._due(first), self._held[first]
-        if first is not None and first[0] == epoch:
-            since = max(self._due(first), self._held[first].arrived_ns)
-            return since + self.gap_wait_ns, Gap(epoch, number, first[1] - 1)
-        if self._last[0] == epoch and self._last[1] >= number:
-            return self._heard_ns + self.gap_wait_ns, Gap(epoch, number, self._last[1])
-        later = first[0] if first is not None else self._last[0]
-        return (1, Restart(later)) if later > epoch else (0, None)
+    def _behind(self, held_epoch):
+        """As `_step`, where no message of this epoch is held: what heartbeats told, then what comes
+        behind this epoch."""
+        if not self._begun:
+            return 0
+        if self._last_epoch == self._epoch and self._last >= self._number:
+            self._kind, self._to = _GAP, self._last
+            return self._heard_ns + self.gap_wait_ns
+        later = held_epoch or self._last_epoch
+        if later <= self._epoch:
+            return 0
+        self._kind, self._to = _RESTART, later
+        return 1
 
     @property
     def deadline_ns(self) -> int:
         """When `release` has something; 0: not by time."""
-        return self._step()[0]
+        return self._step()
 
     def release(self, now_ns: int) -> list[Event]:
         """What may be had now, in order."""
-        found: list[Event] = []
-        while True:
-            at, event = self._step()
-            if event is None or at > now_ns:
-                return found
-            found.append(event)
-            if isinstance(event, Restart):
-                self._next = event.epoch, 1
-            elif isinstance(event, Gap):
-                self.missing += event.last - event.first + 1
-                self._next = event.epoch, event.last + 1
-            else:
-                place = heapq.heappop(self._order)
-                del self._held[place]
-                self._next = place[0], place[1] + 1
+        return self._release(now_ns)
+
+    @cython.locals(first=tuple)
+    def _release(self, now_ns):
+        found: list = []
+        while self._step() <= now_ns and self._kind != _NOTHING:
+            if self._kind == _MESSAGE:
+                first = heappop(self._held)
+                self._begun, self._epoch, self._number = True, first[0], first[1] + 1
                 self.delivered += 1
+                found.append(first[4])
+            elif self._kind == _GAP:
+                found.append(Gap(self._epoch, self._number, self._to))
+                self.missing += self._to - self._number + 1
+                self._number = self._to + 1
+            else:
+                found.append(Restart(self._to))
+                self._epoch, self._number = self._to, 1
+        return found

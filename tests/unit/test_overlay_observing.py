@@ -13,7 +13,8 @@ from feedhandler.observe.metrics import Gathering
 from feedhandler.ops import doctor_overlay, host, overlay_status
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.host import ClockState
-from feedhandler.overlay.counts import COUNTS, GAUGES, counts_of, gauges_of
+from feedhandler.overlay.counters import COUNTS, GAUGES
+from feedhandler.overlay.counts import counts_of, gauges_of
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.observing import STILL_NS, MemberWatch

@@ -210,6 +210,7 @@ CORES = (
     "feedhandler/gateway_core.py",
     "feedhandler/overlay/admission.py",
     "feedhandler/overlay/clocks.py",
+    "feedhandler/overlay/counters.py",
     "feedhandler/overlay/counts.py",
     "feedhandler/overlay/deduplication.py",
     "feedhandler/overlay/delays.py",

@@ -1,0 +1,1 @@
+# What is asked from Python only.

@@ -1,0 +1,37 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Release for many receivers by one thread, at once: the last one is late by what the others take,
+some tenth of a microsecond each, and not by what Python does with what they had.
+
+When to do so is the caller's business, and to wait until then: `soonest` says when that is.
+"""
+
+import time
+
+import cython
+from cython.cimports.feedhandler.overlay.release import Release
+
+from feedhandler.overlay.release import Event
+
+
+@cython.locals(each=Release, found=cython.longlong, due_ns=cython.longlong)
+def soonest(holdings: list[Release]) -> int:
+    """When any of them has something to release, by the sender's clock; 0: not by time."""
+    found = 0
+    for each in holdings:
+        due_ns = each._step()
+        if due_ns and (not found or due_ns < found):
+            found = due_ns
+    return found
+
+
+@cython.locals(each=Release, now_ns=cython.longlong, offset=cython.longlong)
+def release_all(holdings: list[Release], offset_ns: int = 0) -> list[tuple[int, list[Event]]]:
+    """What each may have now: when it was asked, ns since 1970 by the own clock, and what it
+    released. `offset_ns` is added to the own clock to have the sender's."""
+    offset = offset_ns
+    clock = time.time_ns
+    found: list[tuple[int, list[Event]]] = []
+    for each in holdings:
+        now_ns = clock()
+        found.append((now_ns, each._release(now_ns + offset)))
+    return found
