@@ -8,6 +8,7 @@ import typer
 
 from feedhandler import cli_overlay_hooks
 from feedhandler.cli_options import Json, share
+from feedhandler.codecs.errors import UsageError
 
 Work = Callable[[], int]
 
@@ -49,8 +50,24 @@ Control = Annotated[
 Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
 
 
+#: What `plan` makes a tree's shape of.
+_SHAPE = ("receivers", "hedging", "depth", "fan_out", "level_us", "child_us")
+
+
+def _refuse_beside(context: typer.Context, option: str, *others: str) -> None:
+    """Refuse options that say nothing beside this one, instead of passing over them."""
+    for other in others:
+        source = context.get_parameter_source(other)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--{other.replace('_', '-')} says nothing beside --{option}",
+                "leave it out: the tree that is there has it already",
+            )
+
+
 @overlay.command("plan")
 def plan(
+    context: typer.Context,
     topology: Topology,
     receivers: Receivers = 10,
     hedging: Annotated[int, typer.Option(help="Neighbours that each proxy helps.", min=0)] = 1,
@@ -91,9 +108,11 @@ def plan(
     from feedhandler.overlay.tree import Costs
 
     if replace:
+        _refuse_beside(context, "replace", "beside", "tree", "host", "port", *_SHAPE)
         name, _, address = replace.partition("=")
         return lambda: ops.replace(topology, name, address, as_json)
     if beside is not None:
+        _refuse_beside(context, "beside", *_SHAPE)
         hosts = tuple(host or ("127.0.0.1",))
         return lambda: ops.plan_beside(beside, topology, tree, hosts, port, as_json)
     costs = Costs(level_us, child_us) if level_us or child_us else None

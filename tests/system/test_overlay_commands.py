@@ -384,6 +384,8 @@ def one_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "{tree}", "--replace", "proxy-0-0"), "is no address"),
         (("plan", "{new}", "--beside", "{none}"), "cannot read"),
         (("plan", "{tree}", "--beside", "{tree}"), "is there already"),
+        (("plan", "{new}", "--beside", "{tree}", "--fan-out", 3), "--fan-out says nothing beside"),
+        (("plan", "{tree}", "--replace", "sender=127.0.0.1:1", "--depth", 2), "--depth says no"),
         (("plan", "{new}", "--beside", "{tree}", "--tree", 1), "two topologies of tree 1"),
         (("plan", "{new}", "--beside", "{tree}", "--port", 65_535), "too few ports from 65535"),
         (("send", "{tree}", "-", "--also", "{tree}"), "two topologies of tree 1"),
