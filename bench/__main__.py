@@ -59,6 +59,7 @@ BENCHMARKS = [
     "routing",
     "node",
     "overlay",
+    "overlay_rate",
     "publish",
     "stall",
 ]
@@ -73,6 +74,7 @@ LONG = [
     "memory",
     "fixcast_memory",
     "overlay_hooks",
+    "overlay_memory",
     "outage",
     "stall_long",
     "broker_crash",

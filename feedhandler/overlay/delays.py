@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-import numpy
-
 from feedhandler.overlay import last_hop
 from feedhandler.overlay.fairness import LADDER
 
@@ -80,6 +78,9 @@ class DelayRecord:
     """A receiver's delays, interval by interval."""
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
+        import numpy  # a receiver's, from its start on: a proxy is smaller without it
+
+        self._numpy = numpy
         self.interval_ns = interval_ns
         self._interval = -1
         self._delays: list[int] = []
@@ -120,6 +121,7 @@ class DelayRecord:
         """The report of the interval under way, which is over; None where nothing came."""
         if not self._messages:
             return None
+        numpy = self._numpy
         rungs = numpy.quantile(numpy.array(self._delays, numpy.float64), LADDER)
         told = Report(
             self._interval, 1, self._messages, tuple(int(each) for each in rungs), self._late

@@ -20,10 +20,12 @@ in measurements.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy
+from typing import TYPE_CHECKING
 
 from feedhandler.codecs.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy
 
 FAN_OUT = 10
 #: Bounds of a shape: beyond, a number is a slip of the keyboard.
@@ -99,15 +101,19 @@ class Shape:
         """Children of a node before the receivers, at most."""
         return -(-self.receivers // (self.widths[-2] if self.proxies else 1))
 
-    def parents(self, layer: int) -> numpy.ndarray:
+    def parents(self, layer: int) -> "numpy.ndarray":
         """Index of each node's parent in the layer before; zeros for layer 0. int64, (width,)."""
+        import numpy  # proxies are smaller, and begin sooner, without it
+
         width = self.widths[layer]
         if layer == 0:
             return numpy.zeros(width, numpy.int64)
         return numpy.arange(width, dtype=numpy.int64) * self.widths[layer - 1] // width
 
-    def places(self, layer: int) -> numpy.ndarray:
+    def places(self, layer: int) -> "numpy.ndarray":
         """Each node's place among its parent's children, from 0. int64, (width,)."""
+        import numpy
+
         parents = self.parents(layer)
         first = numpy.searchsorted(parents, parents)
         return numpy.arange(len(parents)) - first
@@ -184,6 +190,8 @@ def best_shape(receivers: int, costs: Costs, hedging: int = 0) -> Shape:
 def fit_costs(measured: Sequence[tuple[Shape, float]]) -> Costs:
     """Costs out of measured latencies (shape, us of the last receiver), by least squares. Raises
     `UsageError` where the shapes do not tell the costs apart."""
+    import numpy
+
     rows = [
         (1, shape.depth, (shape.depth - 1) * shape.fan_out + shape.last_fan_out)
         for shape, _ in measured
