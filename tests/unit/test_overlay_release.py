@@ -62,6 +62,16 @@ def test_the_compiled_one_releases_what_its_twin_does(seed: int) -> None:
     assert kinds == {Deliver.__name__, Gap.__name__, Restart.__name__}
 
 
+def test_a_heartbeat_that_comes_again_does_not_put_the_gap_off() -> None:
+    release = Release(5)
+    release.put(head_of(1), b"", 10)
+    release.heard(1, 2, 10)
+    release.heard(1, 2, 14)
+    release.heard(1, 1, 14)
+    assert [type(each) for each in release.release(14)] == [Deliver]
+    assert release.release(15) == [Gap(1, 2, 2)]
+
+
 def test_times_and_waits_that_are_too_large_are_bounded() -> None:
     release = Release(HUGE, 1 << 70, 1 << 70)
     assert (release.gap_wait_ns, release.extra_hold_ns) == (WAIT_MAX_NS, WAIT_MAX_NS)
