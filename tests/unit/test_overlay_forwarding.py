@@ -4,6 +4,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -280,3 +282,11 @@ def test_what_the_kernel_refuses_is_counted_and_the_rest_sent() -> None:
         assert rig.loop.port.sent == 9
     finally:
         rig.close()
+
+
+def test_a_proxy_does_without_numpy() -> None:
+    program = "import sys, feedhandler.ops.overlay; print('numpy' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
