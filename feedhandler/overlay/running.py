@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from feedhandler.codecs.errors import ConfigError, reason_of
-from feedhandler.overlay.forwarding import Forwarder
+from feedhandler.overlay.forwarding import RING, Forwarder
 from feedhandler.overlay.members import Proxy, Receiver, Sender, Sends
 from feedhandler.overlay.merging import MergedReceiver, MergedSender
 from feedhandler.overlay.port import Port
@@ -137,10 +137,15 @@ class Loop:
         return found
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Turn until the caller says so."""
+        """Turn until the caller says so. What a proxy has taken by then is forwarded."""
         self.send(self.member.tick(time.time_ns()))
         while not stopped():
             self.turn()
+        if self._forwarding is not None:
+            # What goes on coming does not keep it.
+            for _ in range(RING):
+                if not self.take():
+                    break
 
 
 class _Forwarding:

@@ -186,6 +186,12 @@ def test_what_the_kernel_drops_is_counted_and_when_data_came_is_known(rig: Rig) 
     assert began_ns <= rig.member.heard_ns <= time.time_ns()
 
 
+def test_what_a_proxy_has_taken_when_it_is_stopped_is_forwarded(rig: Rig) -> None:
+    made = rig.send(100)
+    rig.loop.run(lambda: True)
+    assert [rig.targets[-1].recv(2_048) for _ in made] == made
+
+
 def test_heartbeats_and_restarts_keep_their_place_among_the_data(rig: Rig) -> None:
     made = rig.send(5)
     (beat, _), *_ = rig.sender.beat(time.time_ns())
