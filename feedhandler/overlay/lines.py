@@ -43,8 +43,11 @@ PAIR_BYTES = 4 << 20
 LOOK_MS = 50
 #: How often topologies' files are looked at.
 FILE_NS = 1_000_000_000
-#: What a receiver in a gateway may count.
-_COUNTS = ("first", "duplicate", "delivered", "late", "passed", "missing")
+#: What a receiver in a gateway always tells, from before its first datagram on.
+_COUNTS = (
+    "first", "duplicate", "delivered", "late", "passed", "missing", "datagrams_sent",
+    "datagrams_received", "not_taken", "oversize", "kernel_drops",
+)  # fmt: skip
 
 
 class OverlayLine:

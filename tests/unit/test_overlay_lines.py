@@ -123,7 +123,7 @@ def opened(tree: Tree, failures: list[BaseException]) -> OverlayLines:
 def until(overlay: OverlayLines, **at_least: int) -> None:
     """Wait until one of these counts has come so far, by looking again and again."""
     give_up = time.monotonic() + PATIENCE_S
-    while not any((told := overlay.snapshot()[0]).get(key, 0) >= n for key, n in at_least.items()):
+    while not any((told := overlay.snapshot()[0])[key] >= n for key, n in at_least.items()):
         assert time.monotonic() < give_up, told
         os.sched_yield()
 
