@@ -35,7 +35,8 @@ def measure(wanted: Wanted, as_json: bool) -> int:
     """Measure and print; exit code 1 where a receiver never had a message."""
     if wanted.messages < 2 * INTERVALS:
         raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
-    techniques = [Technique("unicast", Shape(wanted.receivers, 1, 1))]
+    direct = Shape(wanted.receivers, 1, 1)
+    techniques = [Technique("unicast", direct), Technique("CloudEx's way", direct, by_rule=True)]
     techniques += [
         Technique(f"tree, H = {hedging}", default_shape(wanted.receivers, hedging))
         for hedging in wanted.hedging
@@ -45,7 +46,8 @@ def measure(wanted: Wanted, as_json: bool) -> int:
         found = measurement.delays()
         missing = [tree.missing for tree in measurement.trees]
     rows = [
-        _figures(delays, lost, wanted.fair) for delays, lost in zip(found, missing, strict=True)
+        _figures(delays, lost, wanted.fair, technique.by_rule)
+        for delays, lost, technique in zip(found, missing, techniques, strict=True)
     ]
     if as_json:
         for row in rows:
@@ -55,18 +57,20 @@ def measure(wanted: Wanted, as_json: bool) -> int:
     return ExitCode.FOUND if any(missing) else ExitCode.OK
 
 
-def _figures(found: Delays, missing: int, fair: float) -> dict[str, object]:
-    """A technique's figures, us: as it is, with the rule's deadlines, and with the controller's."""
+def _figures(found: Delays, missing: int, fair: float, by_rule: bool) -> dict[str, object]:
+    """A technique's figures, us: as it is, with the rule's deadlines, and with the controller's;
+    `by_rule`: as it is, is with the rule's."""
     interval = max(len(found.delays) // INTERVALS, 1)
     rule = hold_and_release(found, "rule", interval=interval)
     held = hold_and_release(found, "held", 0, HoldController(fair), interval)
+    shown = rule if by_rule else found
     return {
         "technique": found.name,
         "missing": missing,
-        "latency_p50_us": _at(found.overall, 0.5),
-        "latency_p99_us": _at(found.overall, 0.99),
-        "window_p50_us": _at(found.windows, 0.5),
-        "window_p99_us": _at(found.windows, 0.99),
+        "latency_p50_us": _at(shown.overall, 0.5),
+        "latency_p99_us": _at(shown.overall, 0.99),
+        "window_p50_us": _at(shown.windows, 0.5),
+        "window_p99_us": _at(shown.windows, 0.99),
         **_deadlines("rule", rule),
         **_deadlines("held", held),
     }

@@ -38,10 +38,12 @@ PAYLOAD = bytes(64)
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """A way to multicast: a name and a tree's shape; depth 1 is unicast by the sender."""
+    """A way to multicast: a name and a tree's shape; depth 1 is unicast by the sender. `by_rule`:
+    its latency and windows are those of delivery with the rule's deadlines, not of arrival."""
 
     name: str
     shape: Shape
+    by_rule: bool = False
 
 
 @dataclass(frozen=True, slots=True)
