@@ -125,7 +125,7 @@ def _topology(file: _File) -> Topology:
         zip(places_of(shape), file.member, strict=True)
     ):
         try:
-            address = address_of(each.address)
+            address = ipv4_address_of(each.address)
         except ConfigError as error:
             raise WrongKey(("member", at, "address"), error.message, error.hint) from None
         key = bytes.fromhex(each.key)

@@ -633,6 +633,7 @@ TEXT = topology_text(TOPOLOGY)
     [
         ("x", "t.toml:1: not TOML"), (TEXT.replace("depth", "depht"), "did you mean depth"),
         (TEXT.replace("10.0.0.1:7003", "nowhere"), "is no address"),
+        (TEXT.replace("10.0.0.1:7003", "proxy.example:7003"), "is no IPv4 address"),
         (TEXT.replace('"10.0.0.1:7003"', "5"), "wants text"),
         (TEXT.replace("10.0.0.1:7003", "10.0.0.1:7002"), "2 members have the address"),
         (TEXT.replace("receiver-3", "receiver-2"), "2 members have the name"),
