@@ -5,10 +5,11 @@ cdef class Release:
     cdef list _held
     cdef bint _begun
     # Epochs and ids are as wide as the wire has them, and one more.
-    cdef object _epoch, _number, _last_epoch, _last, _to
-    cdef long long _heard_ns
+    cdef object _epoch, _number, _start_epoch, _start, _last_epoch, _last, _to
+    cdef long long _start_ns, _heard_ns
     cdef int _kind
 
+    cdef object _begin(self)
     cdef long long _step(self) except *
     cdef long long _behind(self, held_epoch) except *
     cdef list _release(self, long long now_ns)

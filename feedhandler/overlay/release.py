@@ -10,8 +10,8 @@ heartbeats.
 
 A sender that was restarted (a higher epoch) begins with id 1, which is told; what is left of the
 epoch before is released first. A receiver that has just begun takes the lowest id that it has as
-the first one; `start_wait_ns` after that came, unless it is 1, for messages of several trees
-overtake each other.
+the first one, or what follows the last one that a heartbeat told; `start_wait_ns` after that came,
+unless it is 1, for messages of several trees overtake each other.
 
 In model 3 messages go to a program behind a last hop; `extra_hold_ns` is what this receiver's last
 hop is shorter than the longest one, and is held besides.
@@ -36,6 +36,7 @@ _NOTHING = cython.declare(cython.int, 0)
 _MESSAGE = cython.declare(cython.int, 1)
 _GAP = cython.declare(cython.int, 2)
 _RESTART = cython.declare(cython.int, 3)
+_START = cython.declare(cython.int, 4)
 
 
 class Deliver(NamedTuple):
@@ -82,6 +83,8 @@ class Release:
         #: What is to be had next, once that is known.
         self._begun = False
         self._epoch, self._number = 0, 0
+        #: What a heartbeat told before anything was begun: what to begin with, and since when.
+        self._start_epoch, self._start, self._start_ns = 0, 0, 0
         #: The last id that heartbeats told of, and when they did.
         self._last_epoch, self._last = 0, 0
         self._heard_ns = 0
@@ -107,10 +110,16 @@ class Release:
 
     def heard(self, epoch: int, last_id: int, now_ns: int) -> None:
         """A heartbeat has told the last id of an epoch."""
-        if not self._begun and not self._held:
-            self._begun, self._epoch, self._number = True, epoch, last_id + 1
+        if not self._begun and not self._held and epoch > self._start_epoch:
+            self._start_epoch, self._start, self._start_ns = epoch, last_id + 1, now_ns
+            if not last_id or not self.start_wait_ns:
+                self._begin()
         if (epoch, last_id) > (self._last_epoch, self._last):
             self._last_epoch, self._last, self._heard_ns = epoch, last_id, now_ns
+
+    def _begin(self):
+        """Begin with what heartbeats told."""
+        self._begun, self._epoch, self._number = True, self._start_epoch, self._start
 
     @property
     def held(self) -> int:
@@ -141,7 +150,10 @@ class Release:
         """As `_step`, where no message of this epoch is held: what heartbeats told, then what comes
         behind this epoch."""
         if not self._begun:
-            return 0
+            if not self._start_epoch:
+                return 0
+            self._kind = _START
+            return self._start_ns + self.start_wait_ns
         if self._last_epoch == self._epoch and self._last >= self._number:
             self._kind, self._to = _GAP, self._last
             return self._heard_ns + self.gap_wait_ns
@@ -164,8 +176,14 @@ class Release:
     def _release(self, now_ns):
         found: list = []
         while self._step() <= now_ns and self._kind != _NOTHING:
-            if self._kind == _MESSAGE:
-                first = heappop(self._held)
+            if self._kind == _START:
+                self._begin()
+            elif self._kind == _MESSAGE:
+                first = self._held[0]
+                if not self._begun and first[0] == self._start_epoch and first[1] > self._start:
+                    self._begin()  # what lies between is a gap
+                    continue
+                heappop(self._held)
                 self._begun, self._epoch, self._number = True, first[0], first[1] + 1
                 self.delivered += 1
                 found.append(first[4])

@@ -72,6 +72,34 @@ def test_a_heartbeat_that_comes_again_does_not_put_the_gap_off() -> None:
     assert release.release(15) == [Gap(1, 2, 2)]
 
 
+@pytest.mark.parametrize(
+    ("came", "events"),
+    [
+        ((1, 2), ["Deliver 1", "Deliver 2"]),
+        ((2,), ["Deliver 2"]),
+        ((4,), ["Gap 2-3", "Deliver 4"]),
+        ((), ["Gap 2-4"]),
+    ],
+)
+def test_a_heartbeat_of_the_quicker_tree_does_not_shut_out_what_the_other_brings(
+    came: tuple[int, ...], events: list[str]
+) -> None:
+    release = Release(5, start_wait_ns=5)
+    release.heard(1, 1, 10)
+    assert (release.deadline_ns, release.release(14)) == (15, [])
+    for number in came:
+        release.put(head_of(number), b"", 14)
+    release.heard(1, 4, 14)
+    found = [each for now in (15, 19, 24) for each in release.release(now)]
+    said = [
+        f"Deliver {each.id}" if isinstance(each, Deliver) else f"Gap {each.first}-{each.last}"
+        for each in found
+        if not isinstance(each, Restart)
+    ]
+    assert said[: len(events)] == events
+    assert release.passed == 0
+
+
 def test_times_and_waits_that_are_too_large_are_bounded() -> None:
     release = Release(HUGE, 1 << 70, 1 << 70)
     assert (release.gap_wait_ns, release.extra_hold_ns) == (WAIT_MAX_NS, WAIT_MAX_NS)
