@@ -240,10 +240,11 @@ def run(quick: bool = False) -> dict[str, Any]:
         "of_c": round(ours["messages_s"] / max(theirs["messages_s"], 1), 2),
     }
     kept = steady(QUICK_SECONDS if quick else SECONDS)
-    problems = ["rate: no rate goes"] if not ours["messages_s"] else []
-    problems += ["memory: it grows"] if kept["growth_bytes"] > GROWTH_BAR_BYTES else []
+    # Figures, on a machine that may be busy; a proxy that stands still or ends raises.
+    missed = [] if ours["messages_s"] else ["no rate goes"]
+    missed += [] if kept["bars_met"] else ["memory"]
     print(f"  {json.dumps(found)}\n  memory: {json.dumps(kept)}", flush=True)
-    return {"rate": found, "memory": kept, "problems": problems}
+    return {"rate": found, "memory": kept, "missed": missed}
 
 
 if __name__ == "__main__":
