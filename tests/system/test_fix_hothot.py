@@ -70,6 +70,8 @@ class Sender:
         assert lacks
         assert others
         self.datagrams = [first, second]
+        #: The last message that any of them was sent.
+        self.reached = 0
         self.out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         here = socket.inet_aton("127.0.0.1")
         self.out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
@@ -80,7 +82,9 @@ class Sender:
             for config, waiting in zip(self.configs, self.datagrams, strict=True):
                 for _ in range(10):
                     if waiting and waiting[0][0] <= until:
-                        self._put(config, waiting.pop(0)[1])
+                        end, data = waiting.pop(0)
+                        self.reached = max(self.reached, end)
+                        self._put(config, data)
             await asyncio.sleep(0.001)
 
     def _put(self, config: Config, data: bytes) -> None:
@@ -152,12 +156,14 @@ def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
                     await sender.send(end)
                     await reader.until(lambda turn=turn: reader.ups == 3 + turn)
                     await sender.send(end + DATAGRAM_MAX)
-                    await reader.until(lambda end=end: come(end))
+                    await reader.until(lambda: come(sender.reached))
                 await sender.send(MESSAGES)
                 await reader.until(lambda: come(MESSAGES))
                 reading.cancel()
             sender.out.close()
         assert reader.data == wanted(MESSAGES)
-        assert "gap" not in reader.reasons
+        # Where all is asked for, all had come before a gateway fell away. Between the messages of
+        # one security nobody knows: what the one that stays missed is told, though none is lost.
+        assert name or "gap" not in reader.reasons
 
     asyncio.run(scenario())
