@@ -8,22 +8,26 @@ gap; deadlines never go back; a liar moves the hold by no more than its bound. `
 more, `SEED=n` one.
 """
 
-import heapq
 import os
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
-from feedhandler.overlay.delays import Report
-from feedhandler.overlay.fairness import LADDER, HoldController
+from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
 from feedhandler.overlay.members import Proxy, Receiver, Sender
-from feedhandler.overlay.release import Deliver, Event, Gap, Restart
+from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.topology import Address, make_topology
 from feedhandler.overlay.tree import Shape
-from feedhandler.overlay.wire import Head, Kind, encode, read
+from feedhandler.overlay.wire import Head, encode, read
+from tests.support.overlay_trees import (
+    Timeline,
+    announced,
+    check_nothing_unannounced,
+    lie,
+    places_in_order,
+)
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -83,18 +87,16 @@ def drawn(rng: random.Random) -> Plan:
     return plan
 
 
-class World:
+class World(Timeline):
     """Members, links and clocks; time in ns from `BEGIN_NS`."""
 
     def __init__(self, plan: Plan, rng: random.Random) -> None:
+        super().__init__()
         self.plan, self.rng = plan, rng
         count = 1 + plan.shape.proxies + plan.shape.receivers
         addresses = [("10.0.0.1", 7_000 + n) for n in range(count)]
         keys = (rng.randbytes(32) for _ in range(count + 1))
         self.topology = make_topology(plan.shape, 3, addresses, keys)
-        self.now = 0
-        self.events: list[tuple[int, int, Callable[[], None]]] = []
-        self.number = 0
         self.off = {each.name: 0 for each in self.topology.members}
         if plan.clocks:
             for each in self.topology.members[1:]:
@@ -140,18 +142,6 @@ class World:
         self.at[me.address] = name
         self.later(1, lambda: self.wake(name))
 
-    def later(self, after: int, what: Callable[[], None]) -> None:
-        """Have something happen."""
-        self.number += 1
-        heapq.heappush(self.events, (self.now + max(after, 0), self.number, what))
-
-    def run(self, until: int) -> None:
-        """Play on until a time."""
-        while self.events and self.events[0][0] <= until:
-            self.now, _, what = heapq.heappop(self.events)
-            what()
-        self.now = until
-
     # -- links ------------------------------------------------------------------------------
 
     def send(self, source: str, sends: list[tuple[bytes, tuple[Address, ...]]]) -> None:
@@ -160,7 +150,8 @@ class World:
         address = self.topology.member(source).address
         for datagram, addresses in sends:
             if source == plan.liar:
-                datagram = self.lie(source, datagram)
+                key = self.topology.member(source).key
+                datagram = lie(datagram, rng, BOUND_NS, lambda _, key=key: key)  # type: ignore[misc]
             for place, to in enumerate(addresses):
                 name = self.at.get(to, "")
                 if rng.random() < plan.loss or self.cut(source, name):
@@ -177,18 +168,6 @@ class World:
         part = self.plan.partition
         apart = part is not None and part[0] <= self.now // US < part[1] and part[2] in (source, to)
         return apart or source in self.down or to in self.down
-
-    def lie(self, name: str, datagram: bytes) -> bytes:
-        """Reports of a liar: delays and a last hop as long as can be told, everything late."""
-        head = read(datagram)
-        assert isinstance(head, Head)
-        if head.kind != Kind.REPORT:
-            return datagram
-        interval = int.from_bytes(datagram[56:64], "little")
-        low = self.rng.choice([1, BOUND_NS // 2, 1 << 60])
-        rungs = (low,) + (1 << 60,) * (len(LADDER) - 1)
-        told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
-        return encode(head, told.encoded(), self.topology.member(name).key)
 
     def forge(self, name: str, datagram: bytes, address: Address) -> None:
         """Somebody without keys sends, from a member's address or a stranger's."""
@@ -323,25 +302,13 @@ def check(world: World) -> None:
     assert max(world.holds, default=0) <= BOUND_NS, "a liar moved the hold beyond its bound"
     assert world.sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
     for name, had in world.had.items():
-        places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
-        assert places == sorted(set(places)), f"{name}: twice, or out of order"
+        places = places_in_order(name, had)
         if name in world.down or cut_off(world, name) or not places:
             continue
-        gaps = {(each.epoch, n) for each in had if isinstance(each, Gap)
-                for n in range(each.first, each.last + 1)}  # fmt: skip
-        assert not gaps & set(places), f"{name}: had, and announced as missing"
-        told = {each.epoch for each in had if isinstance(each, Restart)}
-        expected = {
-            each for each in world.sent
-            # The last messages before a restart may be missing, which is what it tells.
-            if each >= places[0] and not any(
-                each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
-                for epoch in told
-            )
-        }  # fmt: skip
+        gaps = announced(name, had, places)
         if stepped(plan, name):
             continue  # what its clock made it refuse is told by counters
-        assert expected <= gaps | set(places), f"{name}: neither had nor announced"
+        check_nothing_unannounced(name, had, places, gaps, world.sent)
         if whole(plan):
             assert not gaps, f"{name}: lost something"
 

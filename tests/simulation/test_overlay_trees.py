@@ -9,16 +9,12 @@ deadlines never go back over all trees; a liar moves holds by no more than its b
 plays more, `SEED=n` one.
 """
 
-import heapq
 import os
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from feedhandler.overlay.delays import Report
-from feedhandler.overlay.fairness import LADDER
 from feedhandler.overlay.last_hop import BOUND_NS as LAST_HOP_BOUND_NS
 from feedhandler.overlay.members import Proxy, Sends
 from feedhandler.overlay.merging import (
@@ -28,10 +24,17 @@ from feedhandler.overlay.merging import (
     receiver_of,
     sender_of,
 )
-from feedhandler.overlay.release import Deliver, Event, Gap, Restart
+from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.topology import Address, Topology, make_topology
 from feedhandler.overlay.tree import Shape
-from feedhandler.overlay.wire import Head, Kind, encode, read
+from feedhandler.overlay.wire import Head, read
+from tests.support.overlay_trees import (
+    Timeline,
+    announced,
+    check_nothing_unannounced,
+    lie,
+    places_in_order,
+)
 
 SEEDS = int(os.environ.get("SEEDS", "400"))
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -80,15 +83,14 @@ def drawn(rng: random.Random) -> Plan:
     )  # fmt: skip
 
 
-class World:
+class World(Timeline):
     """Trees at work; time in ns from `BEGIN_NS`. Members are known by their addresses."""
 
     def __init__(self, plan: Plan, rng: random.Random) -> None:
-        self.plan, self.rng, self.now = plan, rng, 0
+        super().__init__()
+        self.plan, self.rng = plan, rng
         self.topologies = [self.planted(tree) for tree in range(1, plan.trees + 1)]
         check_trees(self.topologies)
-        self.events: list[tuple[int, int, Callable[[], None]]] = []
-        self.number = 0
         self.off: dict[Address, int] = {ROOT: 0}
         self.members: dict[Address, AnyMember] = {}
         self.armed: set[Address] = set()
@@ -143,18 +145,6 @@ class World:
             self.members[at], self.had[me.name], self.names[at] = receiver, [], me.name
         self.later(1, lambda: self.wake(at))
 
-    def later(self, after: int, what: Callable[[], None]) -> None:
-        """Have something happen."""
-        self.number += 1
-        heapq.heappush(self.events, (self.now + max(after, 0), self.number, what))
-
-    def run(self, until: int) -> None:
-        """Play on until a time."""
-        while self.events and self.events[0][0] <= until:
-            self.now, _, what = heapq.heappop(self.events)
-            what()
-        self.now = until
-
     # -- links ------------------------------------------------------------------------------
 
     def send(self, source: Address, sends: Sends) -> None:
@@ -162,7 +152,7 @@ class World:
         plan, rng = self.plan, self.rng
         for datagram, addresses in sends:
             if plan.liar and self.names.get(source) == plan.liar:
-                datagram = self.lie(datagram)
+                datagram = lie(datagram, rng, BOUND_NS, self.key_of_liar)
             for place, to in enumerate(addresses):
                 if to[0] == "10.1.0.2":  # an isolated process, which answers
                     trip = 2 * rng.randrange(10 * US, 50 * US)
@@ -175,16 +165,9 @@ class World:
                     delay += int(rng.expovariate(1 / (2 * MS)))
                 self.later(delay, lambda t=to, d=datagram, s=source: self.arrive(t, d, s))  # type: ignore[misc]
 
-    def lie(self, datagram: bytes) -> bytes:
-        """Reports of a liar: delays and a last hop as long as can be told."""
-        head = read(datagram)
-        if not isinstance(head, Head) or head.kind != Kind.REPORT:
-            return datagram
-        interval = int.from_bytes(datagram[56:64], "little")
-        rungs = (self.rng.choice([1, BOUND_NS // 2, 1 << 60]),) + (1 << 60,) * (len(LADDER) - 1)
-        told = Report(interval, 1, 5, rungs, (1 << 8192) - 1, last_hop_ns=1 << 60)
-        key = self.topologies[head.tree - 1].member(self.plan.liar).key
-        return encode(head, told.encoded(), key)
+    def key_of_liar(self, tree: int) -> bytes:
+        """The key of the receiver that lies, in a tree."""
+        return self.topologies[tree - 1].member(self.plan.liar).key
 
     def arrive(self, to: Address, datagram: bytes, source: Address) -> None:
         """A datagram reaches a member."""
@@ -291,23 +274,11 @@ def check(world: World) -> None:
         assert sender.longest_hop_ns <= LAST_HOP_BOUND_NS, "a liar's last hop, beyond its bound"
     assert max(world.extra_holds, default=0) <= LAST_HOP_BOUND_NS
     for name, had in world.had.items():
-        places = [(each.epoch, each.id) for each in had if isinstance(each, Deliver)]
-        assert places == sorted(set(places)), f"{name}: twice, or out of order"
+        places = places_in_order(name, had)
         if not places:
             continue
-        gaps = {(each.epoch, n) for each in had if isinstance(each, Gap)
-                for n in range(each.first, each.last + 1)}  # fmt: skip
-        assert not gaps & set(places), f"{name}: had, and announced as missing"
-        told = {each.epoch for each in had if isinstance(each, Restart)}
-        expected = {
-            each for each in world.sent
-            # The last messages before a restart may be missing, which is what it tells.
-            if each >= places[0] and not any(
-                each[0] < epoch and each > max(p for p in {*gaps, *places} if p[0] < epoch)
-                for epoch in told
-            )
-        }  # fmt: skip
-        assert expected <= gaps | set(places), f"{name}: neither had nor announced"
+        gaps = announced(name, had, places)
+        check_nothing_unannounced(name, had, places, gaps, world.sent)
         if whole(plan):
             assert (places[0][1], len(gaps)) == (1, 0), f"{name}: lost something"
 

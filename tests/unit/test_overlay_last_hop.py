@@ -1,8 +1,6 @@
 """Last hops (model 3): measured by probes, exchanged over the tree, held off within bounds."""
 
-import heapq
 import random
-from collections.abc import Callable
 
 import numpy
 import pytest
@@ -25,6 +23,7 @@ from feedhandler.overlay.release import Deliver
 from feedhandler.overlay.topology import Address, make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
+from tests.support.overlay_trees import Timeline
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 NOW = 1_800_000_000 * S
@@ -182,12 +181,13 @@ def test_a_notice_is_taken_once_and_none_from_before() -> None:
     assert one.counts == {"first": 2, "duplicate": 2}
 
 
-class Model3:
+class Model3(Timeline):
     """A tree at work, each receiver before a process that answers its probes. All clocks are one;
     a message takes `hop_us` from the release to its process, give or take what varies."""
 
     def __init__(self, shape: Shape, rng: random.Random, *, exchanged: bool) -> None:
-        self.rng, self.now = rng, NOW
+        super().__init__(NOW)
+        self.rng = rng
         addresses = [("10.0.0.1", 7_000 + n) for n in range(1 + shape.proxies + shape.receivers)]
         keys = (rng.randbytes(32) for _ in range(len(addresses) + 1))
         self.topology = make_topology(shape, 1, addresses, keys)
@@ -195,8 +195,6 @@ class Model3:
         self.members: dict[Address, Sender | Proxy | Receiver] = {addresses[0]: self.sender}
         self.echo = {}
         self.hop_us: dict[Address, float] = {}
-        self.events: list[tuple[int, int, Callable[[], None]]] = []
-        self.number = 0
         #: When each process had each message, less its deadline; by receiver.
         self.stamps: dict[Address, dict[int, int]] = {}
         for place, each in enumerate(self.topology.members[1:]):
@@ -211,10 +209,6 @@ class Model3:
                 self.topology, each.name, NOW, interval_ns=50 * MS,
                 echo=echo, extra_hold_ns=None if exchanged else 0,
             )  # fmt: skip
-
-    def later(self, after_ns: int, what: Callable[[], None]) -> None:
-        self.number += 1
-        heapq.heappush(self.events, (self.now + after_ns, self.number, what))
 
     def last_hop(self, receiver: Address) -> int:
         """Half of the source's 5.4 us both ways between lowest and 90th percentile varies."""
@@ -260,9 +254,7 @@ class Model3:
         for address in self.members:
             self.wake(address)
         self.publish()
-        while self.events[0][0] <= NOW + seconds * S:
-            self.now, _, what = heapq.heappop(self.events)
-            what()
+        self.run(NOW + seconds * S)
         first, *others = self.stamps.values()
         everywhere = sorted(n for n in first if all(n in each for each in others))
         found = [[each[n] for each in self.stamps.values()] for n in everywhere]
