@@ -4,11 +4,12 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from feedhandler.codecs.errors import ConfigError, reason_of
+from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
 from feedhandler.ops.doctor_openness import check_secret
+from feedhandler.overlay.running import open_socket
 from feedhandler.overlay.topology import Member, Topology
 from feedhandler.overlay.topology_file import read_topology, receiving_member
 
@@ -77,14 +78,11 @@ def _is_here(host: str) -> bool:
 
 def check_address(name: str, me: Member) -> Check:
     """A member's address is this machine's, and free."""
-    place = f"{me.address[0]}:{me.address[1]}"
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.bind(me.address)
-    except OSError as error:
-        remedy = "a member runs on the machine that has its address, once"
-        return Check(name, "fail", f"{me.name} cannot have {place}: {reason_of(error)}", remedy)
-    return Check(name, "ok", f"{me.name} can be at {place}")
+        open_socket(me).close()
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
+    return Check(name, "ok", f"{me.name} can be at {me.address[0]}:{me.address[1]}")
 
 
 def check_clock(follows: bool, remedy: str) -> Check:

@@ -15,10 +15,10 @@ from typing import Any
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError, reason_of
 from feedhandler.ops.console import ExitCode, complain, print_json
-from feedhandler.overlay.counts import parts_of
 from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import MergedReceiver, MergedSender, receiver_of, sender_of
+from feedhandler.overlay.readings import parts_of
 from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.running import SWITCH_SECONDS, AnyMember, Loop, opened, pin
 from feedhandler.overlay.topology import Member

@@ -1,4 +1,4 @@
-"""`feedhandler overlay echo`: what answers a receiver's probes beside an isolated process."""
+"""`feedhandler overlay echo`: answer a receiver's probes, beside an isolated process."""
 
 import contextlib
 import signal

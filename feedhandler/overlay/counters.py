@@ -1,5 +1,5 @@
-"""What a member counts and measures, each with its meaning: metrics and the documentation are made
-from these tables."""
+"""Counters and gauges of a member, each with its meaning: metrics and pages are made from these
+tables; `readings.py` fills them in."""
 
 #: What only rises. Members have those of their role; those that are 0 are there all the same.
 COUNTS = {

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""What a proxy decides about each datagram, compiled: to forward it, to drop it, or to ask Python.
+"""The judge of a proxy, compiled: forward a datagram, drop it, or leave it to Python.
 
 `Judge` asks what `Admission` asks of data, in the same order and with the same answers: the form of
 the header, the tree, who sent it, whether it is the first copy, its seal. First copies take their

@@ -30,9 +30,9 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config import OverlayConfig
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, ChannelPlan, Line, set_receive_buffer
 from feedhandler.notes import Level, tell
-from feedhandler.overlay.counts import counts_of, gauges_of, parts_of
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.port import hand_over
+from feedhandler.overlay.readings import counts_of, gauges_of, parts_of
 from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.running import SWITCH_SECONDS, Loop, open_socket, pin
 from feedhandler.overlay.topology_file import read_topology, receiving_member

@@ -17,8 +17,8 @@ from feedhandler.control import ControlSocket, kept
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import Gathering, Reading
 from feedhandler.observe.web import Answer, WebServer, verdict
-from feedhandler.overlay.counts import counts_of, gauges_of, parts_of
 from feedhandler.overlay.members import Receiver
+from feedhandler.overlay.readings import counts_of, gauges_of, parts_of
 from feedhandler.overlay.running import Loop
 from feedhandler.overlay.topology import Member
 from feedhandler.side_loop import SideLoop

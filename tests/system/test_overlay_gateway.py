@@ -14,11 +14,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from feedhandler.config import ControlConfig, LineConfig
+from feedhandler.config import Config, ControlConfig, LineConfig
 from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places
@@ -79,6 +80,15 @@ def relays(seed: int, port: int) -> Iterator[tuple[list[LossyRelay], list[str]]]
             each.close()
 
 
+def patient(config: Config, lines: list[LineConfig], **sections: Any) -> Config:
+    """The configuration with other lines for its first channel. On a busy machine the processes of
+    one may lag behind the other's by as much as is waited for here."""
+    first, *others = config.channels
+    first = msgspec.structs.replace(first, lines=tuple(lines))
+    waits = ArbitrationSettings(gap_wait_us=1_500_000, start_wait_us=1_500_000)
+    return msgspec.structs.replace(config, channels=(first, *others), arbitration=waits, **sections)
+
+
 @pytest.mark.random
 def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, seed: int) -> None:
     tree, path = tmp_path / "tree.toml", tmp_path / "gateway.toml"
@@ -86,15 +96,11 @@ def test_two_lines_of_a_tree_are_arbitrated_as_two_of_multicast(tmp_path: Path, 
 
     async def scenario(market: Market, lossy: list[LossyRelay], groups: list[str]) -> Ledger:
         config = market.config()
-        first, *others = config.channels
-        lines = tuple(
+        lines = [
             msgspec.structs.replace(line, group=group)
-            for line, group in zip(first.lines, groups, strict=True)
-        )
-        first = msgspec.structs.replace(first, lines=lines)
-        # On a busy machine one line's processes may lag behind the other's by as much as this.
-        patient = ArbitrationSettings(gap_wait_us=1_500_000, start_wait_us=1_500_000)
-        config = msgspec.structs.replace(config, channels=(first, *others), arbitration=patient)
+            for line, group in zip(config.channels[0].lines, groups, strict=True)
+        ]
+        config = patient(config, lines)
         gateway = await start(config, path)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(kill, gateway)
@@ -134,20 +140,11 @@ def test_a_gateway_receives_from_a_tree_by_itself_though_a_proxy_dies(tmp_path: 
     control = f"ipc://{tmp_path}/control"
 
     async def scenario(market: Market, proxy: subprocess.Popen[str]) -> Ledger:
-        config = market.config()
-        first, *others = config.channels
-        lines = tuple(
+        lines = [
             LineConfig(name=name, topology=str(tree), member=member)
             for name, member in (("A", "receiver-0"), ("B", "receiver-3"))
-        )
-        first = msgspec.structs.replace(first, lines=lines)
-        patient = ArbitrationSettings(gap_wait_us=1_500_000, start_wait_us=1_500_000)
-        config = msgspec.structs.replace(
-            config,
-            channels=(first, *others),
-            arbitration=patient,
-            control=ControlConfig(bind=control),
-        )
+        ]
+        config = patient(market.config(), lines, control=ControlConfig(bind=control))
         gateway = await start(config, path)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(kill, gateway)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.overlay.counts import counts_of, parts_of
 from feedhandler.overlay.delays import Report, decode_report
 from feedhandler.overlay.fairness import LADDER, HoldController
 from feedhandler.overlay.members import HEARTBEAT_NS, Receiver, Sender, Sends
@@ -20,6 +19,7 @@ from feedhandler.overlay.merging import (
     receiver_of,
     sender_of,
 )
+from feedhandler.overlay.readings import counts_of, parts_of
 from feedhandler.overlay.release import Deliver, Event, Gap
 from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.tree import Shape

@@ -14,10 +14,10 @@ from feedhandler.ops import doctor_overlay, host, overlay_status
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.host import ClockState
 from feedhandler.overlay.counters import COUNTS, GAUGES
-from feedhandler.overlay.counts import counts_of, gauges_of
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.observing import STILL_NS, MemberWatch
+from feedhandler.overlay.readings import counts_of, gauges_of
 from feedhandler.overlay.running import AnyMember, Loop
 from feedhandler.overlay.topology import make_topology
 from feedhandler.overlay.topology_file import write_topology

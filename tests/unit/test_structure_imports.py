@@ -211,7 +211,7 @@ CORES = (
     "feedhandler/overlay/admission.py",
     "feedhandler/overlay/clocks.py",
     "feedhandler/overlay/counters.py",
-    "feedhandler/overlay/counts.py",
+    "feedhandler/overlay/readings.py",
     "feedhandler/overlay/deduplication.py",
     "feedhandler/overlay/delays.py",
     "feedhandler/overlay/fairness.py",

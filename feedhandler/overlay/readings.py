@@ -1,5 +1,5 @@
-"""What a member has counted and measures, by the names of `counters.py`: for its metrics and a
-gateway's status."""
+"""Read a member: its counts and measurements, by the names of `counters.py`, for metrics and
+status."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
