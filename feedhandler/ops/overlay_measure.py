@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.console import ExitCode, complain, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.measuring import Spikes, Technique, opened
 from feedhandler.overlay.simulation.cloud import Delays
 from feedhandler.overlay.simulation.holding import Held, hold_and_release
@@ -16,6 +17,7 @@ from feedhandler.overlay.tree import Shape, default_shape
 
 #: Of the messages, this share is an interval of the deadlines' estimate.
 INTERVALS = 10
+_RING_REMEDY = "the kernel, its sysctl kernel.io_uring_disabled or a container's profile forbids it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,17 @@ class Wanted:
 
 
 def measure(wanted: Wanted, as_json: bool) -> int:
-    """Measure and print; exit code 1 where a receiver never had a message."""
+    """Measure and print; exit code 1 where a receiver never had a message. Where io_uring is
+    refused, a line says so in place of its row."""
     if wanted.messages < 2 * INTERVALS:
         raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
     direct = Shape(wanted.receivers, 1, 1)
-    techniques = [Technique("unicast", direct), Technique("CloudEx's way", direct, by_rule=True)]
+    techniques = [Technique("unicast", direct)]
+    if reason := refusal():
+        complain(f"unicast by io_uring is left out: {reason}", _RING_REMEDY)
+    else:
+        techniques.append(Technique("unicast, io_uring", direct, by_ring=True))
+    techniques.append(Technique("CloudEx's way", direct, by_rule=True))
     techniques += [
         Technique(f"tree, H = {hedging}", default_shape(wanted.receivers, hedging))
         for hedging in wanted.hedging
