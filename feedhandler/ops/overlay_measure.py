@@ -17,7 +17,7 @@ from feedhandler.overlay.tree import Shape, default_shape
 
 #: Of the messages, this share is an interval of the deadlines' estimate.
 INTERVALS = 10
-_RING_REMEDY = "the kernel, its sysctl kernel.io_uring_disabled or a container's profile forbids it"
+_RING_REMEDY = "see the sysctl kernel.io_uring_disabled, and the seccomp profile of a container"
 
 
 @dataclass(frozen=True, slots=True)
