@@ -319,8 +319,9 @@ def measure(
     seed: Annotated[int, typer.Option(help="Of the spikes.", min=0)] = 1,
     as_json: Json = False,
 ) -> Work:
-    """Measure unicast and trees on this machine, message by message in turns, with the members that
-    ship and real sockets: latency, delivery windows, and what deadlines make of them.
+    """Measure unicast, by sendmmsg and by io_uring, and trees on this machine, message by message
+    in turns, with the members that ship and real sockets: latency, delivery windows, and what
+    deadlines make of them.
 
     \b
     Examples:

@@ -4,7 +4,8 @@ A sender, the proxies and receivers of each technique are in one process on loop
 that ship, each on its socket, driven by one thread. Techniques take turns, so that each meets the
 same conditions; each is a tree of its own number and its own proxies, to the same receivers. What
 is measured is when the kernel had the first copy of each message at each receiver, less when it was
-sent. Deadlines are then put on those delays as the sender would (`simulation.holding`).
+sent. Deadlines are then put on those delays as the sender would (`simulation.holding`). The sender
+of a technique may send by io_uring instead of `sendmmsg`.
 
 Spikes may be injected: each sending to an address is put off with a probability, by some time. The
 hosts of a tree are not parallel here, so a tree's latency beside unicast means nothing on one
