@@ -39,4 +39,5 @@ cdef class Port:
     cdef object _taken(self, int place)
     cdef long long _stamp(self, msghdr *message) noexcept nogil
     cdef object _name(self, int place)
+    cdef _Targets _aimed(self, bytes datagram, tuple addresses)
     cdef _Targets _kept(self, tuple addresses)
