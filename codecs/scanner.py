@@ -177,8 +177,7 @@ class FeedTable:
             self.known_flags[value] = value in flags
 
     def knows_flags(self, flags: cython.uchar) -> bool:
-        """Return whether this delivery flag is known. (A packet with another is read as
-        uncompressed.)"""
+        """Return whether this delivery flag is known; a packet with another is uncompressed."""
         return bool(self.known_flags[flags])
 
     def set_type(

@@ -100,7 +100,7 @@ class StateClient:
         self._client.connected(now_ns)
 
     def disconnected(self, now_ns: int) -> None:
-        """End the connection; requests sent on it are reported as failed by the next one's `tick`."""
+        """End the connection; requests sent on it fail at the first `tick` of the next one."""
         self._client.disconnected(now_ns)
 
     @property
