@@ -427,8 +427,7 @@ class Columns:
         return columns
 
     def _powers(self, price: int | str, scales: Mapping[int, int]) -> Any:
-        """Return the divisor of a price's integers: one number, or an array with one for each
-        row."""
+        """Return the divisor of a price's integers: one number, or one for each row as an array."""
         if isinstance(price, int):
             return _POWERS[price]
         if price in self._views:

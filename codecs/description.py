@@ -61,8 +61,7 @@ class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The packet's send time: one field with a unit, or `field` in s and `nanoseconds` beside
-    it."""
+    """The packet's send time: one field with a unit, or `field` in s with `nanoseconds`."""
 
     field: str
     unit: Literal["s", "ms", "us", "ns"]
@@ -215,8 +214,7 @@ class DescriptionFile:
             raise self._refusal(wrong.path, self._shown(wrong.path), wrong) from None
 
     def refusal(self, key: str, reason: str) -> ConfigError:
-        """Return the error to raise for `reason` at `key`, written as `messages[230].Price`, with
-        its line."""
+        """Return the error for `reason` at `key`, as in `messages[230].Price`, with its line."""
         path = self._find(key)
         return self._refusal(path, key, WrongKey(path, reason))
 
@@ -225,8 +223,7 @@ class DescriptionFile:
         return ConfigError(f"{self.path}:{line}: {key}: {wrong.reason}", wrong.hint or _HINT)
 
     def _shown(self, path: KeyPath) -> str:
-        """Return a path as `messages[230].Price.at`: messages by their types, fields by their
-        names."""
+        """Return a path as in `messages[230].Price.at`: by types of messages, names of fields."""
         text, value = "", self._values
         for part in path:
             value = _item(value, part)
@@ -241,8 +238,7 @@ class DescriptionFile:
         return text
 
     def _find(self, key: str) -> KeyPath:
-        """Return the path of a key that is written as `_shown` writes it, as far as the file has
-        it."""
+        """Return the path of a key as `_shown` writes it, as far as the file has it."""
         path: KeyPath = ()
         value: Any = self._values
         for name, label in re.findall(r"([^.\[\]]+)|\[([^\]]*)\]", key):
@@ -271,8 +267,7 @@ class DescriptionFile:
 
 
 def _item(value: Any, part: str | int) -> Any:
-    """Return what a table has under a key, or an array at an index; None where there is no such
-    thing."""
+    """Return what a table has under a key, or an array at an index; None where it has none."""
     if isinstance(part, int):
         return value[part] if isinstance(value, list) and part < len(value) else None
     return value.get(part) if isinstance(value, dict) else None

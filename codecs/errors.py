@@ -47,7 +47,7 @@ class HostFault(FeedhandlerError):
 
 def reason_of(error: OSError) -> str:
     """Return the operating system's reason in our style: lower case, no full stop."""
-    # Libraries put sentences of their own in its place.
+    # Libraries replace the system's text by sentences of their own.
     known = os.strerror(error.errno) if error.errno in DISK_FAULTS else ""
     reason = known or error.strerror or str(error) or type(error).__name__
     return f"{reason[:1].lower()}{reason[1:]}"

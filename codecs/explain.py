@@ -53,7 +53,7 @@ def explain(feed: Feed, data: bytes) -> Fault | None:
         except BadPacket as error:
             return _not_inflated(error.reason, data, header)
         verdict = parse_header(feed.table, data, 0, len(data), header)
-        header.flags = 0  # what the flag said of the body is done
+        header.flags = 0  # the flag means compressed; the body is inflated now
         verdict = verdict or check_messages(feed.table, data, 0, header)
     if verdict == Reject.FINE:
         return None
@@ -168,8 +168,7 @@ def _sized(
 def _messages(
     feed: Feed, data: bytes, header: PacketHeader
 ) -> Iterator[tuple[int, int, int, int | str]]:
-    """Yield (number from 1, first byte, size, type) of each message up to the first that does not
-    fit.
+    """Yield (number from 1, first byte, size, type) of each message up to the first bad one.
 
     The size is -1 where a message's header is not whole. Before them comes (0, ...), and behind
     each message that fits its number with the byte behind it and size 0.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 INFLATED_SIZE_MAX = 65_535 - 16
 
 #: Characters that a routing key or an address reserves: word and pattern separators, wildcards,
-#: and what begins and joins an address's options. Blanks are no part of a word either.
+#: and what begins and joins an address's options. A word contains no blanks either.
 KEY_RESERVED = ".,*#?& "
 _KEY_TABLE = str.maketrans(dict.fromkeys(KEY_RESERVED, "_"))
 
@@ -62,8 +62,7 @@ class BadPacket(PeerError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The message that names symbols, and its fields; `read` takes a name straight from its
-    bytes."""
+    """The message that names symbols; `read` takes a name straight from its bytes."""
 
     code: int
     """the message type, as `MessageIndex.types` has it"""
@@ -76,8 +75,7 @@ class Reference(msgspec.Struct, frozen=True):
     """messages shorter than this tell nothing"""
 
     def read(self, message: bytes | memoryview) -> tuple[int, str] | None:
-        """Return (symbol, name) of a whole reference message, or None where it is too short or
-        nameless.
+        """Return (symbol, name) of a whole reference message; None where it is short or nameless.
 
         The name's parts are joined by the separator: `AIRF.XPAR`.
         """
@@ -92,8 +90,7 @@ class Reference(msgspec.Struct, frozen=True):
         return self._integer(message, self.index)
 
     def read_scale(self, message: bytes | memoryview) -> int | None:
-        """Return the decimal places of the symbol's prices; None where the message does not have
-        them."""
+        """Return the decimal places of the symbol's prices; None where the message has none."""
         if self.scale is None or len(message) < self.least_size:
             return None
         return self._integer(message, self.scale)
@@ -224,7 +221,10 @@ class Feed:
 
     @functools.cached_property
     def needs_send_time(self) -> bool:
-        """Whether the times of some messages need their packet's send time."""
+        """Whether some messages, taken out of their packet, need its send time for their own times.
+
+        False for feeds whose messages need the packet header for their type anyway.
+        """
         rules = self.description.times
         return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
 
@@ -232,7 +232,7 @@ class Feed:
         return "its types are " + ", ".join(str(label) for label in self.message_types)
 
     def layout(self, type: int | str, size: int | None = None) -> Layout:
-        """Return the layout of a message type, or the one with that name.
+        """Return the layout of a message type, or the layout with that name.
 
         Of several, the one for a message of `size` bytes: the largest that is not longer; without
         `size` the shortest. Raises `UsageError` for an unknown type, and where `size` is below
@@ -285,8 +285,7 @@ class Feed:
         return str(symbol)
 
     def symbol_text(self, symbol: int) -> str:
-        """Return the symbol as a word of a routing key: `key_word(symbol_name)`, or `-` where it
-        has none."""
+        """Return the symbol as a word of a routing key; `-` where it has no name."""
         name = self.symbol_name(symbol)
         return key_word(name) if name else "-"
 
@@ -331,7 +330,7 @@ class Feed:
             if verdict == Reject.COMPRESSED:
                 data, flags = self.inflate(data), header.flags
                 verdict = scanner.parse_header(self.table, data, 0, len(data), header)
-                header.flags = 0  # the flag says compressed; the body is so no more
+                header.flags = 0  # the flag means compressed; the body is inflated now
                 verdict = verdict or scanner.scan_messages(self.table, data, 0, header, index)
                 header.flags = flags
         if verdict != Reject.FINE:
@@ -354,8 +353,7 @@ class Feed:
         return packet
 
     def midnights(self, day: date | None) -> Midnights | None:
-        """Return the midnights that wire times of a trading day count from; None where the day is
-        not known."""
+        """Return the midnights that wire times of `day` count from; None for an unknown day."""
         return None if day is None else self.trading_day.midnights(day, self.zone)
 
     def _packet(
@@ -447,8 +445,10 @@ class Feed:
         return int.from_bytes(data, "big" if field.kind == "c" else self._int_order)
 
     def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:
-        """Return a header's raw send time in ns since 1970; None where it counts from an unknown
-        midnight."""
+        """Return a header's raw send time in ns since 1970.
+
+        None where it counts from a midnight that is not known.
+        """
         given = self.description.packet.send_time
         if given.nanoseconds:
             return send_time
@@ -457,8 +457,7 @@ class Feed:
         return None if midnights is None else midnights.moment_ns(send_time * self._send_unit_ns)
 
     def send_times_apart_ns(self, earlier: int, later: int) -> int:
-        """Return the ns from one raw send time to another, negative where `later` is the earlier
-        one.
+        """Return the ns from one raw send time to another, negative where `later` is earlier.
 
         Times since midnight are taken as at most half a day apart.
         """
@@ -682,8 +681,7 @@ class Feed:
 
 
 def pack_messages(messages: Iterable[bytes], room: int) -> list[list[bytes]]:
-    """Cut messages, in order, into runs of at most `room` bytes and 255 messages, as packets hold
-    them.
+    """Cut messages, in order, into runs for packets: at most `room` bytes and 255 messages.
 
     A message longer than `room` makes a run of its own.
     """

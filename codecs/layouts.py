@@ -282,7 +282,7 @@ class Block:
                 f"{self.name}: {field.name} = {value!r} is longer than {field.size} bytes",
                 "shorten the text",
             )
-        # One character is kept as it is, so its blank is NUL whatever the padding.
+        # A single character is decoded unchanged, so its blank is NUL whatever the padding.
         blank = b" " if field.pad == "space" and field.size > 1 else b"\0"
         return data.ljust(field.size, blank)
 

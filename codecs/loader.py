@@ -163,8 +163,7 @@ class _Builder:
                 self.refuse(f"packet.{key}", "empty: it must name a field of the packet header")
 
     def check_number(self, others: Iterable[Feed]) -> None:
-        """Check that no other feed has the feed's number, which alone identifies the feed in
-        tags."""
+        """Check that no other feed has this number, which alone identifies the feed in tags."""
         number, name = self.description.number, self.description.name
         taken = {feed.number: feed.name for feed in others if feed.name != name}
         if number in taken:
@@ -211,8 +210,7 @@ class _Builder:
     def _fields(
         self, key: str, given: list[FieldDescription], begin: int, size: int
     ) -> list[Field]:
-        """Build fields in the order of their offsets, none overlapping, all within [begin,
-        size)."""
+        """Build fields by ascending offset, none overlapping, all within [begin, size)."""
         fields = sorted((self._field(key, field) for field in given), key=lambda field: field.at)
         at = begin
         names: set[str] = set()
@@ -345,8 +343,7 @@ class _Builder:
         self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
 
     def _check_symbol_name(self, key: str, layout: Layout) -> None:
-        """Check that no other field has the name that records and columns use for the message's
-        symbol."""
+        """Check that no other field has the name of the symbol in records and columns."""
         places = [(f"{key}.{field.wire}", field) for field in layout.named]
         if layout.group is not None:
             places += [(f"{key}.group.{field.wire}", field) for field in layout.group.named]
@@ -361,8 +358,7 @@ class _Builder:
     def _conflate_by(
         self, key: str, given: LayoutDescription, fields: list[Field], symbol: str
     ) -> list[str]:
-        """Return the fields that, with type and symbol, identify the message that a newer one
-        replaces."""
+        """Return the fields that, with type and symbol, identify what a newer message replaces."""
         if given.conflate_by and given.conflate != "latest":
             self.refuse(f"{key}.conflate_by", 'is for conflate = "latest" alone')
         names = {name: field for field in fields for name in (field.wire, field.name) if name}
@@ -504,8 +500,7 @@ class _Builder:
         table.sets_aside = True
 
     def _known_flags(self, table: FeedTable, header: Block) -> None:
-        """Set the known delivery flags: those that the field's `values` name; without any, all are
-        known."""
+        """Set the known delivery flags: those in the field's `values`; without any, all."""
         packet = self.description.packet
         if not packet.flags:
             return

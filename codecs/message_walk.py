@@ -22,8 +22,7 @@ def message_size(table, data, at, end):
 
 
 def message_end(table, data, at, end, count):
-    """Return the end of the `count` consecutive messages from `at` on; -1 where `end` comes
-    before."""
+    """Return the end of `count` consecutive messages from `at` on; -1 where `end` is before."""
     size: cython.Py_ssize_t
     for _ in range(count):
         size = message_size(table, data, at, end)

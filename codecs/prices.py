@@ -37,8 +37,7 @@ class Price(msgspec.Struct, frozen=True, order=False):
         return Decimal(self.raw).scaleb(-self._scale())
 
     def __float__(self) -> float:
-        """Return the nearest float (correctly rounded). Raises `UsageError` while the scale is
-        unknown."""
+        """Return the nearest float. Raises `UsageError` while the scale is unknown."""
         return self.raw / 10 ** self._scale()
 
     def __str__(self) -> str:

@@ -141,8 +141,10 @@ class FeedTable:
             self.known_flags[value] = 1
 
     def set_constant(self, at: int, size: int, value: int) -> None:
-        """Require `value` of the header field of `size` bytes at `at`. Raises ValueError for one
-        too many."""
+        """Require `value` of the header field of `size` bytes at `at`.
+
+        Raises ValueError for more than `CONSTANTS_MAX` fields.
+        """
         if self.constant_count >= CONSTANTS_MAX:
             raise ValueError(f"more than {CONSTANTS_MAX} constant header fields")
         self.constant_at[self.constant_count] = at
@@ -238,8 +240,7 @@ class PacketHeader:
 
 
 class MessageIndex:
-    """The positions of the messages of one packet, or of many: preallocated arrays, entries
-    0..count-1.
+    """Positions of the messages of one packet or many, in preallocated arrays: 0..count-1.
 
     types      u16  message type
     symbols    u64  the symbol: an index, or up to 8 text bytes read big-endian as they stand
@@ -353,8 +354,7 @@ def _field(
     big: cython.bint,
     eight: cython.bint,
 ) -> cython.ulonglong:
-    """Return `_read` of a packet that begins at `first`: in one load, where `eight` bytes are
-    there."""
+    """Return `_read` of a packet that begins at `first`; `eight`: bytes for one load are there."""
     if eight:
         return first_bytes(first + at, size, big)
     value: cython.ulonglong = 0
@@ -413,8 +413,7 @@ def parse_header(table, data, start, size, out):
 
 @cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_next(table, data, start, size, out):
-    """Read the header of the first packet in the datagram `data[start:start + size]`; return a
-    `Reject`.
+    """Read the first packet header in the datagram `data[start:start + size]`; return a `Reject`.
 
     The next packet, where `out.length` is less than `size`, begins behind it. Only FIX has several
     in a datagram.
@@ -428,8 +427,7 @@ def parse_next(table, data, start, size, out):
 
 
 def parse_header_at(table, first, room, size, out):
-    """Read the packet header for compiled callers that know where the packet begins; return a
-    `Reject`.
+    """Read a packet header for compiled callers that know its address; return a `Reject`.
 
     Of the `room` bytes from `first` on, the packet is the first `size`. See `parse_header`.
     """
@@ -486,7 +484,7 @@ def _classify(
     big: cython.bint = table.big_endian
     out.kind = DATA
     if table.kind_size:
-        # The field of the kind is that of the type.
+        # The kind is in the same field as the type.
         out.kind = table.kinds[cython.cast(cython.ushort, out.packet_type)]
         if out.kind == UNKNOWN_KIND:
             return UNKNOWN_PACKET_TYPE
@@ -521,8 +519,7 @@ def _classify(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
-    """Return the `Reject` of a packet's body that needs no walk of its messages; -2 means walk
-    it."""
+    """Return the `Reject` of a body that needs no walk of its messages; -2: walk it."""
     if header.kind == CONTROL or (header.kind == RESET and table.reset_size):
         if header.length - header.body < table.control_sizes[header.packet_type & 0xFFFF]:
             return CONTROL_SHORT
@@ -720,11 +717,11 @@ def scan_messages(table, data, start, header, out):
 
 
 def scan_packets(table, data, start, size, header, out):
-    """Scan the consecutive packets in `data[start:start + size]`, appending to `out`; return a
-    `Reject`.
+    """Scan the consecutive packets in `data[start:start + size]`, appending to `out`.
 
-    Offsets count from the beginning of `data`. FINE at the end of the bytes; else the first bad
-    packet's `Reject`: what came before it is in `out`, and `header` holds the bad packet's.
+    Offsets count from the beginning of `data`. Returns FINE at the end of the bytes; else the
+    `Reject` of the first bad packet: what came before it is in `out`, and `header` holds the bad
+    packet's.
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size

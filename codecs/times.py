@@ -51,8 +51,7 @@ class Midnights(NamedTuple):
 
 
 class TimeContext:
-    """The data outside a message that its times may depend on: midnights, and the packet's send
-    time."""
+    """The midnights and the packet's send time that a message's times may depend on."""
 
     __slots__ = ("midnights", "send_ns")
 

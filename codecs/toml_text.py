@@ -233,8 +233,7 @@ class KeyLines:
         self._next()
 
     def _enter_table(self, names: list[str], is_array: bool) -> KeyPath:
-        """Return the path of a table header: every array of tables on the way takes its last
-        index."""
+        """Return the path of a table header, with the last index of each array of tables in it."""
         path: KeyPath = ()
         for name in names[:-1]:
             path = (*path, name)
@@ -249,8 +248,7 @@ class KeyLines:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield (kind, token, line) of each token but blanks and comments; kind "" for ever at the
-    end."""
+    """Yield (kind, token, line) of each token but blanks and comments; then ("", "", line)."""
     line = 1
     for found in _TOKEN.finditer(text):
         if found.lastgroup != "skipped":

@@ -73,8 +73,7 @@ class TradingDay:
         return self.began_ns(self.of(now_ns))
 
     def turns_ns(self, now_ns: int) -> int:
-        """Return when the trading day of `now_ns` ends and the next one begins; later than
-        `now_ns`."""
+        """Return when the trading day of `now_ns` ends; always later than `now_ns`."""
         return self.began_ns(self.of(now_ns) + _ONE_DAY)
 
     def midnights(self, day: date, zone: str) -> Midnights:

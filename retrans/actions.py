@@ -64,8 +64,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class NoSnapshot:
-    """Notify those who want a snapshot that none can be had for now; a later one is for
-    everybody."""
+    """Notify those who want a snapshot that none can be had for now; a later one is for all."""
 
     reason: str
     """no refresh, refused, timed out, failed, resting (asked for in vain lately), or reset (a new

@@ -24,8 +24,7 @@ class Backoff:
         self._random = random.Random(seed)
 
     def delay_ns(self, tries: int) -> int:
-        """Return the wait in ns after `tries` failures in a row (1: the first); at least half
-        `first_us`."""
+        """Return the wait in ns after `tries` failures (1: the first); at least half `first_us`."""
         doublings = min(max(tries - 1, 0), DOUBLINGS_MAX)
         whole = min(self._first_ns << doublings, self._most_ns)
         return self._random.randint(whole // 2, whole)

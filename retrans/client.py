@@ -146,8 +146,7 @@ class _Request:
         self.due = bytearray(b"\1") * self.due_count
 
     def sent(self, first: int, end: int) -> bool:
-        """Mark `first` to `end` - 1 as sent by the server; return False where all of them had been
-        before.
+        """Mark `first` to `end` - 1 as sent by the server; return False where none is new.
 
         The numbers must lie inside the range.
         """
@@ -306,8 +305,7 @@ class RequestClient:
         return True
 
     def _make_room(self) -> bool:
-        """Return whether one more request has room, after forgetting the oldest cancelled one if
-        need be."""
+        """Return whether there is room for a request; forgets the oldest cancelled one for it."""
         if len(self._ids) >= REQUESTS_MAX:
             return False
         if len(self._requests) >= REQUESTS_MAX:
@@ -324,8 +322,7 @@ class RequestClient:
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass: send a heartbeat to a silent server, and give it up when it is silent for
-        too long."""
+        """Let time pass: send heartbeats to a silent server, then give it up."""
         if not self._up or now_ns < self.deadline_ns:
             return []
         if now_ns >= self._heard_ns + self._dead_ns:
@@ -358,8 +355,7 @@ class RequestClient:
         return Broken(reason)
 
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
-        """Append the events of one packet to `events`. Raises `WireError` where it makes no
-        sense."""
+        """Append the events of one packet to `events`. Raises `WireError` for a wrong one."""
         if self._protocol.open(packet) == DATA:
             self._data(packet, events)
             return
@@ -402,8 +398,7 @@ class RequestClient:
 
     @cython.locals(known=_Request)
     def _judge(self, response: Response) -> _Request:
-        """Return the request that a response answers. Raises `WireError` where it answers none of
-        ours."""
+        """Return the request that a response answers. Raises `WireError` for a wrong response."""
         number = response.number
         known = self._requests.get(number)
         if response.source_id != self.source_id:
@@ -507,8 +502,7 @@ class RequestClient:
             raise WireError(reader.fault, f"a packet of a snapshot that {FAULTS[reader.fault]}")
 
     def _check(self, packet: bytes) -> None:
-        """Check the messages of the packet just read. Raises `WireError` where they do not fit
-        it."""
+        """Check the messages of the packet just read. Raises `WireError` for wrong ones."""
         verdict = check_messages(self._table, packet, 0, self._protocol.header)
         if verdict:
             raise WireError(

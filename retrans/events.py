@@ -45,8 +45,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class RefreshAccepted:
-    """The server will send a snapshot: on the refresh lines, or as `RefreshPacket` on this
-    connection."""
+    """The server will send a snapshot: on the refresh lines, or here as `RefreshPacket`."""
 
     request_id: int
 
@@ -73,8 +72,7 @@ class RefreshPacket:
 
 @dataclass(frozen=True, slots=True)
 class RefreshSnapshot:
-    """A whole snapshot in one piece, valid up to live number `last`: checked, its `messages`
-    unchanged."""
+    """A whole snapshot, valid up to live number `last`: checked, its `messages` unchanged."""
 
     request_id: int
     service: int

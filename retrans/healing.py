@@ -60,8 +60,7 @@ class Phase(Enum):
 
 
 def attempt_us(settings: RecoverySettings) -> int:
-    """Return how long, in µs, a service may try to heal before it is stale, whatever the servers
-    do."""
+    """Return how long, in µs, a service may try to heal before it is stale."""
     return settings.refresh_tries * ATTEMPT_TIMEOUTS * settings.refresh_timeout_us
 
 
@@ -134,8 +133,7 @@ class Healing:
     # -- what happens in the stream ---------------------------------------------------------
 
     def lose(self, first: int, end: int, now_ns: int) -> None:
-        """Record that `first` to `end` - 1 was announced lost; begin an attempt where none is under
-        way."""
+        """Record that `first` to `end` - 1 was announced lost; begin an attempt if idle."""
         self.lost.add(first, end - 1)
         self._count("lost", end - first)
         if self.phase is Phase.IDLE:
@@ -180,8 +178,9 @@ class Healing:
             self._go(Phase.ASKED, now_ns + self._timeout_ns)
 
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
-        """React to the server's refusal as `reactions.REFRESH` says for `reason`; count a late
-        answer.
+        """React to the server's refusal, by its `reason` in `reactions.REFRESH`.
+
+        A late answer is only counted.
 
         Alerts the operator once for each reason.
         """
@@ -199,7 +198,7 @@ class Healing:
                 Alert(f"the refresh server refuses service {self.service}: {reply.text} ({reason})")
             )
         if self.phase is not Phase.ASKED:
-            # A snapshot has begun by itself, or is paused for: its turn first.
+            # A snapshot has begun by itself, or a pause is under way: these come first.
             return
         if reply.reaction is RefreshReaction.PAUSE:
             self._again(now_ns)
@@ -208,13 +207,11 @@ class Healing:
 
     @property
     def barred_until_ns(self) -> int:
-        """The turn of the day until which the server refused, which may be past; 0: it never
-        did."""
+        """The turn of the day until which the server refused, perhaps past; 0: never."""
         return self._barred_until_ns
 
     def resume(self) -> None:
-        """Lift the server's refusal for today, by order of the operator; the caller calls `retry`
-        next."""
+        """Lift the server's refusal for today, by order of the operator; `retry` must follow."""
         self._barred_until_ns = 0
         self._early = False
         self._alerted.clear()
@@ -233,8 +230,7 @@ class Healing:
     # -- snapshots --------------------------------------------------------------------------
 
     def await_end(self, now_ns: int) -> None:
-        """Wait for the end of the snapshot that has begun; one that begins in a pause counts as a
-        try."""
+        """Wait for the end of the snapshot that has begun; in a pause it counts as a try."""
         if self.phase is Phase.PAUSED:
             self._tries += 1
         if self.phase in (Phase.ASKED, Phase.PAUSED):
@@ -330,8 +326,7 @@ class Healing:
             self._go(Phase.PAUSED, now_ns + self._backoff.delay_ns(self._tries))
 
     def _rest(self, reason: str, now_ns: int) -> None:
-        """Stop trying until `refresh_retry_us` is over, or the day has turned where the server
-        refused.
+        """Stop trying until `refresh_retry_us` is over, or the day has turned after a refusal.
 
         A snapshot that is merely wanted is not waited for: that returns to IDLE.
         """

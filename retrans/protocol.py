@@ -312,8 +312,7 @@ class _Form:
         self.size = len(self._blank)
 
     def fill(self, texts: Mapping[str, str], **numbers: int) -> bytes:
-        """Return a packet with these fields. Raises `UsageError` for a value that does not fit its
-        field."""
+        """Return a packet with these fields. Raises `UsageError` for values that do not fit."""
         data = bytearray(self._blank)
         for name, value in numbers.items():
             at, size = self._places[name]
@@ -342,8 +341,7 @@ class _Form:
 @cython.final
 @cython.cclass
 class RecoveryProtocol:
-    """Encodes and decodes the recovery packets of one feed; `header` is that of the packet read
-    last.
+    """Encodes and decodes one feed's recovery packets; `header` is that of the last one read.
 
     Raises `UsageError` for a feed whose description has no such packets.
     """
@@ -376,8 +374,7 @@ class RecoveryProtocol:
         return self.meaning(packet)
 
     def open(self, packet: bytes) -> int:
-        """Read a whole packet's header into `header` and return the kind of packet. Raises
-        `WireError`."""
+        """Read a packet's header into `header` and return its kind. Raises `WireError`."""
         verdict = parse_header(self._table, packet, 0, len(packet), self.header)
         if verdict:
             raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
@@ -435,14 +432,12 @@ class RecoveryProtocol:
         return self._feed.encode_packet(kind="heartbeat", send_time=self._clock.send_time(now_ns))
 
     def heartbeat_reply(self, source_id: str, now_ns: int) -> bytes:
-        """Encode the answer to a heartbeat (packet type 24). Raises `UsageError` for too long a
-        SourceID."""
+        """Encode a heartbeat's answer (type 24). Raises `UsageError` for a long SourceID."""
         form = self._forms[self._heartbeat_reply]
         return form.fill({"source_id": source_id}, send_time=self._clock.send_time(now_ns))
 
     def retrans_request(self, request: RetransRequest, now_ns: int) -> bytes:
-        """Encode a retransmission request (packet type 20). Raises `UsageError` for values that do
-        not fit."""
+        """Encode a retransmission request (type 20). Raises `UsageError` for wrong values."""
         return self._forms[self._requests[0]].fill(
             {"source_id": request.source_id},
             number=request.number,
@@ -453,8 +448,7 @@ class RecoveryProtocol:
         )
 
     def refresh_request(self, request: RefreshRequest, now_ns: int) -> bytes:
-        """Encode a refresh request (packet type 22). Raises `UsageError` for values that do not
-        fit."""
+        """Encode a refresh request (type 22). Raises `UsageError` for wrong values."""
         return self._forms[self._requests[1]].fill(
             {"source_id": request.source_id},
             number=request.number,
@@ -463,8 +457,7 @@ class RecoveryProtocol:
         )
 
     def response(self, response: Response, now_ns: int) -> bytes:
-        """Encode a response (packet type 10 or 23). Raises `UsageError` for values that do not
-        fit."""
+        """Encode a response (type 10 or 23). Raises `UsageError` for wrong values."""
         return self._forms[self._responses[response.refresh]].fill(
             {"source_id": response.source_id, "status": "R" if response.reason else "A"},
             service=response.service,

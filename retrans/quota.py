@@ -76,8 +76,10 @@ class Quota:
         self.waiting: dict[int, None] = {}
 
     def take(self, service: int, now_ns: int) -> bool:
-        """Take a place for one request of `service` and return True; else queue `service` and
-        return False."""
+        """Take a place for one request of `service`; where there is none, queue it.
+
+        Returns whether it got the place.
+        """
         if self.exhausted(now_ns) or self._free(now_ns) <= self._ahead(service):
             self.waiting.setdefault(service)
             return False
@@ -107,15 +109,13 @@ class Quota:
         return self._theoretical_ns - (self._burst - 1) * self._interval_ns
 
     def exhausted(self, now_ns: int) -> bool:
-        """Return whether no more requests can be made today; begins a new day's counts when the day
-        turns."""
+        """Return whether no more requests can be made today; begins a new day where it turns."""
         if now_ns >= self._turns_ns:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
     def refuse(self, sent_ns: int, now_ns: int, pause_ns: int) -> bool:
-        """Record "too many today" in answer to a request sent at `sent_ns`; return whether that
-        closes the day.
+        """Record a refusal for today; return whether that closes the quota.
 
         The first refusal causes a pause of `pause_ns`; one of a request sent after the pause closes
         the quota until the day turns.
@@ -136,22 +136,24 @@ class Quota:
         return self._turns_ns if self.exhausted(now_ns) else 0
 
     def resume(self, now_ns: int) -> bool:
-        """Reset the day's count and refusals, by order of the operator; return whether it was
-        exhausted."""
+        """Reset the day's count and refusals for the operator; return whether it was exhausted."""
         was_exhausted = self.exhausted(now_ns)
         self.closed = False
         self._paused_until_ns = self.used_today = 0
         return was_exhausted
 
     def accept(self, sent_ns: int) -> None:
-        """Forget an earlier refusal, where the request now accepted was sent (at `sent_ns`) after
-        the pause."""
+        """Forget an earlier refusal where a request sent after its pause was accepted.
+
+        `sent_ns` is when the request was sent.
+        """
         if sent_ns >= self._paused_until_ns:
             self._paused_until_ns = 0
 
     def time_out(self, sent_ns: int, now_ns: int) -> None:
-        """Count a round without an answer, for a request sent at `sent_ns`; the server may be
-        silent now.
+        """Count a round without an answer; after several of them the server is silent.
+
+        `sent_ns` is when the request was sent.
 
         Requests sent before the last time-out belong to the same round.
         """
@@ -184,8 +186,10 @@ class Quota:
         return min(self._width_max, most)
 
     def reopen(self) -> None:
-        """Drop what the server's answers imposed, for a new sequence epoch; the day's count
-        stays."""
+        """Drop the limits that the server's answers imposed, for a new sequence epoch.
+
+        The count of the day stays.
+        """
         self.closed = False
         self._paused_until_ns = 0
         self._silent_until_ns = 0
@@ -198,8 +202,7 @@ class Quota:
         self.reopen()
 
     def _ahead(self, service: int) -> int:
-        """Return how many other services wait ahead of `service`; all of them where it does not
-        wait yet."""
+        """Return how many services wait ahead of `service`; all where it does not wait yet."""
         if not self.waiting:
             return 0
         for at, other in enumerate(self.waiting):

@@ -42,7 +42,7 @@ class RangeSet:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self.limit = limit
-        #: Numbers that were taken in without being added, because the set was full.
+        #: Count of numbers that joining ranges of a full set has taken in.
         self.widened = 0
         for first, last in ranges:
             self.add(first, last)
@@ -55,13 +55,13 @@ class RangeSet:
             self._lasts.append(last)
             return
         if first > self._lasts[len(self._lasts) - 1] + 1:
-            # Beyond all others, as most are.
+            # Beyond all other ranges, which is the usual case.
             self._firsts.append(first)
             self._lasts.append(last)
             if len(self._firsts) > self.limit:
                 self._join_nearest()
             return
-        # Every range that overlaps the new one or touches it is swallowed by it.
+        # The new range absorbs every range that overlaps or touches it.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
         if low < high:

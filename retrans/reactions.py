@@ -52,7 +52,7 @@ RETRANSMISSION: dict[int, Reply] = {
     RetransReject.PERMISSION: Reply(
         Reaction.ALERT, "no permission; compare source_id with what the exchange has registered"
     ),
-    # Should it only have been a moment behind the lines, the next packet shows the hole again.
+    # If the server was only a moment behind the lines, the next packet shows the gap again.
     RetransReject.INVALID_RANGE: Reply(Reaction.DISPROVE, "numbers that were not sent yet"),
     # Its limit lies below our request_packets_max. Half as much costs one more round trip, a
     # refresh a whole snapshot; ten halvings reach a single packet.
@@ -90,6 +90,6 @@ REFRESH: dict[int, RefreshReply] = {
     ),
 }
 
-#: For reasons that no table has.
+#: The reactions to reasons that the tables do not have.
 UNKNOWN = Reply(Reaction.ALERT, "a reason unknown to us")
 UNKNOWN_REFRESH = RefreshReply(RefreshReaction.REST, "a reason unknown to us")

@@ -115,14 +115,13 @@ class Reconnection(Generic[ClientType]):
         self._on_up(now_ns)
 
     def lost(self, reason: str, now_ns: int) -> None:
-        """Record that the connection is gone or could not be made, and set `retry_ns` for the next
-        try.
+        """Record that the connection is gone or could not be made; set `retry_ns`.
 
         Calls `on_down` once until a connection is made again.
         """
         if self._stands:
             self.left(now_ns)
-            # One that lasted means that the server is well: begin with short waits again.
+            # A connection that lasted means that the server is well: return to short waits.
             if now_ns - self._made_ns >= self._lasting_ns:
                 self._failures = 0
         self._failures += 1
@@ -167,8 +166,7 @@ class ReconnectingClient(Reconnection[RecoveryClient]):
             self._on_events(events, now_ns)
 
     def ask(self, request: Ask, now_ns: int) -> bool:
-        """Request packets (`RequestClient.ask`); return False, nothing sent, where there is no
-        connection."""
+        """Request packets (`RequestClient.ask`); return False where it was not sent."""
         return self._asked(self.client.ask(request, now_ns))
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:

@@ -214,8 +214,7 @@ class Recovery:
         return barred_ns if barred_ns > now_ns else 0
 
     def resume_refresh(self, now_ns: int) -> bool:
-        """Lift the refresh server's refusal for today, by order of the operator; return whether it
-        had one."""
+        """Lift the refresh server's refusal for today; return whether there was one."""
         if not self.refresh_barred_until_ns(now_ns):
             return False
         self._healing.resume()
@@ -261,8 +260,7 @@ class Recovery:
     # -- the machine ------------------------------------------------------------------------
 
     def _step(self, given: Input, now_ns: int, *about: Any) -> object:
-        """Take one input through the table: act, send what can be sent, move to the state that
-        results."""
+        """Take one input through the table: act, send requests, move to the resulting state."""
         act, follow = self._rules[self.state][given - 1]
         answer = act(now_ns, *about)
         self._retransmission.pump(now_ns)
@@ -279,8 +277,7 @@ class Recovery:
         return State.SUSPECTING if self._suspecting else State.IN_SYNC
 
     def _handlers(self) -> dict[Action, Callable[..., object]]:
-        """Return the handler of each action; it is called with the time, then with the input's
-        arguments."""
+        """Return the handler of each action, called with the time and the input's arguments."""
         asked, healing = self._retransmission, self._healing
         return {
             Action.NOTHING: lambda now, *about: None,

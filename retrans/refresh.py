@@ -43,7 +43,7 @@ NEVER = (1 << 63) - 1
 _NEVER = cython.declare(cython.longlong, NEVER)
 _MESSAGES_MAX = cython.declare(cython.int, MESSAGES_MAX)
 
-#: What `RefreshAssembler.counts` counts.
+#: The keys of `RefreshAssembler.counts`, and what each counts.
 COUNTS: dict[str, str] = {
     "packets": "packets taken in, whatever they held",
     "began": "refreshes begun (message 580)",
@@ -117,7 +117,7 @@ class _Gathering:
         self._body = bytearray()
         self._used = 0
         self._count = 0
-        #: The stretch not copied yet, and the packet that it is of.
+        #: The packet of the stretch that is not copied yet, and the stretch's bounds in it.
         self._data = b""
         self._from = self._to = 0
 
@@ -202,8 +202,7 @@ class RefreshAssembler:
         self._fail("gap")
 
     def reset(self, now_ns: int) -> None:
-        """Fail the refresh under way, as the line's numbering begins anew; any number may come
-        next."""
+        """Fail the refresh under way, as the line's numbering restarts; any number may follow."""
         self.tick(now_ns)
         self._expected = None
         self._fail("reset")
@@ -214,8 +213,7 @@ class RefreshAssembler:
             self._fail("timed_out")
 
     def _read(self, data: bytes) -> bytes | None:
-        """Inflate a packet and index its messages; return None where it has none that are of
-        use."""
+        """Inflate a packet and index its messages; return None where none are of use."""
         body = self._reader.read(data)
         if self._reader.fault:
             self._broken(self._reader.fault)
@@ -283,8 +281,7 @@ class RefreshAssembler:
             self._fail("too_large")
 
     def _end(self, data: bytes, at: int, size: int) -> None:
-        """Complete the refresh at message 581, or fail it where LastSeqNum differs from the
-        start's."""
+        """Complete the refresh at message 581; fail it where LastSeqNum is not the start's."""
         if self._gathering is None:
             self.counts["end_without_start"] += 1
         elif size < self._types.size:

@@ -45,8 +45,7 @@ class RefreshReader:
         self.fault = ""
 
     def read(self, data: bytes) -> bytes | None:
-        """Return the packet with its body inflated, or None where it has no messages or is bad
-        (`fault`).
+        """Return the packet, its body inflated; None without messages or where bad (`fault`).
 
         The header's bytes are unchanged. `index` has the messages, with offsets into what is
         returned.
@@ -72,8 +71,7 @@ class RefreshReader:
         return data
 
     def _inflate(self, data: bytes) -> bytes | None:
-        """Return the packet's body inflated; None, with `fault` set, where it is no zlib stream or
-        too much."""
+        """Return the packet's body inflated; None, with `fault` set, where that fails."""
         inflater = zlib.decompressobj()
         try:
             inflated = inflater.decompress(data[self.header.body :], self._most + 1)

@@ -73,8 +73,7 @@ class Request:
 @cython.final
 @cython.cclass
 class Retransmission:
-    """The missing numbers of one channel and the requests for them; `quota` None: there is no
-    server.
+    """The missing numbers of one channel and its requests; `quota` None: there is no server.
 
     Actions are appended to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
     Requests are numbered from `first_id` on.
@@ -213,8 +212,7 @@ class Retransmission:
             self.quota.give_chance()
 
     def disconnect(self, now_ns: int) -> None:
-        """Turn the requests under way into runs that wait for the server, without counting a
-        try."""
+        """Turn the requests under way into runs that wait for the server, spending no try."""
         if self.connected:
             self._grace_end_ns = now_ns + self._grace_ns
         self.connected = False
@@ -325,8 +323,7 @@ class Retransmission:
             self._drop_settled()
 
     def pump(self, now_ns: int) -> None:
-        """Send the requests that are possible now, abandon the impossible ones, give up what can
-        be."""
+        """Send the requests that are possible now, abandon the impossible, give up what is due."""
         self._quota_due_ns = NEVER
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappush(self._ready, heapq.heappop(self._later)[1:])
@@ -403,8 +400,7 @@ class Retransmission:
         heapq.heappush(self._later, (ready_ns, request.first, request.end, tries))
 
     def _refused_today(self, request: Request, now_ns: int) -> None:
-        """Handle "too many requests today": pause once, without counting a try; abandon the second
-        time."""
+        """Handle "too many requests today": pause once, spending no try; then abandon."""
         quota = self._served
         was_closed = quota.closed
         if not quota.refuse(request.sent_ns, now_ns, self._backoff.delay_ns(1)):
@@ -436,8 +432,7 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def _drop(self, request_id: int) -> None:
-        """End a request in which nothing is missing; cancel it where its answer has not come to the
-        end."""
+        """End a request in which nothing is missing; cancel it where its answer is incomplete."""
         request = self.requests[request_id]
         self._close(request_id, request.come < request.end)
 
@@ -497,8 +492,7 @@ class Retransmission:
                 bounds.popleft()
 
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of the range that are not requested, not waiting to be, and not
-        abandoned."""
+        """Return the parts of the range that no request, run or abandoned range covers."""
         if first >= self._told_end:
             self._told_end = end
             return [(first, end - 1)]
@@ -533,8 +527,7 @@ class Retransmission:
 
 @cython.cfunc
 def _append(bounds: deque[tuple[int, int, int]], bound: tuple[int, int, int]) -> None:
-    """Append a deadline; where there are too many, merge it with the latest, and so come a little
-    early."""
+    """Append a deadline; where there are too many, merge it with the latest, a little early."""
     if len(bounds) == RUNS_MAX:
         at_ns, first, end = bounds.pop()
         bound = at_ns, min(first, bound[1]), max(end, bound[2])

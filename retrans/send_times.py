@@ -33,8 +33,9 @@ class SendTimes:
         self._header = PacketHeader()
 
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """Return whether the snapshot was sent after the last packet in it, and not long after the
-        next one.
+        """Return whether the snapshot's send time fits the packets before and after it.
+
+        It must be after the last packet in it, and not long after the next one.
 
         A side on which the store holds no live packet is not judged.
         """
@@ -47,8 +48,9 @@ class SendTimes:
         return ahead_ns is None or -ahead_ns <= self._late_ns
 
     def _ahead_ns(self, snapshot: Snapshot, store: PacketStore, serials: range) -> int | None:
-        """Return the ns from the snapshot's sending to that of the first live packet of `serials`,
-        or None.
+        """Return the ns from the snapshot's sending to the first live packet of `serials`.
+
+        None where there is none.
 
         At most `PASSED_OVER_MAX` retransmitted packets are skipped.
         """

@@ -86,8 +86,7 @@ class Refresher(Protocol):
     """The maker of snapshots that a `RequestServer` uses."""
 
     def request(self, service: int, now_ns: int) -> RefreshReject:
-        """Request a snapshot of `service`; return NONE where it will go out, else the reason why
-        not."""
+        """Request a snapshot of `service`; return NONE where it will go out, else why not."""
 
     def subscribe(
         self, service: int, callback: Callable[[list[bytes]], None]
@@ -162,8 +161,7 @@ class RequestServer:
         self._refresh_quota = _Quota(settings.requests_per_day)
 
     def session(self, peer: str, now_ns: int) -> "ServerSession":
-        """Return the session of a new connection from `peer`; it is `closed` where there are too
-        many."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
         session = ServerSession(self, peer, now_ns)
         if len(self.sessions) >= self.settings.clients_max:
             self.counts["clients_refused"] += 1
@@ -179,8 +177,7 @@ class RequestServer:
         self._refresh_quota.renew()
 
     def judge(self, request: RetransRequest, now_ns: int) -> RetransReject:
-        """Return whether a retransmission request is granted (NONE) or why not; counts it for the
-        day."""
+        """Return NONE to grant a retransmission request, else why not; counts it for the day."""
         if not _readable(request.source_id):
             return RetransReject.BADLY_FORMED
         store = self.stores.get(request.service)
@@ -200,7 +197,7 @@ class RequestServer:
         return RetransReject.NONE
 
     def judge_refresh(self, request: RefreshRequest, now_ns: int) -> RefreshReject:
-        """Return whether a refresh request is granted (NONE) or why not; counts it for the day.
+        """Return NONE to grant a refresh request, else why not; counts it for the day.
 
         The refresher may still refuse it.
         """
@@ -280,8 +277,7 @@ class ServerSession:
         self._paused_ns = None
 
     def end(self) -> None:
-        """End the session of a connection that is gone; call it for every session that was not
-        refused."""
+        """End the session of a connection that is gone; call it for every accepted session."""
         if not self.closed:
             self._close("clients_left", "the client left")
 
@@ -358,8 +354,7 @@ class ServerSession:
         return bytes(chunk)
 
     def _retransmit(self, answer: _Answer, chunk: bytearray, room: int) -> bool:
-        """Append packets of an answer to `chunk` up to `room` bytes; return True at the answer's
-        end.
+        """Append packets of an answer to `chunk`, up to `room` bytes; return True at the end.
 
         An answer whose packets have left the window meanwhile ends early and is counted.
         """

@@ -116,8 +116,7 @@ class SnapshotCutter:
         send_time_ms: int,
         compress: bool = True,
     ) -> list[bytes]:
-        """Return the packets of one refresh, numbered from `refresh_sequence`: 580, `messages`,
-        581.
+        """Return the packets of one refresh, 580, `messages`, 581, from `refresh_sequence` on.
 
         `last` is LastSeqNum, the number of the last live packet that the snapshot holds;
         `send_time_ms` is the raw send time of the packets. Raises `UsageError` for a message that

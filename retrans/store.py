@@ -106,8 +106,7 @@ class PacketStore:
 
     @cython.locals(run=cython.ulonglong)
     def append(self, sequence, next_sequence, data, start, size, received_ns=0, skip=0, count=0):
-        """Store the packet `data[start:start + size]` with the numbers `sequence` to
-        `next_sequence` - 1.
+        """Store the packet `data[start:start + size]`, numbers `sequence` to `next_sequence` - 1.
 
         Returns 1, or 0 where it is refused: numbers below `end`, no numbers at all, or longer than
         the store. Raises IndexError where it is not inside `data`. `received_ns` and its `count` of
@@ -138,8 +137,7 @@ class PacketStore:
 
     @cython.locals(run=cython.ulonglong)
     def append_unsequenced(self, number, following, data, start, size, received_ns=0, count=0):
-        """Store a packet outside the sequence, before the packet that will carry the number
-        `following`.
+        """Store an unsequenced packet, before the one that will carry the number `following`.
 
         It is found by `number` (with `UNSEQUENCED_BIT`). Returns 1, or 0 where it is longer than
         the store; raises IndexError where it is not inside `data`. Its table entry has no range of
@@ -224,24 +222,21 @@ class PacketStore:
 
     @cython.locals(at=cython.Py_ssize_t)
     def _entry(self, place):
-        """Return the index of the first table word of the packet at `place` (0: the oldest of all
-        epochs)."""
+        """Return the first table word of the packet at `place` (0: the oldest of all epochs)."""
         at = self.oldest + place
         if at >= self.packets_max:
             at -= self.packets_max
         return at * ENTRY_WORDS
 
     def entry(self, serial):
-        """Return the index of the first table word of the packet with this serial; -1 where it is
-        not held."""
+        """Return the first table word of the packet with this serial; -1 where it is not held."""
         if serial >= self.taken or serial + self.held < self.taken:
             return -1
         return self._entry(serial + self.held - self.taken)
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     def _search(self, low, high, number):
-        """Return the first of the places `low` to `high` - 1 whose packet ends beyond `number`, or
-        `high`.
+        """Return the first place of `low` to `high` - 1 that ends beyond `number`, or `high`.
 
         The places must be of one sequence epoch.
         """
@@ -254,8 +249,7 @@ class PacketStore:
         return low
 
     def packet(self, serial) -> tuple[int, int, bytes, int, int, int] | None:
-        """Return (sequence, next sequence, bytes, received_ns, skip, count) of the packet with this
-        serial.
+        """Return (sequence, next sequence, bytes, received_ns, skip, count) of a serial.
 
         Returns None where it is not held.
         """
@@ -272,8 +266,7 @@ class PacketStore:
         )
 
     def find(self, begin, end, number):
-        """Return the serial of the first packet that ends beyond `number`; `end` where there is
-        none.
+        """Return the serial of the first packet that ends beyond `number`, or `end`.
 
         Searches the packets held with the serials `begin` to `end` - 1, which must be of one
         sequence epoch.
@@ -284,8 +277,7 @@ class PacketStore:
 
     @cython.locals(place=cython.Py_ssize_t)
     def find_unsequenced(self, number):
-        """Return the serial of the latest unsequenced packet held with this number; -1 where there
-        is none."""
+        """Return the serial of the latest unsequenced packet with this number, or -1."""
         for place in range(self.held - 1, -1, -1):
             if self.table[self._entry(place) + SKIP] == number:
                 return self.taken - self.held + place
@@ -293,8 +285,7 @@ class PacketStore:
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
     def covers(self, first, end):
-        """Return whether every number from `first` to `end` - 1 is held; True for an empty
-        range."""
+        """Return whether all numbers from `first` to `end` - 1 are held; an empty range is."""
         if first >= end:
             return True
         if first < self.first or end > self.end:
@@ -319,8 +310,7 @@ class PacketStore:
     def packets(
         self, first: cython.ulonglong, end: cython.ulonglong
     ) -> list[tuple[int, int, bytes]]:
-        """Return (sequence, next sequence, bytes) of the packets with numbers in `first` to `end` -
-        1.
+        """Return (sequence, next sequence, bytes) of the packets in `first` to `end` - 1.
 
         In ascending order; packets that only reach into the range are among them, those with `skip`
         not.

@@ -39,8 +39,7 @@ Clock = Callable[[], int]
 
 
 class Session(Protocol):
-    """The server's end of a client's connection; `retrans.server.ServerSession` describes each
-    name."""
+    """The server's end of a client's connection, as `retrans.server.ServerSession`."""
 
     closed: str
     on_output: Callable[[], None] | None
@@ -58,13 +57,11 @@ class SessionServer(Protocol):
     """A server of one protocol, for many clients."""
 
     def session(self, peer: str, now_ns: int) -> Session:
-        """Return the session of a new connection from `peer`; it is `closed` where there are too
-        many."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
 
 
 def steady_clock() -> Clock:
-    """Return a clock in ns since 1970: the wall clock of now, then at the pace of the monotonic
-    clock."""
+    """Return a clock in ns since 1970 that starts at the wall clock and runs monotonically."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: time.monotonic_ns() + offset
 
@@ -163,8 +160,7 @@ class RequestConnection:
                 self.server.lost(failure, self.clock())
 
     async def _connect_once(self) -> str:
-        """Connect and stay until the connection ends; return the reason where it could not be made,
-        else ""."""
+        """Connect and stay until the end; return why it could not be made, or ""."""
         host, port = self.address
         loop = asyncio.get_running_loop()
         try:
@@ -226,8 +222,7 @@ class _ClientLink(asyncio.Protocol):
         self._owner.link_lost(self._reason)
 
     def flush_soon(self) -> None:
-        """Write the client's output at the end of this turn of the loop: many requests, one
-        write."""
+        """Write the client's output at the end of this loop turn: many requests, one write."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -324,8 +319,10 @@ async def serve(
 
 
 class _ServerLink(asyncio.Protocol):
-    """One client's socket. Answers are made as fast as the client takes them, one chunk in each
-    turn of the loop."""
+    """One client's socket; answers are made as fast as the client takes them.
+
+    One chunk is made in each turn of the loop.
+    """
 
     def __init__(self, server: SessionServer, clock: Clock, links: set["_ServerLink"]) -> None:
         self._server = server
@@ -408,8 +405,7 @@ class _ServerLink(asyncio.Protocol):
             self._write(self._session.tick(self._clock()))
 
     def shut(self) -> None:
-        """Close after what is written already; abort where the client does not take that in
-        time."""
+        """Close after what is written already; abort where the client takes it too slowly."""
         if self._transport is None or self._shutting:
             return
         self._shutting = True

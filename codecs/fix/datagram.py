@@ -94,8 +94,7 @@ def _admin_bit(message_type: cython.uint) -> cython.uint:
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cython.int:
-    """Read the numbers and flags in the body of a Logon or a SequenceReset; return a
-    `FixReject`."""
+    """Read the body of a Logon or a SequenceReset; return a `FixReject`."""
     at: cython.Py_ssize_t = frame.header_end
     named: cython.bint = False
     reset: cython.bint = frame.message_type == 0x34

@@ -209,8 +209,7 @@ class _Layouts:
         self.fields = fields
 
     def members(self, text: str) -> tuple[Member, ...]:
-        """Return the members that a layout names. Raises `ConfigError` for text that is no
-        layout."""
+        """Return the members that a layout names. Raises `ConfigError` for other text."""
         tokens = self._tokens(text, 0)
         found = tuple(self._members(tokens, 0))
         return found
@@ -248,8 +247,7 @@ class _Layouts:
 
 
 def read_xml(text: str, where: str, transport: str | None = None) -> Dictionary:
-    """Read a QuickFIX data dictionary; header, trailer and session from `transport` where that is
-    given.
+    """Read a QuickFIX data dictionary; header, trailer and session may come from `transport`.
 
     Raises `ConfigError` for text that is none.
     """
@@ -343,8 +341,7 @@ class _Xml:
 
 
 def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTable) -> Any:
-    """Return the dictionary in the form that the index walks: a `FixTable`, or one of another
-    `kind`.
+    """Return the form of the dictionary that the index walks: a `FixTable`, or another `kind`.
 
     Raises `ConfigError` for tags above 65,535, for which that form has no place.
     """
@@ -391,15 +388,13 @@ def _all_of(members: tuple[Member, ...]) -> Iterator[Member]:
 
 
 class _Scopes:
-    """Numbers the scopes, the members of each message and of each group; equal ones share a
-    number."""
+    """Numbers the scopes, the members of each message and group; equal ones share a number."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Member, ...], int] = {}
 
     def number(self, members: tuple[Member, ...]) -> int:
-        """Return the number of these members; new ones, and those of their groups, get the next
-        numbers."""
+        """Return the number of these members; number them, and those of their groups, if new."""
         if members not in self.found:
             self.found[members] = len(self.found)
             for member in members:

@@ -31,7 +31,7 @@ else:
         return sum(first[:size]) & 0xFF
 
 
-#: Room before the body: `8=`, a BeginString of at most 16 bytes, `9=`, nine digits, two SOH.
+#: Room before the body: `8=`, a BeginString of at most 14 bytes, `9=`, nine digits, two SOH.
 HEAD_BYTES = 32
 #: Length fields by the data fields that they count.
 LENGTH_OF = {data: tag for tag in range(1, 2_000) if (data := data_field_of(tag))}
@@ -95,8 +95,7 @@ class MessageWriter:
         self.at += 1
 
     def put_bytes(self, tag, value):
-        """Append a field with this value. Raises `UsageError` for an empty one and for one with an
-        SOH."""
+        """Append a field. Raises `UsageError` for an empty value and for one with an SOH."""
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
         place: cython.Py_ssize_t
         if size == 0:
@@ -222,8 +221,7 @@ class MessageWriter:
         return 0
 
     def finish(self):
-        """Write BeginString, BodyLength and CheckSum; return the size of the whole message in
-        bytes.
+        """Write BeginString, BodyLength and CheckSum; return the message's size in bytes.
 
         Raises `UsageError` where the message did not fit.
         """
@@ -249,8 +247,7 @@ class MessageWriter:
         return self._seal()
 
     def _seal(self):
-        """Append CheckSum behind the body that ends at `end`; return the size of the whole
-        message."""
+        """Append CheckSum behind the body that ends at `end`; return the message's size."""
         size: cython.Py_ssize_t = self.end - self.start
         first = (
             cython.address(self.data[self.start]) if cython.compiled else self.data[self.start :]
@@ -325,7 +322,7 @@ def field_text(fields: Fields, length_of: dict[int, int] = LENGTH_OF) -> bytes:
     A value is bytes, text, a number, a `Price`, or a list of entries, each a list of fields: the
     field counts them. The length of data is written before them, whether it is given or not.
     `length_of` has the length fields by data field. Raises `UsageError` for an empty value, for SOH
-    where none may be, for a tag below 1.
+    where none may be, and for a tag outside 1 to 999,999,999.
     """
     parts = []
     for tag, value in _flat(fields, length_of):

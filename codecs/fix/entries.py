@@ -56,8 +56,7 @@ COLUMNS = {
 
 
 def _column(capacity: int, name: str) -> memoryview:
-    """Return an empty column: a memoryview, whose items are Python integers in the interpreted twin
-    too."""
+    """Return an empty column: a memoryview, whose items are Python integers interpreted, too."""
     return memoryview(numpy.zeros(capacity, COLUMNS[name]))
 
 
@@ -152,8 +151,7 @@ class EntryColumns:
         return found
 
     def texts(self, data: bytes, name: str) -> list[bytes]:
-        """Return the texts of column `name` (`symbol`, `price`, `id`) of the rows decoded from
-        `data`."""
+        """Return the texts of column `name` (`symbol`, `price`, `id`) in `data`, by row."""
         found = self.arrays()
         spans = zip(found[f"{name}_at"].tolist(), found[f"{name}_size"].tolist(), strict=True)
         return [bytes(data[at : at + size]) for at, size in spans]

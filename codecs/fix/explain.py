@@ -51,8 +51,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A fault: the reason, the byte where, the field (tag 0: none), what should be there, and what
-    is."""
+    """A fault: the reason, the byte, the field (tag 0: none), what is expected, what is found."""
 
     reason: FixReject
     at: int
@@ -69,8 +68,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """One message: where it is, its fields, and its fault, if it has one; `fields` are those before
-    it."""
+    """One message: where it is, its fields up to the fault, and its fault, if it has one."""
 
     at: int
     size: int
@@ -109,8 +107,7 @@ def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
 
 
 def _next_begin(data: bytes, at: int) -> int:
-    """Return the offset of the next BeginString behind a message that begins at `at`, or the
-    end."""
+    """Return the offset of the next BeginString behind `at`, or the end."""
     found = data.find(b"8=FIX", at + 1)
     return len(data) if found < 0 else found
 

@@ -37,8 +37,10 @@ class BeyondCount(NamedTuple):
 
 
 def find_beyond(data: bytes) -> BeyondCount | None:
-    """Return the first message of a well-framed datagram with a number from `SEQUENCE_END` on, or
-    None."""
+    """Return the first message with a number from `SEQUENCE_END` on, or None.
+
+    The datagram must be framed right.
+    """
     frame, at, number = Frame(), 0, 0
     while at < len(data) and not frame_message(data, at, len(data) - at, frame):
         number += 1

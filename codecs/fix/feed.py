@@ -65,8 +65,7 @@ class FixMessage(msgspec.Struct, frozen=True):
         return [value for number, value in self.fields if number == tag]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values by tag, a list where the tag comes again; without tags 34 and
-        35."""
+        """Return JSON-ready values by tag, lists where a tag comes again; without tags 34, 35."""
         found: dict[str, Any] = {}
         for tag, value in self.fields:
             if tag in _TOLD_ANYWAY:

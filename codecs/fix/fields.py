@@ -18,8 +18,7 @@ _index = FieldIndex(FixTable(1, 1), INDEX_CAPACITY + _ENVELOPE_FIELDS)
 
 
 class FixError(ValueError):
-    """Bytes that are no whole FIX message; the text has the fault and its byte, `reason` the fault
-    alone."""
+    """Bytes that are no whole FIX message, because of `reason`; the text has the byte as well."""
 
     def __init__(self, reason: FixReject, at: int, data: bytes) -> None:
         found = f": {bytes(data[at : at + 20])!r}" if at < len(data) else ""

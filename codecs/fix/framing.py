@@ -209,8 +209,7 @@ def _read_body_length(
 def _explain_trailer(
     first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame
 ) -> cython.int:
-    """Return why CheckSum is not where BodyLength says: it is before that, or behind, or
-    nowhere."""
+    """Return why CheckSum is not where BodyLength says: it is before, behind, or nowhere."""
     at: cython.Py_ssize_t = out.body
     limit: cython.Py_ssize_t = min(size, out.begin + out.bytes_max) - 7
     while at < limit:
@@ -229,8 +228,7 @@ def _explain_trailer(
 @cython.nogil
 @cython.exceptval(check=False)
 def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame) -> cython.int:
-    """Check that CheckSum ends the message and is the sum of what is before it; return a
-    `FixReject`."""
+    """Check that CheckSum ends the message and is right; return a `FixReject`."""
     at: cython.Py_ssize_t = out.body_end
     total: cython.uint = 0
     place: cython.int
@@ -276,12 +274,11 @@ def _data_field_of(tag: cython.uint) -> cython.uint:
 
 
 def next_field(first, at, frame):
-    """Read the field at `at` of a framed message into `frame`; return a `FixReject`, with
-    `fault_at`.
+    """Read the field at `at` of a framed message into `frame`; return a `FixReject`.
 
-    Sets `tag`, `value_at` and `value_end`; the next field begins behind `value_end`. `at` lies
-    before `frame.body_end`, and the byte before that is SOH, as `frame_message` has checked: no
-    read goes past the message.
+    Sets `tag`, `value_at`, `value_end` and `fault_at`; the next field begins behind `value_end`.
+    `at` lies before `frame.body_end`, and the byte before that is SOH, as `frame_message` has
+    checked: no read goes past the message.
     """
     tag: cython.uint = 0
     digit: cython.uint
@@ -329,8 +326,7 @@ def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) ->
 
 
 def read_data_size(first, frame):
-    """Read the value just found as the length of the data field that follows; return a
-    `FixReject`."""
+    """Read the value just found as the length of the next data field; return a `FixReject`."""
     size: cython.ulonglong = 0
     digit: cython.int
     place: cython.Py_ssize_t
@@ -350,8 +346,10 @@ def read_data_size(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _header_bit(tag: cython.uint) -> cython.int:
-    """Return a bit number for each header field that may follow MsgType (35), to detect a second
-    one."""
+    """Return a bit number for each header field that may follow MsgType (35).
+
+    By it a field that comes twice is detected.
+    """
     if tag == 34:
         return 0
     if tag == 43:
@@ -645,7 +643,7 @@ def _same(
     return first[one : one + size] == first[other : other + size]
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_message(data, start, size, out):
     """Frame the message that begins at `data[start]` into `out`; return a `FixReject`.
 
@@ -658,7 +656,7 @@ def frame_message(data, start, size, out):
     return frame_at(first, start + size, start, out)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_envelope(data, start, size, out):
     """Check BeginString, BodyLength and CheckSum alone, whatever is between; return a `FixReject`.
 
@@ -676,15 +674,13 @@ def frame_envelope(data, start, size, out):
 
 
 def data_field_of(tag: cython.uint) -> int:
-    """Return the tag of the data field that follows this length field (95: 96); 0 for other
-    tags."""
+    """Return the tag of the data field that follows length field `tag` (95: 96), else 0."""
     return _data_field_of(tag)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_all(data, start, size, out, begins, sequences):
-    """Frame the consecutive messages in `data[start:start + size]`; return how many are whole and
-    right.
+    """Frame the consecutive messages in `data[start:start + size]`; return how many are right.
 
     `begins` gets the offset of each from the beginning of `data`, `sequences` its number. `out`
     holds the last message that was read: where it is right, all were or the arrays are full.

@@ -107,8 +107,7 @@ class FixTable:
         self.data_of[slot] = data
 
     def set_values(self, slot: cython.int, values: list[str], only: cython.bint) -> None:
-        """Restrict the field's values of one character to these; with `only`, forbid longer
-        ones."""
+        """Restrict one-character values of the field to these; `only`: forbid longer ones."""
         for value in values:
             self.allowed[slot, ord(value)] = 1
         self.listed[slot] = 1 if only else 2
@@ -327,8 +326,7 @@ def _enter_entry(out: FieldIndex) -> cython.int:
 def _enter_group(
     first: cython.p_const_uchar, frame: Frame, scope: cython.int, out: FieldIndex
 ) -> cython.int:
-    """Begin the group that the field just appended counts, unless it counts none; return a
-    `FixReject`."""
+    """Begin the group that the field just appended counts, if any; return a `FixReject`."""
     declared: cython.int = small_number(first, frame.value_at, frame.value_end - frame.value_at)
     depth: cython.int = out.depth + 1
     if declared < 0:
@@ -525,7 +523,7 @@ def index_message_at(table, first, frame, out):
     return verdict if verdict != FINE else _finish(table, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the message against the bounds
+@cython.boundscheck(False)  # the first line checks the message against the bounds
 def index_message(table, data, frame, out):
     """Index the message in `data` that `frame` was read from, and check it against the dictionary.
 
@@ -540,7 +538,7 @@ def index_message(table, data, frame, out):
     return index_message_at(table, first, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def read_message(table, data, start, size, frame, out):
     """Frame and index the message that begins at `data[start]`; return a `FixReject`."""
     verdict: cython.int
@@ -557,7 +555,7 @@ def read_message(table, data, start, size, frame, out):
     return index_message_at(table, first, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the message against the bounds
+@cython.boundscheck(False)  # the first line checks the message against the bounds
 def list_fields(data, frame, out):
     """Index a message without a dictionary: every field, in no group, no value checked.
 
@@ -585,13 +583,12 @@ def list_fields(data, frame, out):
     return verdict
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def count_messages(table, data, start, size, frame, out, rejects):
-    """Frame and index the consecutive messages in `data[start:start + size]`, counting each in
-    `rejects`.
+    """Frame and index the consecutive messages in `data[start:start + size]`, and count them.
 
-    `rejects` is indexed by `FixReject`. Returns the number of bytes read: all of them, or those up
-    to a message whose framing is wrong, after which no other can be found.
+    Each is counted in `rejects`, by its `FixReject`. Returns the number of bytes read: all of them,
+    or those up to a message whose framing is wrong, after which no other can be found.
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size

@@ -40,8 +40,7 @@ _MASK_64 = (1 << 64) - 1
 
 
 class Run:
-    """One run, written by `begin_run` and `extend_run`, and the state of the functions that walk
-    it.
+    """One run, written by `begin_run` and `extend_run`; holds the state of walks over it, too.
 
     kind           DATA, or of an administrative message: HEARTBEAT (heartbeat, logon, logout), SKIP
                    (gap fill), RESET (sequence reset; logon that begins at number 1 anew), CONTROL
@@ -187,8 +186,7 @@ def _length_at(
 
 
 def message_bytes(first, at, end):
-    """Return the size of the message at `at`, by its BodyLength alone; 0 where it does not end by
-    `end`."""
+    """Return the size of the message at `at`, by BodyLength alone; 0 where `end` comes before."""
     begin: cython.Py_ssize_t = at
     length: cython.Py_ssize_t
     at = _length_at(first, at, end)
@@ -202,8 +200,7 @@ def message_bytes(first, at, end):
 
 
 def envelope(first, at, end, run):
-    """Find `run.body`, where `35=` is, and `run.end` of the message at `at`, by its BodyLength
-    alone.
+    """Find `run.body`, at `35=`, and `run.end` of the message at `at`, by BodyLength alone.
 
     Returns 1, or 0 where it does not end by `end`.
     """

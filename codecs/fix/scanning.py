@@ -39,8 +39,10 @@ def parse_run(table, first, room, size, out, alone):
 
 
 def parse_begin(table, first, room, size, out):
-    """Read the first message alone, as if it were all of its run; return a `Reject`. See
-    `parse_run`."""
+    """Read the first message alone, as if it were all of its run; return a `Reject`.
+
+    See `parse_run`.
+    """
     verdict: cython.int
     if size < 1 or size > room:
         return kinds.TRUNCATED
@@ -76,7 +78,7 @@ def _take_run(out):
     return kinds.FINE
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_first(table, data, start, size, out):
     """Read the first message alone, as if it were all of its run; return a `Reject`.
 
@@ -89,7 +91,7 @@ def parse_first(table, data, start, size, out):
     return parse_begin(table, first, len(data) - start, size, out)
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_further(table, data, start, size, out):
     """Read the rest of the run whose first message `parse_first` found FINE; return a `Reject`."""
     if start < 0 or size < 1 or start + size > len(data):
@@ -198,8 +200,10 @@ def scan_runs(table, data, start, size, header, out):
 
 
 def _symbol_of(table, first, run):
-    """Return the symbol of the message that `envelope` found; `NO_SYMBOL` or `SEVERAL_SYMBOLS` if
-    so."""
+    """Return the symbol of the message that `envelope` found.
+
+    `NO_SYMBOL` where it has none, `SEVERAL_SYMBOLS` where it names different ones.
+    """
     symbol: cython.ulonglong
     begin_symbols(run)
     if table.symbol_tag == 0 or not next_symbol(first, table.symbol_tag, run):
@@ -221,8 +225,7 @@ def message_size_at(data, at, end):
 
 
 def begin_symbols_of(data, at, end, header):
-    """Begin to read the symbols of the message `data[at:end]`; return 1, or 0 where it is no
-    message."""
+    """Begin to read the symbols of the message `data[at:end]`; return 0 where it is none."""
     if at < 0 or end > len(data) or at >= end:
         return 0
     first = cython.address(data[0]) if cython.compiled else memoryview(data)

@@ -1,10 +1,11 @@
 """The receiver's requests: each loss is requested once, and not at all where others have asked.
 
-A `Requester` is told what is missing and what has come meanwhile, on whoever's request. It waits a
-random time before it asks, so that of many receivers with one loss few do: the first one's answer
-fills the others' gaps. Most waits are long and few are short, since the more receivers there are,
-the likelier is a short one among them: the density grows with exp(x (ln n + 1) / T) up to T, for n
-receivers (J. Nonnenmacher and E. Biersack, "Optimal multicast feedback", 1998).
+The owner of a `Requester` reports what is missing and what has come meanwhile, whichever receiver
+asked for it. The requester waits a random time before it asks, so that of many receivers with one
+loss few do: the first one's answer fills the others' gaps. Most waits are long and few are short,
+since the more receivers there are, the likelier is a short one among them: the density grows with
+exp(x (ln n + 1) / T) up to T, for n receivers (J. Nonnenmacher and E. Biersack, "Optimal multicast
+feedback", 1998).
 
 While an answer is coming, and after a request, it waits before it repeats, longer each time, and
 gives up after `tries_max`. The owner decides what becomes of gaps that are not filled.
@@ -49,8 +50,7 @@ class RequesterSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """One loss: the numbers of it that are still missing, when it is requested next, the tries so
-    far."""
+    """One loss: the numbers still missing, when it is requested next, the tries so far."""
 
     missing: RangeSet
     due_ns: int
@@ -98,8 +98,7 @@ class Requester:
         return int(share * self.settings.spread_us * 1000)
 
     def settled(self, first: int, last: int, now_ns: int) -> None:
-        """Remove `first` to `last`, which are no longer missing: they came, were skipped, or were
-        given up.
+        """Remove `first` to `last`, which came, were skipped, or were given up.
 
         Puts off what remains of a run that they belong to, since its answer is on its way.
         """

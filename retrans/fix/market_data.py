@@ -61,8 +61,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Refusal(enum.Enum):
-    """Reasons for rejecting a request; a value has the text and MDReqRejReason (281), where FIX has
-    one."""
+    """Reasons for rejecting a request: the text, and MDReqRejReason (281) where FIX has one."""
 
     UNKNOWN_SECURITY = "unknown security", "0"
     DUPLICATE_ID = "duplicate id", "1"
@@ -175,8 +174,7 @@ class Reject(NamedTuple):
 
 
 class MarketDataFormat:
-    """Encodes and decodes the messages of both ends, with the set tag of the channel and
-    BeginString.
+    """Encodes and decodes the messages of both ends, with a set tag of the channel.
 
     Raises `UsageError` for a tag that has another meaning.
     """
@@ -212,8 +210,7 @@ class MarketDataFormat:
         return self.message(REQUEST, text)
 
     def read_request(self, data: bytes) -> MarketDataRequest:
-        """Decode a request. Raises `Refused` where it is malformed, or of a kind that is not
-        supported."""
+        """Decode a request. Raises `Refused` where it is malformed or not supported."""
         try:
             found = fields(data, REQUEST_FIELDS_MAX)
         except FixError as error:
@@ -275,8 +272,7 @@ class MarketDataFormat:
         return self.message(PART, text)
 
     def read_part(self, said: dict[int, bytes]) -> Part:
-        """Decode the head of a part from its fields. Raises `ValueError` where some are missing or
-        wrong."""
+        """Decode the head of a part from its fields. Raises `ValueError` where it is wrong."""
         last = said.get(893)
         if last not in (b"Y", b"N") or 262 not in said or (last == b"Y" and DIGEST not in said):
             raise _Wrong("a part without MDReqID (262), LastFragment (893) or digest")
@@ -297,8 +293,7 @@ class MarketDataFormat:
         return self.message(REJECT, text)
 
     def read_reject(self, said: dict[int, bytes]) -> Reject:
-        """Decode a reject from its fields. Raises `ValueError` where it has no MDReqID or a wrong
-        time."""
+        """Decode a reject from its fields. Raises `ValueError` where it is wrong."""
         if 262 not in said:
             raise _Wrong("a reject without MDReqID (262)")
         code = said.get(REJECT_CODE, said.get(281, b"")).decode("ascii", "replace")
@@ -308,8 +303,7 @@ class MarketDataFormat:
     def snapshot(
         self, id: bytes, number: int, numbering: int, instrument: bytes, entries: list[bytes]
     ) -> bytes:
-        """Encode the state of one security's book as of `number`, in the sequence epoch
-        `numbering`.
+        """Encode the state of one security's book as of `number` of the epoch `numbering`.
 
         An empty book has one entry of type J (Empty Book).
         """
@@ -354,8 +348,10 @@ def _number(said: dict[int, bytes], tag: int, missing: int | None = None) -> int
 
 
 def _time(said: dict[int, bytes], tag: int) -> int:
-    """Return a UTCTimestamp field in ns since 1970; -1 where it is missing. Raises `_Wrong` where
-    it is none."""
+    """Return a UTCTimestamp field in ns since 1970; -1 where it is missing.
+
+    Raises `_Wrong` where it is no UTCTimestamp.
+    """
     if tag not in said:
         return -1
     time_ns = utc_ns(said[tag])
@@ -385,8 +381,7 @@ def utc_text(time_ns: int) -> bytes:
 
 
 def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:
-    """Return whether a published message concerns one of these securities and has one of these
-    types.
+    """Return whether a message concerns one of these securities and has one of these types.
 
     `types` are MDEntryTypes; none of either stands for any. Raises `FixError` where it must be read
     and cannot be.

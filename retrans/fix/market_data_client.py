@@ -92,8 +92,7 @@ class Complete(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The server will not answer; `code` is a `Refusal`'s name, or another code that the server
-    sent."""
+    """The server will not answer; `code` is a `Refusal`'s name, or another that it sent."""
 
     request: int
     asked: MarketDataRequest
@@ -182,8 +181,7 @@ class Collected:
             self.messages.clear()
 
     def _message(self, data: bytes) -> None:
-        """Check that a published message has the next number, or a later one where not all were
-        requested.
+        """Check that a message has the next number, or a later one where not all are requested.
 
         A GapFill takes the place of what the publisher left out.
         """
@@ -204,8 +202,7 @@ class Collected:
         self._next = after
 
     def _snapshot(self, data: bytes) -> None:
-        """Check that a security's snapshot is marked with the request and as of the number of the
-        part."""
+        """Check that a snapshot is marked with the request and as of the part's number."""
         part = self.part
         assert part is not None
         said = dict(reversed(fields(data, MESSAGE_FIELDS_MAX)))
@@ -314,8 +311,10 @@ class MarketDataClient:
         self._heard_ns = self._sent_ns = now_ns
 
     def disconnected(self, now_ns: int) -> None:
-        """End the connection; answers that were not complete are requested again on the next
-        one."""
+        """End the connection; incomplete answers are requested again on the next one.
+
+        A request whose tries are used up fails there instead.
+        """
         self.up = False
         self._stream = FixStream()
         self._output.clear()

@@ -79,8 +79,7 @@ class MarketDataSettings:
 
 
 class MarketDataServer:
-    """Serves the channels in `histories`; `channel_of` returns the channel that carries a
-    security."""
+    """Serves the channels in `histories`; `channel_of` returns a security's channel."""
 
     def __init__(
         self,
@@ -97,8 +96,7 @@ class MarketDataServer:
         self._channel_of = channel_of or self._channel_by_books
 
     def session(self, peer: str, now_ns: int) -> "MarketDataSession":
-        """Return the session of a new connection from `peer`; it is `closed` where there are too
-        many."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
         session = MarketDataSession(self, peer, now_ns)
         if len(self.sessions) >= self.settings.clients_max:
             self.counts["clients_refused"] += 1
@@ -109,8 +107,7 @@ class MarketDataServer:
         return session
 
     def catch_up(self, messages: int = CATCH_UP_MESSAGES) -> bool:
-        """Apply up to `messages` messages to each channel's state; return whether all have reached
-        their store.
+        """Apply up to `messages` messages to each channel's state; return whether all are done.
 
         Must be called often enough that no message leaves a store before its state has taken it.
         """
@@ -144,8 +141,7 @@ class MarketDataServer:
         return _RangeAnswer(self, history, asked, first, end)
 
     def _channel(self, asked: MarketDataRequest) -> str:
-        """Return the channel that a request names, or that its securities are on. Raises
-        `Refused`."""
+        """Return the channel of a request, named or by its securities. Raises `Refused`."""
         names = {asked.channel}
         if not asked.channel and asked.securities:
             names = {self._channel_of(each) or "" for each in asked.securities}
@@ -443,8 +439,7 @@ class MarketDataSession:
         return b""
 
     def _admit(self, id: bytes, now_ns: int) -> None:
-        """Admit a client's request. Raises `Refused` where its id was used, or it is one too
-        many."""
+        """Admit a request. Raises `Refused` where its id was used, or it is one too many."""
         if id in self._ids:
             raise Refused(Refusal.DUPLICATE_ID, "an MDReqID (262) is used once", id)
         self._ids[id] = None

@@ -38,8 +38,9 @@ class Standing(enum.Enum):
 
 
 class Wanted(NamedTuple):
-    """A request for the books' present state, in place of an earlier one; as of `least` or later
-    heals.
+    """A request for the books' present state, which replaces an earlier one.
+
+    A state as of `least` or later heals.
 
     `olds` answers in a row were too old: wait longer the more there were.
     """
@@ -103,8 +104,7 @@ class MarketFollower:
         return self._break(number - 1)
 
     def renumbered(self, numbering: int) -> list[Event]:
-        """Begin a new sequence epoch; where it is not received from its first number, `joined`
-        follows."""
+        """Begin a new sequence epoch at its first number; else `joined` follows."""
         self.numbering = 0
         return self.joined(1, numbering)
 
@@ -162,8 +162,9 @@ class MarketFollower:
         return [Wanted(self._least, self._olds)]
 
     def snapshot(self, messages: Sequence[bytes], as_of: int, numbering: int) -> list[Event]:
-        """Replace the books by the channel's whole state as of a number: a snapshot for each
-        security.
+        """Replace the books by the channel's whole state as of a number.
+
+        `messages` has a snapshot for each security.
 
         Ignored where the books are known; requested again where it is too old or of another epoch.
         """

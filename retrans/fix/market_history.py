@@ -50,8 +50,7 @@ class MarketHistory:
     # -- the books -------------------------------------------------------------------------------
 
     def catch_up(self, messages: int) -> bool:
-        """Apply up to `messages` more messages to the state; return whether it has reached the
-        store's end."""
+        """Apply up to `messages` messages to the state; return whether it has reached the end."""
         store = self.channel.store
         if self._epoch != store.numbering:
             self._epoch = store.numbering
@@ -87,8 +86,7 @@ class MarketHistory:
     # -- the messages ----------------------------------------------------------------------------
 
     def numbers(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
-        """Return the first number and the number after the last of the messages sent in a time
-        range.
+        """Return the first number and the number after the last of a time range's messages.
 
         From `begin_ns` to before `end_ns` (-1: until now), UTC. Raises `Refused` where messages of
         the beginning are not held.
@@ -139,8 +137,7 @@ class MarketHistory:
         return found[0]
 
     def numbering_of(self, number: int) -> int:
-        """Return the sequence epoch in a message (SenderSubID); 0 where it has none, or is not
-        held."""
+        """Return the sequence epoch in a message (SenderSubID); 0 without one, or if not held."""
         found = self.channel.store.packets(number, number + 1)
         return _numbering(found[0][2]) if found else 0
 
@@ -161,8 +158,10 @@ class MarketHistory:
         return found
 
     def _fills(self, first: int, last: int) -> list[tuple[int, int, bytes]]:
-        """Return GapFills for numbers that the store lacks. Raises `Refused` where they were not
-        left out."""
+        """Return GapFills for numbers that the store lacks and the publisher left out.
+
+        Raises `Refused` where it did not leave out all of them.
+        """
         if first < self.channel.store.first:
             raise Refused(Refusal.CUT_SHORT, f"message {first} is no longer held: ask anew")
         if self._left_out(first, last) < last - first + 1:

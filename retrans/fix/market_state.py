@@ -68,8 +68,7 @@ class Entry:
 
 
 class SecurityState:
-    """The entries in force of one security: `entries` by id, price or type, and `levels` by
-    type."""
+    """The entries of one security in force: `entries` by id, price or type, `levels` by type."""
 
     __slots__ = ("entries", "instrument", "levels", "name")
 
@@ -97,8 +96,7 @@ class SecurityState:
         return found
 
     def texts(self, types: tuple[bytes, ...] = (), depth: int = 0) -> list[bytes]:
-        """Return the entries' texts, of these types (none: all), of the best `depth` prices (0:
-        all)."""
+        """Return the texts of entries of `types` (none: all), the best `depth` prices (0: all)."""
         standing = [each for each in self.standing() if not types or each[0].type in types]
         if depth:
             standing = _best(standing, depth)

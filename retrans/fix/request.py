@@ -14,7 +14,7 @@ from feedhandler.codecs.fix.framing import SEQUENCE_MAX, Frame, frame_message
 
 #: TargetSubID.
 CHANNEL_TAG = 57
-#: Tags that a request has anyway.
+#: Tags that a request has already, so that they cannot carry the channel.
 _TAKEN = {8, 9, 10, 34, 35, 7, 16}
 _BEGIN = re.compile(rb"\x017=(\d{1,20})\x01")
 _TEST_ID = re.compile(rb"\x01112=([^\x01]{1,64})\x01")

@@ -130,8 +130,7 @@ class _Kept:
         self.epoch = epoch
 
     def of(self, first: int, end: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (number, number after, bytes) of the kept messages that begin in a range, in
-        order."""
+        """Yield (number, number after, bytes) of the kept messages in a range, in order."""
         for number in range(first, end if self.messages else first):
             since, data, after = self.messages.get(number, (-KEPT_NS, b"", 0))
             if since + KEPT_NS > now_ns:
@@ -282,8 +281,7 @@ class ResendClient:
         return events
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in the connection's bytes and return their events; after `Broken` they are
-        ignored."""
+        """Take in the connection's bytes and return their events; after `Broken`, none."""
         if not self._up or not data:
             return []
         self._heard_ns = now_ns
@@ -345,8 +343,7 @@ class ResendClient:
         return wanted
 
     def _read(self, data: bytes) -> tuple[int, int, int, bytes] | None:
-        """Return a channel's message as (service, number, number after, bytes); None for other
-        messages.
+        """Return a channel's message as (service, number, number after, bytes), else None.
 
         Answers test requests, and takes the mark of a possible duplicate off.
         """
@@ -463,8 +460,7 @@ def _gap_filled(data: bytes) -> int:
 
 
 def unmarked(data: bytes, frame: Frame) -> bytes:
-    """Return a message without PossDupFlag, as it was published: lines are compared byte by
-    byte."""
+    """Return a message without PossDupFlag, as published: lines are compared byte by byte."""
     at = data.find(_POSS_DUP, frame.body - 1, frame.header_end)
     if at < 0:
         return data

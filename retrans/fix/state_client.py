@@ -59,8 +59,7 @@ _NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
 
 
 class StateClient:
-    """The client's end of successive connections to one server; `channels`: the channel id by
-    service."""
+    """The client's end of successive connections; `channels`: the channel id by service."""
 
     def __init__(self, channels: Mapping[int, str], settings: RecoverySettings, seed: int) -> None:
         self._channels = dict(channels)
@@ -209,8 +208,7 @@ def trimmed(packet: bytes, first: int) -> bytes:
 
 
 def fits(snapshot: Snapshot, store: PacketStore) -> bool:
-    """Return whether the state is of the sequence epoch published last; True where either has
-    none."""
+    """Return whether the state is of the epoch published last; True where either has none."""
     latest = store.packet(store.taken - 1) if store.count else None
     if latest is None or not snapshot.packets:
         return True
