@@ -166,7 +166,7 @@ FIX_MESSAGE = MessageDescription(header_size=0, length=FieldDescription(0, "u8")
 
 
 class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A whole description file."""
+    """The whole content of a description file."""
 
     name: str
     title: str

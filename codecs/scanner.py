@@ -534,7 +534,7 @@ def check_messages(table, data, start, header):
 
     FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
     packets, and resets that carry their number in the body, hold no messages: there the body must
-    be as long as its layout. Counts into `header.unknown` and `header.short`.
+    be at least as long as its layout. Counts into `header.unknown` and `header.short`.
     """
     header.unknown = header.short = 0
     if table.fix:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The server will send the packets asked for."""
+    """The server will send the requested packets."""
 
     request_id: int
 

@@ -57,7 +57,7 @@ class Healed(NamedTuple):
 
 
 class Unhealed(NamedTuple):
-    """No state was to be had: the books stay unknown."""
+    """The state could not be had: the books stay unknown."""
 
     reason: str
 
