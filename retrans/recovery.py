@@ -154,56 +154,57 @@ class Recovery:
     # -- control events of arbitration ------------------------------------------------------
 
     def noticed(self, now_ns: int) -> None:
-        """A hole was noticed; the other line may still fill it."""
+        """Note that a gap was noticed; the other line may still fill it."""
         self._step(Input.NOTICED, now_ns)
 
     def missing(self, first: int, end: int, epoch: int, now_ns: int) -> None:
-        """`first` to `end` - 1 is missing on every line, in the numbering `epoch`."""
+        """Take in that `first` to `end` - 1 is missing on every line, in the sequence epoch
+        `epoch`."""
         _check(first, end)
         self._step(Input.MISSING, now_ns, first, end, epoch)
 
     def lost(self, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 was announced lost; or was sent before we joined."""
+        """Take in that `first` to `end` - 1 was announced lost, or was sent before we joined."""
         _check(first, end)
         self._step(Input.LOST, now_ns, first, end)
 
     def closed(self, expected: int, now_ns: int) -> None:
-        """Nothing is missing any more: the stream goes on at `expected`."""
+        """Note that nothing is missing any more: the stream goes on at `expected`."""
         self._step(Input.CLOSED, now_ns, expected)
 
     def progress(self, expected: int, now_ns: int) -> None:
-        """The stream has come to `expected`, though something is missing beyond."""
+        """Note that the stream has come to `expected`, though something is missing beyond."""
         self._step(Input.PROGRESS, now_ns, expected)
 
     def reset(self, now_ns: int) -> None:
-        """A new numbering began: everything under way is void."""
+        """Begin a new sequence epoch: everything under way is void."""
         self._step(Input.RESET, now_ns)
 
     # -- the retransmission server ----------------------------------------------------------
 
     def accepted(self, request_id: int, now_ns: int) -> None:
-        """The request's packets will come."""
+        """Note that the server will send the request's packets."""
         self._step(Input.ACCEPTED, now_ns, request_id)
 
     def rejected(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The server refused the request, for the `reason` on the wire."""
+        """Note that the server refused the request, for the `reason` on the wire."""
         self._step(Input.REJECTED, now_ns, request_id, reason)
 
     def arrived(self, request_id: int, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 came in answer to the request."""
+        """Note that `first` to `end` - 1 came in answer to the request."""
         _check(first, end)
         self._step(Input.ARRIVED, now_ns, request_id, first, end)
 
     def answered(self, request_id: int, now_ns: int) -> None:
-        """The answer to the request is over."""
+        """Note that the answer to the request is over."""
         self._step(Input.ANSWERED, now_ns, request_id)
 
     def server_up(self, now_ns: int) -> None:
-        """The retransmission server can be asked; before the first call it cannot."""
+        """Note that the retransmission server can be asked; before the first call it cannot."""
         self._step(Input.SERVER_UP, now_ns)
 
     def server_down(self, now_ns: int) -> None:
-        """The connection is gone, and with it every answer under way."""
+        """Note that the connection is gone, and with it every answer under way."""
         self._step(Input.SERVER_DOWN, now_ns)
 
     # -- refresh ----------------------------------------------------------------------------
@@ -222,35 +223,37 @@ class Recovery:
         return True
 
     def refresh_accepted(self, request_id: int, now_ns: int) -> None:
-        """The refresh server will send a snapshot."""
+        """Note that the refresh server will send a snapshot."""
         self._step(Input.REFRESH_ACCEPTED, now_ns, request_id)
 
     def refresh_rejected(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The refresh server refused, for the `reason` on the wire."""
+        """Note that the refresh server refused, for the `reason` on the wire."""
         self._step(Input.REFRESH_REJECTED, now_ns, request_id, reason)
 
     def refresh_up(self, now_ns: int) -> None:
-        """The refresh server can be asked, again: what it may have missed is asked now."""
+        """Note that the refresh server can be asked again; send what it may have missed."""
         self._step(Input.REFRESH_UP, now_ns)
 
     def snapshot_began(self, now_ns: int) -> None:
-        """A snapshot's first packet came."""
+        """Note that a snapshot's first packet came."""
         self._step(Input.SNAPSHOT_BEGAN, now_ns)
 
     def snapshot_failed(self, reason: str, now_ns: int) -> None:
-        """A snapshot came to nothing; `reason` is for who logs it."""
+        """Note that a snapshot failed; `reason` is text for the log."""
         self._step(Input.SNAPSHOT_FAILED, now_ns, reason)
 
     def snapshot(self, last: int, now_ns: int) -> bool:
-        """A whole snapshot with LastSeqNum `last` came: does it heal what was lost?
+        """Return whether a whole snapshot with LastSeqNum `last` heals what was lost.
 
         True only where something was lost and every lost range ends at or below `last`.
         """
         return bool(self._step(Input.SNAPSHOT, now_ns, last))
 
     def want_snapshot(self, now_ns: int) -> None:
-        """Somebody wants a snapshot, though nothing need be lost; `NoSnapshot` says, once, that
-        there is none for now."""
+        """Request a snapshot for a subscriber, though nothing need be lost.
+
+        Where none can be had for now, one `NoSnapshot` says so.
+        """
         self._step(Input.WANT_SNAPSHOT, now_ns)
 
     def tick(self, now_ns: int) -> None:
