@@ -90,8 +90,10 @@ class LossyLines:
 
 
 class FixExchange:
-    """One run of a plan. Raises `ConfigError` where an interface, a port or a ledger is
-    unusable."""
+    """One run of a plan.
+
+    Raises `ConfigError`, in `run`, where an interface, a port or a ledger is unusable.
+    """
 
     def __init__(self, plan: FixExchangePlan, feed: Feed | None = None) -> None:
         self.plan = plan
@@ -192,7 +194,7 @@ class FixExchange:
             over = until_ns is not None and elapsed_ns >= until_ns
             due = int(min(elapsed_ns, until_ns or elapsed_ns) * plan.messages_per_s / 1e9)
             wall_ns = time.time_ns()
-            if self._hole_is_due(elapsed_ns):  # of these, for they may be the last ones
+            if self._hole_is_due(elapsed_ns):  # before publishing: these may be the last messages
                 self._hole = ids[0]
             for number in range(done, due):
                 id = ids[number % len(ids)]

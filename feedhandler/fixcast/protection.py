@@ -123,8 +123,7 @@ _NO_DROPS = (
 
 
 def _from(events: Iterable[Event]) -> list[Opened]:
-    """Convert events to the session's: its line number of retransmissions, alarms as JSON
-    objects."""
+    """Convert events: the line of retransmissions to the session's, alarms to JSON objects."""
     named = (
         each._replace(line=RETRANSMISSION) if each.line == LINES - 1 else each for each in events
     )

@@ -127,7 +127,8 @@ class Arbiter:
     def _make_parts(self, lines: int, copies: Copies, recovery_ns: int) -> None:
         """Allocate everything that the channel will ever need."""
         settings = self.settings
-        # Two slots more: a pending reset, and a reset packet that waits for ring room.
+        # Two slots more: for a reset that is pending or waits for ring room, and for a packet that
+        # is taken before the one that it replaces is freed.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 2 + OUTSIDE_MAX
         slots_needed += slots.RUN_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)

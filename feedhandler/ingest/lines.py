@@ -61,8 +61,8 @@ class Line:
 class ChannelPlan:
     """One channel: its `service` id (ignored where the feed's header has none) and its lines.
 
-    `recovery_wait_us`: how long recovery has for what the lines do not bring; 0: there is none.
-    `refresh`: the lines carry snapshots, whose packets may be compressed.
+    `recovery_wait_us`: the time that recovery has for what the lines do not bring; 0: there is
+    none. `refresh`: the lines carry snapshots, whose packets may be compressed.
     """
 
     service: int

@@ -643,7 +643,7 @@ cdef class Receiver:
         cdef unsigned long long sender = ntohl(self.senders[place].sin_addr.s_addr)
         sender = sender << 16 | ntohs(self.senders[place].sin_port)
         if self.messages[place].msg_hdr.msg_namelen == 0:
-            sender = 0  # fed: what stands there is another datagram's
+            sender = 0  # fed: there is no sender, and the field holds an earlier datagram's
         if not self.tap.write_packet(
             0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, place * self.stride, size
         ):

@@ -39,8 +39,8 @@ class LineWatch:
     def hear(self, line, now_ns, expected):
         """Record that the line is alive, and announce it if it was silent.
 
-        Without ring room its next packet announces it. `next_check` may then be too early for a
-        line, never too late.
+        Without ring room its next packet announces it. `next_check` may be too early for a line
+        that was heard since, never too late.
         """
         self.heard[line] = now_ns
         if self.silent[line] and self.out.mark(records.LINE_BACK, line, expected, expected, 0):

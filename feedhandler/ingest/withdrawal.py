@@ -67,7 +67,7 @@ def _distrust(stream, first, now_ns):
     for line in range(stream.lines):
         others += stream.out.won_by_others(line) - stream.lost.published_before(first, line)
     for line in range(stream.lines):
-        # All together, as each counts for all lines but its own.
+        # Whether this line published some: in `others` each packet counts for all lines but one.
         if stream.lines == 1 or others > (stream.lines - 1) * (
             stream.out.won_by_others(line) - stream.lost.published_before(first, line)
         ):

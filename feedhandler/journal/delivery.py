@@ -549,8 +549,7 @@ class Delivery:
         return ended
 
     def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
-        """Set the status of items of a locked block and journal it; False unless all are
-        pending."""
+        """Set the status of a locked block's items and journal it; False unless all are pending."""
         if not block.mark_run(first, count, status, self._store.sequence + 1):
             return False
         if block.moved and count == 1:

@@ -20,7 +20,7 @@ from feedhandler.journal.settings import QueueSettings
 
 #: Items that `pending` reads at a time.
 LOOK = 64
-#: Interval of checks whether the trading day is over; one timer would not do, for clocks are set.
+#: Interval of checks whether the trading day is over: not one timer, because the clock may be set.
 DAY_CHECK_SECONDS = 1.0
 
 

@@ -455,8 +455,7 @@ class Store:
         self.counts.moved += 1
 
     def _batch(self) -> Batch:
-        """Choose the content of the next segment: the journal's size of items, or one, or a
-        group."""
+        """Choose the content of the next segment: a journal's size of items, one, or a group."""
         waiting = self.waiting
         marks = waiting.marks[: self._marks_max]
         count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)

@@ -57,7 +57,7 @@ _SYNC = cython.declare(cython.int, 3)
 
 @cython.cclass
 class Writer:
-    """The writer thread; see the module. One thread calls its methods.
+    """The writer thread; see the module. Only one thread at a time may call its methods.
 
     `told`: the descriptor that becomes readable when an operation was done or has failed;
     `error_number`: errno of a failed operation, 0: none; `failure`: the exception of a failed call.

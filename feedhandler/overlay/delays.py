@@ -78,7 +78,7 @@ def decode_report(payload: bytes) -> Report | None:
 
 
 class DelayRecord:
-    """A receiver's delays, interval by interval."""
+    """A receiver's record of delays, interval by interval."""
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
         import numpy  # imported when a receiver starts: a proxy is smaller without it

@@ -195,18 +195,18 @@ class Loaded:
 
 
 def link(program: int, device: int, kind: int, flags: int = 0) -> int:
-    """Attach a program to a device; the descriptor holds it there. Raises `OSError`."""
+    """Attach a program to a device; return the descriptor that holds it there. Raises `OSError`."""
     options = _LinkOptions(size=ctypes.sizeof(_LinkOptions), flags=flags)
     return _checked(library().bpf_link_create(program, device, kind, ctypes.byref(options)))
 
 
 def pin(descriptor: int, path: str) -> None:
-    """Give a map or a link a name in bpffs, which keeps it."""
+    """Pin a map or a link under a path in bpffs, which keeps it. Raises `OSError`."""
     _checked(library().bpf_obj_pin(descriptor, path.encode()))
 
 
 def pinned(path: str) -> int:
-    """Open what has been pinned."""
+    """Open a pinned map or link, and return its descriptor. Raises `OSError`."""
     return _checked(library().bpf_obj_get(path.encode()))
 
 

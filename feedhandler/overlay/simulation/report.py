@@ -82,7 +82,7 @@ def _drawn(
             axis.set_xlabel(experiment.unit)
         else:
             axis.set_ylabel(experiment.unit)
-            axis.set_ylim(bottom=0)  # by what is drawn above
+            axis.set_ylim(bottom=0)  # after drawing, which sets the upper limit
         axis.legend()
         titled(figure, f"{experiment.name}: {experiment.title}")
         drawn = svg_of(figure)
