@@ -511,8 +511,8 @@ class Sequencer:
     def _is_doubtful(self, slot, now_ns):
         """Return whether this packet aside must wait for another with its number.
 
-        It must where the stream went on for longer than a line reorders, or its line is distrusted;
-        until the hole's wait ends.
+        It must where it came `gap_wait` ago or earlier, and either a line has brought the stream
+        here (no line reorders so widely) or its own line is distrusted.
         """
         return now_ns >= self.pool.word(slot, slots.NOTICED) + self.gap_wait and (
             self.by_line or self.belief.distrusts(self.speaker(slot), now_ns)

@@ -226,7 +226,10 @@ class Delivery:
                 return None, []
 
     def spoil(self, number: int) -> None:
-        """Mark an item as damaged, because its bytes do not verify."""
+        """Mark an item as damaged, because its bytes do not verify.
+
+        One that was moved while the caller read its old slot is given back instead.
+        """
         with self._holding(number) as (block, slot):
             if slot != number and block and SegmentReader(self._files).content(block, slot):
                 # It was moved while the caller read its old slot: give it back instead.
