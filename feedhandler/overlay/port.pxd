@@ -26,7 +26,7 @@ cdef class Port:
     cdef _Targets _last
     cdef tuple _last_addresses
     cdef int _fd
-    # Places for datagrams that come in, and what the kernel is told and tells about each.
+    # Places for received datagrams, and the kernel's message header of each.
     cdef mmsghdr *_messages
     cdef iovec *_vectors
     cdef sockaddr_in *_senders
