@@ -10,7 +10,6 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 
 import datetime
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,11 +17,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.amqp.policies import CONFLATE, POLICIES, fault_of_policy
-from feedhandler.amqp_settings import (
-    AmqpConfig,
-    split_address,
-)
+from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.amqp_settings import fault_of as amqp_fault_of
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
@@ -34,7 +31,8 @@ from feedhandler.codecs.toml_text import (
 )
 from feedhandler.codecs.toml_text import WrongKey as _Wrong
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.observe.settings import HealthConfig, LogConfig, MetricsConfig
+from feedhandler.notes import LogConfig
+from feedhandler.observe.settings import HealthConfig, MetricsConfig
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_of
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig, fault_of_queues
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
@@ -421,11 +419,6 @@ def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[Re
         group = f"239.101.{3 + number}.{service - 100}"
         port = port_base + 1000 * (2 + number) + service
         yield RefreshLineConfig(name=name, group=group, port=port)
-
-
-def is_endpoint(text: str) -> bool:
-    """Is `text` a ZeroMQ endpoint of the kinds used here: `tcp://host:port` or `ipc://path`?"""
-    return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
 
 
 def described(table: type[Struct]) -> Iterator[tuple[str, str]]:

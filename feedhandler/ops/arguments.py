@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct
 
-from feedhandler.amqp_settings import split_address
+from feedhandler.addresses import split_address
 
 if TYPE_CHECKING:
     from feedhandler.replay.playing.line_map import LineMap

@@ -16,8 +16,9 @@ from pathlib import Path
 from msgspec import structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS, NotCompiledError, missing_units
+from feedhandler.addresses import split_address
 from feedhandler.amqp.security import ServerTls
-from feedhandler.amqp_settings import TlsConfig, split_address
+from feedhandler.amqp_settings import TlsConfig
 from feedhandler.codecs import ConfigError
 from feedhandler.config import (
     Config,
