@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from feedhandler.addresses import split_address
-from feedhandler.amqp.serving.users import (
+from feedhandler.amqp.users import (
     ANONYMOUS,
     Entitlement,
     QueueRights,

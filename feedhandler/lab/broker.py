@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from feedhandler.amqp.publishing.brokers import hostname_of
+from feedhandler.amqp.brokers import hostname_of
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.lab.brokers import (
     Absent,

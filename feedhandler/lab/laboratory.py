@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
+from feedhandler.amqp.request import without_credentials
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX, PATTERNS_MAX
-from feedhandler.amqp.subscribing.request import without_credentials
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import (

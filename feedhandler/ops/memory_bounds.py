@@ -21,7 +21,7 @@ from feedhandler.amqp.durable import (
 from feedhandler.amqp.durable.queue import READ_BYTES_MAX
 from feedhandler.amqp.routing import PATTERNS_MAX
 from feedhandler.amqp.serving import connection
-from feedhandler.amqp.serving.users import SCRYPT_N, SCRYPT_R
+from feedhandler.amqp.users import SCRYPT_N, SCRYPT_R
 from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.config import Config
 from feedhandler.keyed.definition import Definition

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import structs
 
 import feedhandler
-from feedhandler.amqp.serving.users import hash_password
+from feedhandler.amqp.users import hash_password
 from feedhandler.amqp_settings import LimitsConfig, TlsConfig, UserConfig
 from feedhandler.config import Config, ControlConfig
 from feedhandler.control import KEEP_NS, ask

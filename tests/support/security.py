@@ -12,7 +12,7 @@ from typing import Any
 
 import trustme
 
-from feedhandler.amqp.serving import users
+from feedhandler.amqp import users
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp_settings import AmqpConfig, LimitsConfig, TlsConfig, UserConfig
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.durable.queues import grants
-from feedhandler.amqp.serving.users import EVERY_QUEUE, User
+from feedhandler.amqp.users import EVERY_QUEUE, User
 from feedhandler.amqp_settings import UserConfig
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay

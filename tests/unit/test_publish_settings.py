@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from feedhandler.amqp.publishing.brokers import (
+from feedhandler.amqp.brokers import (
     ARTEMIS,
     KINDS,
     QPID,

@@ -14,13 +14,6 @@ LINKS = {name: f"../{name}" for name in checker.LINKED}
 
 #: Circles that are still to be broken; none is added.
 CIRCLES_LEFT: list[list[str]] = [
-    ["feedhandler.amqp", "feedhandler.amqp.queueing", "feedhandler.amqp.subscribing"],
-    [
-        "feedhandler.amqp.durable",
-        "feedhandler.amqp.publishing",
-        "feedhandler.amqp.serving",
-        "feedhandler.config",
-    ],
     ["feedhandler.codecs", "feedhandler.codecs.fix"],
     [
         "feedhandler.gateway",

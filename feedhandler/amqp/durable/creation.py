@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.journal.files import RealFiles, Replace, carry_out

@@ -26,7 +26,7 @@ from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue

@@ -31,12 +31,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.policies import JOURNAL
-from feedhandler.amqp.publishing import brokers
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.publishing.journalled import JournalledDestination

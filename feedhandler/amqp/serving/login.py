@@ -28,7 +28,7 @@ from pathlib import Path
 from feedhandler.amqp.security import ServerTls, TlsSession
 from feedhandler.amqp.serving.fair import FairPool
 from feedhandler.amqp.serving.sasl import Credentials, SaslServer
-from feedhandler.amqp.serving.users import Throttle, User, Users, parse_hash
+from feedhandler.amqp.users import Throttle, User, Users, parse_hash
 from feedhandler.amqp_settings import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
 from feedhandler.codecs.errors import ConfigError
 
