@@ -40,7 +40,7 @@ from feedhandler.lab.plan import Plan, StepPlan
 from feedhandler.lab.results import Step, merged
 from feedhandler.lab.view import View
 from feedhandler.ops.children import Child
-from feedhandler.ops.wakefulness import staying_awake
+from feedhandler.ops.cpu_latency import staying_awake
 
 #: Rates in Mbps and client counts: the laboratory's bars of whole packets.
 LOADS = ((40.0, 10), (200.0, 10), (400.0, 4))
@@ -97,7 +97,7 @@ class Ceiling(Laboratory):
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        self.crew.children.append(Child(name, process))
+        self.supervisor.children.append(Child(name, process))
         return Program(name, process)
 
     async def measure(self, plan: StepPlan, trial: bool = False) -> Step:
@@ -113,7 +113,7 @@ class Ceiling(Laboratory):
             warm_up_s=plan.warm_up_s,
             trial=trial,
         )
-        before = list(self.crew.children)
+        before = list(self.supervisor.children)
         gateway, clients = await self._start_all(plan.clients)
         self._arrange(plan)
         planned = await self._planned(plan)
@@ -135,7 +135,7 @@ class Ceiling(Laboratory):
         for program in clients:
             program.process.kill()
         await asyncio.gather(*(each.process.wait() for each in (gateway, *clients)))
-        self.crew.children[:] = before
+        self.supervisor.children[:] = before
         step.latency = merged(result.latency for result in step.results)
         step.findings = findings_of(step.results)
         self.run.steps.append(step)
@@ -151,7 +151,7 @@ class Ceiling(Laboratory):
         port = (await gateway.hear()).split()[-1]
         clients = [await self._start(client_name(at), "client", port) for at in range(count)]
         await gateway.hear()
-        await self.crew.ask_all(
+        await self.supervisor.ask_all(
             "opening the lines", ASK_S, [REPLAYER], "open",
             lines=lines, interface=self.plan.interface,
         )  # fmt: skip

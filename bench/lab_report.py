@@ -21,7 +21,7 @@ from typing import Any
 from bench import bench_journal, bench_lab_ceiling
 from bench.lab_report_page import Measured, fitting, page
 from feedhandler import drawing
-from feedhandler.lab import bars, machine, report, report_figures, report_tables
+from feedhandler.lab import machine, report, report_figures, report_tables, thresholds
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import EXCHANGES, Plan, StepPlan
 from feedhandler.lab.results import Run, Step
@@ -56,7 +56,7 @@ def bar_steps(plan: Plan) -> list[StepPlan]:
     """The loads of the bars that are beyond the paper's."""
     return [
         plan.step(bar.scenario, "topic", bar.clients, bar.rate_bps)
-        for bar in bars.BARS
+        for bar in thresholds.THRESHOLDS
         if bar.rate_bps != PAPER_BPS
     ]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feedhandler.lab import bars, report_loads, report_tables
+from feedhandler.lab import report_loads, report_tables, thresholds
 from feedhandler.lab.report_figures import Figure
 from feedhandler.lab.results import Run, Step
 
@@ -160,7 +160,8 @@ def _loads(found: Measured) -> str:
     for each in report_loads.tables(found.run):
         note = f"{each.note}\n\n" if each.note else ""
         parts.append(f"### {each.title}\n\n{note}{table(each.head, each.rows)}")
-    short = f"The bars ask for steps of {bars.DURATION_S_MIN:g} s; a shorter one tells something.\n"
+    wanted = f"{thresholds.DURATION_S_MIN:g} s"
+    short = f"The bars ask for steps of {wanted}; a shorter one tells something.\n"
     return "\n".join(["## Bars, bytes, loads\n", short, *parts]) if parts else ""
 
 

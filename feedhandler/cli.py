@@ -417,7 +417,7 @@ def user(
 @app.command(hidden=True)
 def receipts(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
     """One of the demo's subscribers: receives, counts, and writes down what it got."""
-    from feedhandler.ops import receipts as ops
+    from feedhandler.ops import ledger_client as ops
 
     return lambda: ops.run(url, pattern, granularity, feed, path)
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import arguments
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
@@ -58,3 +59,16 @@ PlainOverNetwork = Annotated[
     bool,
     typer.Option("--plain-over-network", help="Send the password without TLS to another machine."),
 ]
+
+
+def refuse_beside(
+    context: typer.Context,
+    option: str,
+    *others: str,
+    hint: str = "leave it out",
+) -> None:
+    """Refuse options that say nothing beside this one, instead of passing over them."""
+    for other in others:
+        source = context.get_parameter_source(other)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"--{other.replace('_', '-')} says nothing {option}", hint)

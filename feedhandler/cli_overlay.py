@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from feedhandler import cli_overlay_hooks
-from feedhandler.cli_options import Json, share
-from feedhandler.codecs.errors import UsageError
+from feedhandler import cli_overlay_hooks, cli_overlay_measure
+from feedhandler.cli_options import Json, refuse_beside
 
 Work = Callable[[], int]
 
@@ -50,19 +49,9 @@ Control = Annotated[
 Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and again near deadlines.")]
 
 
+_ALREADY = "leave it out: the tree that is there has it already"
 #: What `plan` makes a tree's shape of.
 _SHAPE = ("receivers", "hedging", "depth", "fan_out", "level_us", "child_us")
-
-
-def _refuse_beside(context: typer.Context, option: str, *others: str) -> None:
-    """Refuse options that say nothing beside this one, instead of passing over them."""
-    for other in others:
-        source = context.get_parameter_source(other)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UsageError(
-                f"--{other.replace('_', '-')} says nothing beside --{option}",
-                "leave it out: the tree that is there has it already",
-            )
 
 
 @overlay.command("plan")
@@ -108,11 +97,13 @@ def plan(
     from feedhandler.overlay.tree import Costs
 
     if replace:
-        _refuse_beside(context, "replace", "beside", "tree", "host", "port", *_SHAPE)
+        refuse_beside(
+            context, "beside --replace", "beside", "tree", "host", "port", *_SHAPE, hint=_ALREADY
+        )
         name, _, address = replace.partition("=")
         return lambda: ops.replace(topology, name, address, as_json)
     if beside is not None:
-        _refuse_beside(context, "beside", *_SHAPE)
+        refuse_beside(context, "beside --beside", *_SHAPE, hint=_ALREADY)
         hosts = tuple(host or ("127.0.0.1",))
         return lambda: ops.plan_beside(beside, topology, tree, hosts, port, as_json)
     costs = Costs(level_us, child_us) if level_us or child_us else None
@@ -303,44 +294,6 @@ def echo(
     return lambda: ops.echo(echoing)
 
 
-@overlay.command("measure")
-def measure(
-    receivers: Receivers = 100,
-    hedging: Annotated[
-        list[int] | None, typer.Option(help="Neighbours that help; several times: 0, 1, 2.")
-    ] = None,
-    messages: Annotated[int, typer.Option(help="Messages of each technique.", min=20)] = 1_000,
-    rate: Annotated[float, typer.Option(help="A second, of each technique.", min=0.1)] = 50,
-    spikes: Annotated[float, share("Hops of which a copy is put off: 0.1%.")] = 0.0,
-    spike_us: Annotated[int, typer.Option(help="By so long.", min=1)] = 2_000,
-    fair: Annotated[
-        float, typer.Option(help="Probability that the controller is asked for.")
-    ] = 0.99,
-    seed: Annotated[int, typer.Option(help="Of the spikes.", min=0)] = 1,
-    as_json: Json = False,
-) -> Work:
-    """Measure unicast and trees on this machine, message by message in turns, with the members that
-    ship and real sockets: latency, delivery windows, and what deadlines make of them.
-
-    \b
-    Examples:
-      feedhandler overlay measure --receivers 100 --spikes 0.1%
-    """
-    from feedhandler.ops import overlay_measure as ops
-    from feedhandler.overlay.measuring import Spikes
-
-    wanted = ops.Wanted(
-        receivers,
-        hedging or [0, 1, 2],
-        messages,
-        rate,
-        Spikes(spikes, spike_us * 1_000),
-        fair,
-        seed,
-    )
-    return lambda: ops.measure(wanted, as_json)
-
-
 @overlay.command("simulate")
 def simulate(
     experiments: Annotated[
@@ -377,4 +330,5 @@ def simulate(
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     cli_overlay_hooks.add_hooks(overlay)
+    cli_overlay_measure.add_measure(overlay)
     app.add_typer(overlay, name="overlay")

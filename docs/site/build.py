@@ -15,9 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from room_files import readmes
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = CHECKOUT / "build" / "site" / "pages"
-#: Pages outside `docs/`.
+#: Pages outside `docs/`, beside the rooms' READMEs.
 BESIDE = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "codecs/FORMAT.md")
 #: What a page may show or offer beside other pages.
 SHOWN = {".svg", ".png", ".html", ".csv"}
@@ -28,7 +30,7 @@ _ELSEWHERE = re.compile(r"[a-z]+:")
 
 def sources() -> dict[Path, Path]:
     """Each page and picture of the site: its place in the repository, and in the site."""
-    found = [CHECKOUT / name for name in BESIDE]
+    found = [*(CHECKOUT / name for name in BESIDE), *readmes()]
     found += [path for path in (CHECKOUT / "docs").rglob("*") if path.suffix in {".md", *SHOWN}]
     places = {path: path.relative_to(CHECKOUT) for path in sorted(found)}
     places[CHECKOUT / "README.md"] = INDEX

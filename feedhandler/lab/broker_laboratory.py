@@ -58,7 +58,7 @@ class BrokerLaboratory(Laboratory):
         plan = self.plan
         self.view.tell(f"starting the broker ({plan.broker})" if not plan.broker_url else "broker")
         folder = self.folder / "broker"
-        self._broker = await self.crew.during(
+        self._broker = await self.supervisor.during(
             "starting the broker",
             2 * START_S,
             asyncio.to_thread(
@@ -81,7 +81,7 @@ class BrokerLaboratory(Laboratory):
         """Queues for the step's clients, and a gateway that publishes to their exchange."""
         binding = binding_of(plan.exchange, plan.grain, self.feed.key, self.services)
         limit = self.queue_limit_bytes
-        self._sources = await self.crew.during(
+        self._sources = await self.supervisor.during(
             "declaring queues",
             DECLARE_S,
             asyncio.to_thread(self._broker.prepare, binding, plan.clients, limit),
@@ -93,7 +93,7 @@ class BrokerLaboratory(Laboratory):
             binding, plan.grain, self.feed.key, limit, str(self._password)
         )
         await self._have_gateway(f"{plan.scenario} {plan.exchange}", plan.grain, (publish,))
-        await self.crew.during("connecting to the broker", ASK_S, self._published_to())
+        await self.supervisor.during("connecting to the broker", ASK_S, self._published_to())
 
     async def _published_to(self) -> None:
         """Wait until the gateway's publisher is up."""
@@ -113,4 +113,6 @@ class BrokerLaboratory(Laboratory):
 
     async def _finish(self, plan: StepPlan) -> None:
         """The queues go with the clients that read them."""
-        await self.crew.during("removing queues", DECLARE_S, asyncio.to_thread(self._broker.clear))
+        await self.supervisor.during(
+            "removing queues", DECLARE_S, asyncio.to_thread(self._broker.clear)
+        )

@@ -6,7 +6,7 @@ role answers, each question with its number. Between answers a role may tell its
 nobody has to read. Messages are one JSON object each.
 
 A role that does not answer in time, or answers with an error, is a `RoleFailed` that names the role
-and the step. That a role has died is the controller's to notice (`crew`): ZeroMQ does not tell.
+and the step. That a role has died is for the `supervisor` to notice: ZeroMQ does not tell.
 """
 
 import asyncio

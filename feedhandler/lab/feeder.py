@@ -1,4 +1,4 @@
-"""Plays a stock onto the lines at a rate, numbers it, and keeps an account.
+"""Plays a workload onto the lines at a rate, numbers it, and keeps an account.
 
 One thread prepares blocks (numpy: numbers into the packets, due times from `replay`'s schedule),
 another sends them without the GIL through `replay`'s sender. What is due within a short time leaves
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from feedhandler.lab.results import Sent
-from feedhandler.lab.stock import Stock, Stretch
+from feedhandler.lab.workload import Stretch, Workload
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
@@ -67,21 +67,23 @@ def _put(blocks: Blocks, item: Block | BaseException | None, over: threading.Eve
 
 
 class Feeder:
-    """A stock with open lines; `play` may be called again, numbers go on.
+    """A workload with open lines; `play` may be called again, numbers go on.
 
     `lines` have a group for each service, by number. Raises `ConfigError` where one cannot be
     opened.
     """
 
-    def __init__(self, stock: Stock, lines: Sequence[MulticastLine], first_number: int = 1) -> None:
-        self.stock = stock
+    def __init__(
+        self, workload: Workload, lines: Sequence[MulticastLine], first_number: int = 1
+    ) -> None:
+        self.workload = workload
         self.lines = len(lines)
         #: int64: the number that each service's next packet carries.
-        self.next_numbers = np.full(len(stock.services), first_number, np.int64)
+        self.next_numbers = np.full(len(workload.services), first_number, np.int64)
         self._open = open_lines(lines)
         places = {key: place for place, key in enumerate(self._open.channels)}
         #: u16[lines, services]: where each service goes on each line.
-        self._table = self._open.table[:, [places[key] for key in stock.services.tolist()]]
+        self._table = self._open.table[:, [places[key] for key in workload.services.tolist()]]
         self._sender = Sender(self._open.destinations, spin_ns=0)
 
     def close(self) -> None:
@@ -100,13 +102,15 @@ class Feeder:
     def stretch(
         self, rate_bps: float, warm_up_s: float, duration_s: float, pace: float = 0.0
     ) -> Stretch:
-        """The packets that these times are at this rate, or at so many times the stock's own
+        """The packets that these times are at this rate, or at so many times the workload's own
         `pace`."""
         ends_s = (warm_up_s + duration_s, warm_up_s)
         if pace:
-            return Stretch(*(self.stock.packets_within_ns(round(s * 1e9 * pace)) for s in ends_s))
+            return Stretch(
+                *(self.workload.packets_within_ns(round(s * 1e9 * pace)) for s in ends_s)
+            )
         line_bps = rate_bps / self.lines
-        return Stretch(*(self.stock.packets_within(round(line_bps * s)) for s in ends_s))
+        return Stretch(*(self.workload.packets_within(round(line_bps * s)) for s in ends_s))
 
     def play(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Sent:
         """Send a stretch; blocks until it is out. The account is of the part that is timed, but
@@ -128,14 +132,14 @@ class Feeder:
             over.set()
             reader.join()
         if pace:
-            warm_up_ns = round(self.stock.begins_ns(stretch.warm_up) / pace)
-            peak_bits = self.stock.peak_bits(round(PEAK_WINDOW_NS * pace), stretch.packets)
+            warm_up_ns = round(self.workload.begins_ns(stretch.warm_up) / pace)
+            peak_bits = self.workload.peak_bits(round(PEAK_WINDOW_NS * pace), stretch.packets)
             peak_bps = peak_bits * 1e9 / PEAK_WINDOW_NS
         else:
-            warm_up_bits = self.stock.bits_in(0, stretch.warm_up) * self.lines
+            warm_up_bits = self.workload.bits_in(0, stretch.warm_up) * self.lines
             warm_up_ns = round(warm_up_bits * 1e9 / rate_bps)
             peak_bps = rate_bps / self.lines
-        self.next_numbers += self.stock.numbers_before(stretch.packets)
+        self.next_numbers += self.workload.numbers_before(stretch.packets)
         duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 
@@ -161,7 +165,7 @@ class Feeder:
 
     def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[Block]:
         """The stretch as blocks, from the services' next numbers on."""
-        stock = self.stock
+        workload = self.workload
         if pace:
             schedule, burst_ns = Schedule(Pace(PaceKind.ORIGINAL, pace)), 1
         else:
@@ -169,33 +173,35 @@ class Feeder:
             burst_ns = FAST_BURST_NS if rate_bps >= FAST_BPS else BURST_NS
         done = passes = 0
         while done < stretch.packets:
-            for first in range(0, min(len(stock), stretch.packets - done), BLOCK_PACKETS):
-                end = min(first + BLOCK_PACKETS, len(stock), first + stretch.packets - done)
-                time_ns = stock.ahead_ns[first:end] + passes * stock.pass_ns
-                due_ns = schedule.due_ns(time_ns, stock.length[first:end])
+            for first in range(0, min(len(workload), stretch.packets - done), BLOCK_PACKETS):
+                end = min(first + BLOCK_PACKETS, len(workload), first + stretch.packets - done)
+                time_ns = workload.ahead_ns[first:end] + passes * workload.pass_ns
+                due_ns = schedule.due_ns(time_ns, workload.length[first:end])
                 due_ns = due_ns // burst_ns * burst_ns
-                yield self._block(first, end, self.next_numbers + passes * stock.span, due_ns)
+                yield self._block(first, end, self.next_numbers + passes * workload.span, due_ns)
                 done += end - first
             passes += 1
 
     def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> Block:
-        """Packets `first` .. `end` - 1 of the stock, numbered, on every line in turn."""
-        stock, lines = self.stock, self.lines
-        start = int(stock.offset[first])
-        data = stock.data[start : int(stock.offset[end - 1]) + int(stock.length[end - 1])].copy()
-        offsets = stock.offset[first:end] - np.uint32(start)
-        slots = stock.slot[first:end]
-        self._write_numbers(data, offsets, bases[slots] + stock.ahead[first:end])
+        """Packets `first` .. `end` - 1 of the workload, numbered, on every line in turn."""
+        workload, lines = self.workload, self.lines
+        start = int(workload.offset[first])
+        data = workload.data[
+            start : int(workload.offset[end - 1]) + int(workload.length[end - 1])
+        ].copy()
+        offsets = workload.offset[first:end] - np.uint32(start)
+        slots = workload.slot[first:end]
+        self._write_numbers(data, offsets, bases[slots] + workload.ahead[first:end])
         return Block(
             data,
             np.repeat(offsets, lines),
-            np.repeat(stock.length[first:end], lines),
+            np.repeat(workload.length[first:end], lines),
             np.ascontiguousarray(self._table[:, slots].T).reshape(-1),
             np.repeat(due_ns, lines),
         )
 
     def _write_numbers(self, data: Array, offsets: Array, numbers: Array) -> None:
-        table = self.stock.feed.table
+        table = self.workload.feed.table
         at = offsets.astype(np.int64) + table.sequence_at
         size = table.sequence_size
         for place in range(size):
@@ -203,19 +209,19 @@ class Feeder:
             data[at + place] = (numbers >> shift & 0xFF).astype(np.uint8)
 
     def _account(self, stretch: Stretch, duration_ns: int, peak_bps: float) -> Sent:
-        stock, first, end = self.stock, stretch.warm_up, stretch.packets
+        workload, first, end = self.workload, stretch.warm_up, stretch.packets
         counts = self._sender.progress
-        slots = [int(x) for x in stock.packets_by_slot(first, end)]
+        slots = [int(x) for x in workload.packets_by_slot(first, end)]
         return Sent(
             datagrams=(end - first) * self.lines,
             packets=end - first,
-            messages=stock.messages_in(first, end),
-            payload_bytes=stock.bytes_in(first, end),
-            frame_bits=stock.bits_in(first, end) * self.lines,
+            messages=workload.messages_in(first, end),
+            payload_bytes=workload.bytes_in(first, end),
+            frame_bits=workload.bits_in(first, end) * self.lines,
             duration_ns=duration_ns,
             peak_bps=peak_bps,
             behind=int(counts[Progress.BEHIND]),
             lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
-            passes=-(-end // len(stock)),
-            services=dict(zip(stock.services.tolist(), slots, strict=True)),
+            passes=-(-end // len(workload)),
+            services=dict(zip(workload.services.tolist(), slots, strict=True)),
         )

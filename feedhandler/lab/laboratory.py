@@ -38,8 +38,7 @@ from feedhandler.config import (
 from feedhandler.config_show import to_toml
 from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.lab import bars, machine, processors
-from feedhandler.lab.crew import Crew
+from feedhandler.lab import machine, processors, thresholds
 from feedhandler.lab.feeder import FAST_BPS
 from feedhandler.lab.loads import CLIENT_PREFIX, LoadWatch, by_role, traffic_of
 from feedhandler.lab.plan import CLIENTS_MAX, Plan, StepPlan, patterns
@@ -54,9 +53,10 @@ from feedhandler.lab.results import (
     merged,
 )
 from feedhandler.lab.stamping import STAMPER, Stamping, latency_of_answer, start_stamping
+from feedhandler.lab.supervisor import Supervisor
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
-from feedhandler.ops import wakefulness
+from feedhandler.ops import cpu_latency
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
 from feedhandler.publish_settings import PublishConfig
@@ -103,7 +103,7 @@ class Laboratory:
             versions=machine.versions(),
             seeds={"generator": plan.seed},
         )
-        self.crew = Crew(plan.silent_s)
+        self.supervisor = Supervisor(plan.silent_s)
         self.services: list[int] = []
         self.stamping: Stamping | None = None
         #: What clients that want some symbols subscribe to, by exchange and client; empty: all do
@@ -128,16 +128,16 @@ class Laboratory:
         """Bring up replayer, gateway and clients."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feedhandler-lab-"))
         self.folder = Path(folder)
-        await self._stack.enter_async_context(self.crew)
+        await self._stack.enter_async_context(self.supervisor)
         self.view.tell("starting the roles")
-        await self.crew.enlist_role(REPLAYER, "replayer")
+        await self.supervisor.enlist_role(REPLAYER, "replayer")
         await self._have_clients(max(self.plan.clients))
-        await self.crew.greeted("starting the roles", START_S, REPLAYER)
+        await self.supervisor.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
         if self.plan.symbols:
             await self._choose()
         if self.plan.mode == "paper":
-            self.stamping = await start_stamping(self.crew)
+            self.stamping = await start_stamping(self.supervisor)
         await self._begin()
 
     async def _choose(self) -> None:
@@ -145,7 +145,7 @@ class Laboratory:
         there are more than an address may have."""
         clients = CLIENTS_MAX if self.plan.sweep == "clients" else max(self.plan.clients)
         self.view.tell("choosing symbols")
-        (told,) = await self.crew.ask_all(
+        (told,) = await self.supervisor.ask_all(
             "choosing symbols", LOAD_S, [REPLAYER], "choose",
             words=list(self.plan.symbols), seed=self.plan.seed, clients=clients,
         )  # fmt: skip
@@ -178,7 +178,7 @@ class Laboratory:
         if self._gateway == wanted:
             return
         if self._gateway:
-            await self.crew.dismiss(GATEWAY)
+            await self.supervisor.dismiss(GATEWAY)
         await self._start_gateway(grain, publish)
         self._gateway = wanted
 
@@ -197,16 +197,16 @@ class Laboratory:
 
     def _pids(self) -> dict[str, int]:
         """The processes whose load is sampled."""
-        return {child.name: child.process.pid for child in self.crew.children}
+        return {child.name: child.process.pid for child in self.supervisor.children}
 
     async def _have_clients(self, count: int) -> list[str]:
         """Names of the first so many clients, which are started where they are not there yet."""
         names = [client_name(number) for number in range(count)]
-        there = {child.name for child in self.crew.children}
+        there = {child.name for child in self.supervisor.children}
         for name in names:
             if name not in there:
-                await self.crew.enlist_role(name, "client")
-        await self.crew.greeted("starting the clients", START_S, *names)
+                await self.supervisor.enlist_role(name, "client")
+        await self.supervisor.greeted("starting the clients", START_S, *names)
         return names
 
     async def measure_all(self) -> None:
@@ -253,7 +253,7 @@ class Laboratory:
         """Have the replayer read or generate its packets."""
         plan = self.plan
         self.view.tell("reading the capture" if plan.captures else "generating packets")
-        (loaded,) = await self.crew.ask_all(
+        (loaded,) = await self.supervisor.ask_all(
             "loading packets",
             LOAD_S,
             [REPLAYER],
@@ -314,9 +314,9 @@ class Laboratory:
         words = ["feedhandler", "run", str(path)]
         if self.stamping is not None:
             words = ["feedhandler.lab.gateway", str(path), self.stamping.gateway, grain]
-        await self.crew.enlist(GATEWAY, "-m", *words, on_error=on_error)
-        await self.crew.during("starting the gateway", START_S, ready.wait())
-        await self.crew.ask_all(
+        await self.supervisor.enlist(GATEWAY, "-m", *words, on_error=on_error)
+        await self.supervisor.during("starting the gateway", START_S, ready.wait())
+        await self.supervisor.ask_all(
             "opening the lines", ASK_S, [REPLAYER], "open",
             lines=lines, interface=self.plan.interface,
         )  # fmt: skip
@@ -341,10 +341,10 @@ class Laboratory:
         record: dict[str, Any] = {"apart": apart}
         if apart:
             record |= processors.describe()
-        before = [processors.put_first(child.process.pid) for child in self.crew.children]
+        before = [processors.put_first(child.process.pid) for child in self.supervisor.children]
         record["nice"] = processors.NICE if all(before) else 0
-        record["awake"] = not wakefulness.fault()
-        for child in self.crew.children:
+        record["awake"] = not cpu_latency.fault()
+        for child in self.supervisor.children:
             mine = first if child.name in (GATEWAY, REPLAYER) else second
             processors.pin(child.process.pid, mine if apart else first | second)
         self.run.configuration["processors"] = record
@@ -380,17 +380,17 @@ class Laboratory:
         step.loads = watch.loads
         step.traffic = list(traffic_of(step))
         await self._drain(expected, names)
-        step.gateway = await self.crew.during(
+        step.gateway = await self.supervisor.during(
             "asking the gateway", ASK_S, asyncio.to_thread(ask, self.control, "status")
         )
         step.results = await self._verdicts(names)
-        await self.crew.ask_all("detaching", ASK_S, names, "detach")
+        await self.supervisor.ask_all("detaching", ASK_S, names, "detach")
         await self._finish(plan)
         step.latency = merged(result.latency for result in step.results)
         step.findings = findings_of(step.results)
         if self.stamping is not None:
             step.latency = await self.stamping.latency()
-        step.verdicts = bars.judge(step)
+        step.verdicts = thresholds.judge(step)
         self.run.steps.append(step)
         self.view.end(step)
         return step
@@ -403,8 +403,8 @@ class Laboratory:
             if self.stamping is not None and number == 0:
                 fields["control"] = self.stamping.client
             fields |= {"grain": plan.grain, "feed": self.plan.feed}
-            asking.append(self.crew.bus.ask(name, "attach", ASK_S, **fields))
-        await self.crew.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
+            asking.append(self.supervisor.bus.ask(name, "attach", ASK_S, **fields))
+        await self.supervisor.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
 
     def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
         """What a client attaches to."""
@@ -416,17 +416,19 @@ class Laboratory:
         """Tell clients what comes; how many AMQP messages that are for each."""
         planned = await self._planned(plan)
         telling = [
-            self.crew.bus.ask(name, "expect", ASK_S, path=path)
+            self.supervisor.bus.ask(name, "expect", ASK_S, path=path)
             for name, path in zip(names, planned["paths"], strict=True)
         ]
         if self.stamping is not None:
-            telling.append(self.crew.bus.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
-        await self.crew.during("planning", ASK_S + 1.0, asyncio.gather(*telling), tuple(names))
+            telling.append(self.supervisor.bus.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
+        await self.supervisor.during(
+            "planning", ASK_S + 1.0, asyncio.gather(*telling), tuple(names)
+        )
         return [int(count) for count in planned["expected"]]
 
     async def _planned(self, plan: StepPlan) -> dict[str, Any]:
         """Have the replayer fix what it sends; what it tells of it."""
-        (planned,) = await self.crew.ask_all(
+        (planned,) = await self.supervisor.ask_all(
             "planning", PLAN_S, [REPLAYER], "plan",
             rate_bps=plan.rate_bps, pace=plan.pace,
             warm_up_s=plan.warm_up_s, duration_s=plan.duration_s,
@@ -439,10 +441,10 @@ class Laboratory:
         seconds = plan.warm_up_s + plan.duration_s + PLAY_SLACK_S
         watching = asyncio.create_task(self._watch(plan, names))
         try:
-            told = await self.crew.during(
+            told = await self.supervisor.during(
                 "playing",
                 seconds,
-                self.crew.bus.ask(REPLAYER, "play", seconds),
+                self.supervisor.bus.ask(REPLAYER, "play", seconds),
                 talking=(REPLAYER, *names),
             )
         finally:
@@ -457,12 +459,12 @@ class Laboratory:
             for name, pid in self._pids().items()
             if name in names or not name.startswith(CLIENT_PREFIX)
         }
-        progress = self.crew.bus.progress
+        progress = self.supervisor.bus.progress
         return LoadWatch(by_role(pids), plan.warm_up_s, lambda: progress.get(REPLAYER, {}))
 
     async def _watch(self, plan: StepPlan, names: list[str]) -> None:
         """Show how far the step is."""
-        progress = self.crew.bus.progress
+        progress = self.supervisor.bus.progress
         while True:
             await asyncio.sleep(POLL_S * 4)
             clients = [progress[name] for name in names if name in progress]
@@ -473,7 +475,7 @@ class Laboratory:
         loop = asyncio.get_running_loop()
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
-            told = await self.crew.ask_all("draining", ASK_S, names, "count")
+            told = await self.supervisor.ask_all("draining", ASK_S, names, "count")
             counts = [each["deliveries"] for each in told]
             if all(
                 each["ended"] or each["deliveries"] >= wanted
@@ -488,7 +490,7 @@ class Laboratory:
         await asyncio.sleep(LINGER_S)
 
     async def _verdicts(self, names: list[str]) -> list[ClientResult]:
-        told = await self.crew.ask_all("collecting", ASK_S, names, "verdict")
+        told = await self.supervisor.ask_all("collecting", ASK_S, names, "verdict")
         symbols = self._symbols or [0] * len(names)
         return [client_result(number, each, symbols[number]) for number, each in enumerate(told)]
 

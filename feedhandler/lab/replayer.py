@@ -19,16 +19,16 @@ from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.plan import EXCHANGES
 from feedhandler.lab.processors import preferred
 from feedhandler.lab.results import Sent
-from feedhandler.lab.stock import Stock, Stretch, stock_of
-from feedhandler.lab.symbols import StockSymbols
+from feedhandler.lab.symbols import WorkloadSymbols
+from feedhandler.lab.workload import Stretch, Workload, workload_of
 from feedhandler.ops.captures import open_captures
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.generating.traffic import packets as packets_of_market
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
-#: Market messages of a generated stock, where nobody says how many: at the source paper's rate some
-#: forty seconds, then it loops.
+#: Market messages of a generated workload by default: at the source paper's rate some forty
+#: seconds, then it loops.
 GENERATED_MESSAGES = 1_500_000
 #: The file of what a client that wants everything must get.
 EXPECTED = "expected.npz"
@@ -57,7 +57,7 @@ class Replayer:
 
     def __init__(self) -> None:
         self._feeder: Feeder | None = None
-        self._stock: Stock
+        self._workload: Workload
         self._stretch = Stretch(0, 0)
         self._rate_bps = self._pace = 0.0
         #: Of each client that wants some symbols, how many messages of each packet it gets.
@@ -85,13 +85,13 @@ class Replayer:
             )
         else:
             packets = generated(feed, request["seed"], request["messages"])
-        self._stock = await asyncio.to_thread(stock_of, feed, packets)
-        return {"stock": self._stock.describe()}
+        self._workload = await asyncio.to_thread(workload_of, feed, packets)
+        return {"stock": self._workload.describe()}
 
     async def choose(self, request: Mapping[str, Any]) -> Answer:
         """Choose symbols for `clients` clients by `seed`, `words` of `--symbols` in turn: patterns
         by exchange, of each client, and how many symbols there are; empty and 0: everything."""
-        known = await asyncio.to_thread(StockSymbols, self._stock)
+        known = await asyncio.to_thread(WorkloadSymbols, self._workload)
         words, seed = request["words"], request["seed"]
         chosen = [
             known.choose(words[number % len(words)], seed, number)
@@ -119,7 +119,7 @@ class Replayer:
             )
             for number, line in enumerate(request["lines"])
         ]
-        self._feeder = Feeder(self._stock, lines)
+        self._feeder = Feeder(self._workload, lines)
 
     async def plan(self, request: Mapping[str, Any]) -> Answer:
         """Fix the next step: `rate_bps` or `pace`, `warm_up_s`, `duration_s`, `messages`, and how
@@ -150,7 +150,7 @@ class Replayer:
     ) -> tuple[str, int]:
         """Write what one kind of client gets of the stretch; the path, and how much that is."""
         assert self._feeder is not None
-        expected = self._stock.expect(self._stretch, self._feeder.next_numbers, messages, wanted)
+        expected = self._workload.expect(self._stretch, self._feeder.next_numbers, messages, wanted)
         np.savez(
             path,
             services=expected.services,
@@ -177,7 +177,7 @@ class Replayer:
         if self._feeder is None:
             return {"share": 0.0}
         packets, sent = max(1, self._stretch.packets), self._feeder.sent
-        frame_bytes = self._stock.bits_in(0, packets) / 8 / packets * sent
+        frame_bytes = self._workload.bits_in(0, packets) / 8 / packets * sent
         share = sent / (packets * self._feeder.lines)
         return {"share": share, "at_ns": time.monotonic_ns(), "frame_bytes": round(frame_bytes)}
 

@@ -10,10 +10,10 @@ broker's, and are told as that. Bytes are megabytes (10^6) a second, memory is M
 
 from msgspec import Struct
 
-from feedhandler.lab.bars import NOTHING_TIMED
 from feedhandler.lab.paper import paper
 from feedhandler.lab.report_tables import HERE, PAPER, Group, groups
 from feedhandler.lab.results import Array, Loads, Run, Step, Traffic
+from feedhandler.lab.thresholds import NOTHING_TIMED
 
 #: A megabyte a second in the paper's sense, and a MiB of memory.
 MB, MIB = 1e6, 2**20

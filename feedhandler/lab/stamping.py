@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.lab.bus import RoleFailed
-from feedhandler.lab.crew import Crew
 from feedhandler.lab.results import BUCKETS, Latency
+from feedhandler.lab.supervisor import Supervisor
 
 STAMPER = "stamper"
 START_S, ASK_S = 60.0, 60.0
@@ -18,13 +18,13 @@ UNMATCHED_SHARE_MAX = 0.01
 class Stamping:
     """A stamping role that runs; `gateway` and `client` are where each is to send to."""
 
-    def __init__(self, crew: Crew, places: dict[str, Any]) -> None:
-        self._crew = crew
+    def __init__(self, supervisor: Supervisor, places: dict[str, Any]) -> None:
+        self._supervisor = supervisor
         self.gateway, self.client = str(places["gateway"]), str(places["client"])
 
     async def latency(self) -> Latency:
         """Of the step that is over. Raises `RoleFailed` where too little of it could be matched."""
-        (told,) = await self._crew.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
+        (told,) = await self._supervisor.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
         lone = told["published_only"] + told["received_only"] + told["over"]
         if lone > UNMATCHED_SHARE_MAX * max(1, told["count"]):
             raise RoleFailed(
@@ -35,12 +35,12 @@ class Stamping:
         return latency_of_answer(told)
 
 
-async def start_stamping(crew: Crew) -> Stamping:
+async def start_stamping(supervisor: Supervisor) -> Stamping:
     """Start the role."""
-    await crew.enlist_role(STAMPER, STAMPER)
-    await crew.greeted("starting the stamping role", START_S, STAMPER)
-    (places,) = await crew.ask_all("starting the stamping role", ASK_S, [STAMPER], "places")
-    return Stamping(crew, places)
+    await supervisor.enlist_role(STAMPER, STAMPER)
+    await supervisor.greeted("starting the stamping role", START_S, STAMPER)
+    (places,) = await supervisor.ask_all("starting the stamping role", ASK_S, [STAMPER], "places")
+    return Stamping(supervisor, places)
 
 
 def latency_of_answer(told: dict[str, Any]) -> Latency:

@@ -8,9 +8,9 @@ more before it counts.
 
 from collections.abc import Iterator
 
-from feedhandler.lab.bars import NOTHING_TIMED
 from feedhandler.lab.plan import CLIENTS_MAX, Bound
 from feedhandler.lab.results import Step, Trial
+from feedhandler.lab.thresholds import NOTHING_TIMED
 
 STRIDE = 2.0
 #: The search ends when held and failed rates are this close, and after so many different values.

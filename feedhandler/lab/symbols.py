@@ -1,4 +1,4 @@
-"""Which symbols a stock's messages are of, and what clients that want some of them get.
+"""Which symbols a workload's messages are of, and what clients that want some of them get.
 
 What it is for: in a bank few subscribers want everything. A client's symbols are drawn by a seed,
 each symbol as likely as it has messages: what trades most is wanted most. The same seed and client
@@ -15,7 +15,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.scanner import REJECT_COUNT, MessageIndex, PacketHeader, scan_datagrams
 from feedhandler.lab.plan import symbols_wanted
 from feedhandler.lab.results import Exchange
-from feedhandler.lab.stock import Stock
+from feedhandler.lab.workload import Workload
 
 #: Messages that are looked at at a time; one packet has less.
 INDEX_MESSAGES = 1 << 17
@@ -25,17 +25,17 @@ NONE = "-"
 Array = np.ndarray[Any, Any]
 
 
-class StockSymbols:
-    """The symbols of a stock.
+class WorkloadSymbols:
+    """The symbols of a workload.
 
     words     the symbols' words in routing keys, in order; each once
-    messages  int64: how many messages of the stock each has
+    messages  int64: how many messages of the workload each has
     """
 
-    def __init__(self, stock: Stock) -> None:
-        packets, raw = _symbols_of(stock)
+    def __init__(self, workload: Workload) -> None:
+        packets, raw = _symbols_of(workload)
         different, which = np.unique(raw, return_inverse=True)
-        texts = [stock.feed.symbol_text(symbol) for symbol in different.tolist()]
+        texts = [workload.feed.symbol_text(symbol) for symbol in different.tolist()]
         self.words = sorted(set(texts) - {NONE})
         if not self.words:
             raise UsageError("no message has a symbol", "leave out --symbols")
@@ -44,10 +44,10 @@ class StockSymbols:
         kept = place_of[which] >= 0
         #: int64, of each message that has a symbol: its packet, and its symbol's place in `words`.
         self._packet, self._place = packets[kept], place_of[which][kept]
-        self._packets = len(stock)
-        self._feed_key = stock.feed.key
+        self._packets = len(workload)
+        self._feed_key = workload.feed.key
         self.messages = np.bincount(self._place, minlength=len(self.words))
-        service = stock.services[stock.slot[self._packet]]
+        service = workload.services[workload.slot[self._packet]]
         #: int64[pairs, 2]: each symbol with each service that has messages of it.
         self._pairs = np.unique(np.column_stack([self._place, service]), axis=0)
 
@@ -72,32 +72,34 @@ class StockSymbols:
         )
 
     def wanted(self, chosen: Array) -> Array:
-        """Of each packet of the stock, how many messages of it are of these symbols (u16)."""
+        """Of each packet of the workload, how many messages of it are of these symbols (u16)."""
         mine = np.zeros(len(self.words), bool)
         mine[chosen] = True
         packets = self._packet[mine[self._place]]
         return np.bincount(packets, minlength=self._packets).astype(np.uint16)
 
 
-def _symbols_of(stock: Stock) -> tuple[Array, Array]:
+def _symbols_of(workload: Workload) -> tuple[Array, Array]:
     """Of every message: the number of its packet (int64), and its symbol as the scanner gives it
     (u64)."""
     index, header = MessageIndex(INDEX_MESSAGES), PacketHeader()
     packets: list[Array] = []
     symbols: list[Array] = []
     first = 0
-    while first < len(stock):
-        end = min(len(stock), first + INDEX_MESSAGES)
+    while first < len(workload):
+        end = min(len(workload), first + INDEX_MESSAGES)
         rejects = np.zeros(REJECT_COUNT, np.uint64)
         index.clear()
-        starts, sizes = stock.offset[first:end].astype(np.int64), stock.length[first:end]
-        done = scan_datagrams(stock.feed.table, stock.data, starts, sizes, header, index, rejects)
+        starts, sizes = workload.offset[first:end].astype(np.int64), workload.length[first:end]
+        done = scan_datagrams(
+            workload.feed.table, workload.data, starts, sizes, header, index, rejects
+        )
         if rejects[1:].any() or not done:
             raise UsageError(
                 "a packet whose messages cannot be told apart",
                 "it is compressed or damaged: leave out --symbols",
             )
-        counts = stock.count[first : first + done].astype(np.int64)
+        counts = workload.count[first : first + done].astype(np.int64)
         packets.append(np.repeat(np.arange(first, first + done), counts))
         symbols.append(np.asarray(index.symbols)[: index.count].copy())
         first += done

@@ -10,7 +10,7 @@ sequence number brings, 0 where a feed that numbers messages leaves numbers out.
 told from another by its place, sequence number and message number; of each service, places must
 rise. What does not is `misplaced`, and `verdict` says what of that came twice and what only late.
 
-What it leaves to others: the connection (`client`), what is sent (`stock`). No clock: `take` is
+What it leaves to others: the connection (`client`), what is sent (`workload`). No clock: `take` is
 told the time.
 """
 

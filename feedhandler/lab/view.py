@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from feedhandler.lab import bars
+from feedhandler.lab import thresholds
 from feedhandler.lab.plan import StepPlan
 from feedhandler.lab.results import Step, Sweep, Trial
 from feedhandler.ops.console import stderr_console, stdout_console
@@ -99,7 +99,7 @@ class View:
         figures = (f"{value / 1e6:.3f}" for value in (*found, latency.max_ns))
         load = (f"{step.clients}", f"{step.sent.rate_bps / 1e6:.1f}")
         print(self._line(step.scenario, step.exchange, *load, *figures), flush=True)
-        for line in bars.lines(step):
+        for line in thresholds.lines(step):
             print(f"  {line}", flush=True)
 
     def _line(self, *cells: str) -> str:

@@ -27,7 +27,7 @@ from feedhandler.config import (
 )
 from feedhandler.descriptors import RESERVED
 from feedhandler.ingest.lines import Line, open_line
-from feedhandler.ops import host, overlay_hooks, wakefulness
+from feedhandler.ops import cpu_latency, host, overlay_hooks
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.doctor_openness import check_openness
@@ -313,7 +313,7 @@ def check_privileges() -> Check:
 
 def check_awake(wanted: bool) -> Check:
     """Idle processors can be kept from halting, where that is asked for."""
-    fault = wakefulness.fault()
+    fault = cpu_latency.fault()
     if wanted and fault:
         return Check("idle processors", "warn", fault, AWAKE_HINT)
     if wanted:

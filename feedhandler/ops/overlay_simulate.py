@@ -22,8 +22,7 @@ def simulate(
     for name in names:
         if name not in known:
             raise UsageError(f"no experiment {name}", f"there are {', '.join(known)}")
-    if report_path is not None and report_path.suffix not in FORMS:
-        raise UsageError(f"{report_path}: a report is a page", f"end its name in {FORMS[0]}")
+    check_report(report_path)
     default_shape(setting.receivers, setting.hedging)  # complains before the work begins
     found = []
     for experiment in run(setting, tuple(names)):
@@ -34,13 +33,25 @@ def simulate(
                  "rows": experiment.rows, "note": experiment.note}
             )  # fmt: skip
         else:
-            _print(experiment)
+            print_experiment(experiment)
     if report_path is not None:
-        _write(found, setting, report_path)
+        about = (
+            f"{setting.receivers:,} receivers, {setting.messages:,} messages, seed {setting.seed};"
+            " the model's constants were fitted to the source's Tables 1, 3 and 4"
+        )
+        write_report(found, "Overlay multicast, simulated", about, report_path)
     return ExitCode.OK
 
 
-def _print(experiment: Experiment) -> None:
+def check_report(path: Path | None) -> None:
+    """Refuse a name that `write_report` will not take, before the work begins. Raises
+    `UsageError`."""
+    if path is not None and path.suffix not in FORMS:
+        raise UsageError(f"{path}: a report is a page", f"end its name in {FORMS[0]}")
+
+
+def print_experiment(experiment: Experiment) -> None:
+    """Print an experiment's table, with what is to be said of it."""
     console = stdout_console()
     table = FittedTable(experiment.head[:1], experiment.head[1:])
     table.title, table.title_justify = f"{experiment.name}: {experiment.title}", "left"
@@ -52,12 +63,11 @@ def _print(experiment: Experiment) -> None:
     console.print()
 
 
-def _write(found: Sequence[Experiment], setting: Setting, path: Path) -> None:
-    about = (
-        f"{setting.receivers:,} receivers, {setting.messages:,} messages, seed {setting.seed};"
-        " the model's constants were fitted to the source's Tables 1, 3 and 4"
-    )
-    text = report.page(found, about) if path.suffix == ".html" else report.markdown(found)
+def write_report(found: Sequence[Experiment], title: str, about: str, path: Path) -> None:
+    """Write experiments as a page, or as tables in markdown, by the name's end. Raises
+    `UsageError`, `HostFault`."""
+    html = path.suffix == ".html"
+    text = report.page(found, title, about) if html else report.markdown(found)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

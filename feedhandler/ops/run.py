@@ -19,8 +19,8 @@ from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config
 from feedhandler.notes import Level, opened, tell
 from feedhandler.ops.console import host_faults, run_async
+from feedhandler.ops.cpu_latency import staying_awake
 from feedhandler.ops.doctor_openness import check_openness
-from feedhandler.ops.wakefulness import staying_awake
 
 #: What a command's own lines begin with, as those of `console.complain` do.
 COMMAND_PREFIX = "feedhandler: "

@@ -36,14 +36,39 @@ _SEAL_BYTES = 16
 PROBE_BYTES = _NUMBER_BYTES + _SEAL_BYTES
 
 
+class Probes:
+    """Probes that are on their way to an echo: numbers, sealed with `key`. At most `asked_max` are
+    waited for; the oldest is given up for a further one. Times are of one clock, which may be
+    set."""
+
+    def __init__(self, key: bytes, asked_max: int = WAIT_NS // PROBE_NS) -> None:
+        self._key, self._asked_max = key, asked_max
+        self._number = 0
+        self._asked: OrderedDict[bytes, int] = OrderedDict()
+
+    def probe(self, now_ns: int) -> bytes:
+        """Make a probe of `PROBE_BYTES`, to be sent now."""
+        self._number += 1
+        number = self._number.to_bytes(_NUMBER_BYTES, "little")
+        seal = hashlib.blake2b(number, digest_size=_SEAL_BYTES, key=self._key).digest()
+        self._asked[number + seal] = now_ns
+        while len(self._asked) > self._asked_max:
+            self._asked.popitem(last=False)
+        return number + seal
+
+    def answered(self, datagram: bytes, now_ns: int) -> int | None:
+        """Take the answer to a probe, once; its round trip in ns, negative where the clock was set
+        back, or None for what is no answer."""
+        asked_ns = self._asked.pop(datagram, None)
+        return None if asked_ns is None else now_ns - asked_ns
+
+
 class LastHop:
     """A receiver's own: `probe` is sent to its process, `answered` takes what comes from there.
     `key` seals probes. Times are of one clock, which may be set."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._number = 0
-        self._asked: OrderedDict[bytes, int] = OrderedDict()
+        self._probes = Probes(key)
         self._samples: deque[int] = deque(maxlen=SAMPLES)
         self._answered_ns = 0
         #: When `probe` is wanted next; 0: at once.
@@ -53,22 +78,16 @@ class LastHop:
 
     def probe(self, now_ns: int) -> bytes:
         """A probe, to be sent now."""
-        self._number += 1
-        number = self._number.to_bytes(_NUMBER_BYTES, "little")
-        seal = hashlib.blake2b(number, digest_size=_SEAL_BYTES, key=self._key).digest()
-        self._asked[number + seal] = now_ns
-        while len(self._asked) > WAIT_NS // PROBE_NS:
-            self._asked.popitem(last=False)
         self.probe_ns = now_ns + PROBE_NS
-        return number + seal
+        return self._probes.probe(now_ns)
 
     def answered(self, datagram: bytes, now_ns: int) -> bool:
         """Something has come from the process; whether it is the answer to a probe."""
-        asked_ns = self._asked.pop(datagram, None)
-        if asked_ns is None:
+        trip_ns = self._probes.answered(datagram, now_ns)
+        if trip_ns is None:
             return False
-        if 0 <= now_ns - asked_ns <= WAIT_NS:
-            self.observe(now_ns - asked_ns, now_ns)
+        if 0 <= trip_ns <= WAIT_NS:
+            self.observe(trip_ns, now_ns)
         return True
 
     def observe(self, trip_ns: int, now_ns: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.lab import crew, results
+from feedhandler.lab import results, supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.ops import lab
 from feedhandler.ops.console import ExitCode
@@ -30,12 +30,12 @@ MARK = "FEEDHANDLER_TEST_LAB"
 #: What a run does that the command line cannot say: a short session, little patience.
 DRIVER = """
 import sys, msgspec
-from feedhandler.lab import crew
+from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
 from feedhandler.ops import lab
 from feedhandler.ops.console import run_command
 plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
-crew.END_TIMEOUT_S = float(sys.argv[2])
+supervisor.END_TIMEOUT_S = float(sys.argv[2])
 sys.exit(run_command(lambda: lambda: lab.run(plan)))
 """
 WAIT_S = 200.0
@@ -100,7 +100,7 @@ def wait_until(happened: Callable[[], Any], what: str) -> None:
 def start(tmp_path: Path) -> Iterator[Callable[..., LabRun]]:
     runs = []
 
-    def started(end_s: float = crew.END_TIMEOUT_S, **changes: Any) -> LabRun:
+    def started(end_s: float = supervisor.END_TIMEOUT_S, **changes: Any) -> LabRun:
         plan: dict[str, Any] = {
             "out": tmp_path / "out", "clients": (2,), "duration_s": 1.0, "warm_up_s": 0.2,
             "rate_bps": 20e6, "generate_messages": 20_000,

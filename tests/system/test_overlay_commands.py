@@ -441,3 +441,36 @@ def test_an_address_that_somebody_has_is_told(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert "proxy-0-0 cannot have 127.0.0.1:" in done.stderr
+
+
+def test_members_of_a_mesh_measure_their_delays_and_one_puts_them_together(tmp_path: Path) -> None:
+    path = tmp_path / "tree.toml"
+    words = ["plan", path, "--receivers", 2, "--depth", 1, "--port", free_ports(3), "--json"]
+    subprocess.run(
+        overlay(*words), cwd=CHECKOUT, check=True, timeout=TIMEOUT_S, capture_output=True
+    )
+    names = [each.name for each in read_topology(path).members]
+    mesh = ["measure", "--triangles", "--topology", path, "--seconds", 600, "--rate", 50]
+    files: list[object] = []
+    with ExitStack() as stack:
+        members = [stack.enter_context(running(*mesh, "--member", name)) for name in names]
+        for name, member in zip(names, members, strict=True):
+            # Windows of both others have come to each: all hear each other.
+            assert member.stdout is not None
+            heard: dict[str, str] = {}
+            while len(heard) < 2:
+                line = member.stdout.readline()
+                assert line, "it has ended"
+                heard[json.loads(line)["source"]] = line
+            member.send_signal(signal.SIGINT)
+            rest, _ = member.communicate(timeout=TIMEOUT_S)
+            assert member.returncode == 0
+            file = tmp_path / f"{name}.jsonl"
+            file.write_text("".join(heard.values()) + rest)
+            files += ["--read", file]
+    done = subprocess.run(
+        overlay("measure", "--triangles", *files, "--json"), cwd=CHECKOUT, capture_output=True,
+        text=True, timeout=TIMEOUT_S, check=True,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert max(row["pairs"] for row in rows) == 6

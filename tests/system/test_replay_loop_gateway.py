@@ -15,7 +15,7 @@ from test_gateway_loopback import QUICK, configured, running
 import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import Config
-from feedhandler.ops.receipts import Bookkeeper
+from feedhandler.ops.ledger_client import LedgerClient
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
@@ -92,7 +92,7 @@ def test_a_looped_recording_is_one_session_to_the_gateways_subscribers(tmp_path:
         patient = replace(QUICK, gap_wait_us=5_000_000)
         config = configured(SERVICES, arbitration=patient)
         with LedgerWriter(tmp_path / "got", FEED) as ledger:
-            books = Bookkeeper(FEED, ledger)
+            books = LedgerClient(FEED, ledger)
             async with (
                 running(config) as (_, _, url),
                 feedhandler.subscribe(url, "euronext.#", as_="packet", stamp=True) as stream,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from feedhandler.lab.crew import Crew
+from feedhandler.lab.supervisor import Supervisor
 from feedhandler.ops.children import ChildEnded, ChildNotBuilt, Family
 from feedhandler.ops.console import ExitCode, report
 
@@ -76,9 +76,9 @@ def test_a_child_whose_units_are_at_fault_is_the_operators_to_mend(
 
     @in_loop
     async def lab() -> None:
-        async with Crew() as crew:
-            await crew.enlist("gateway", "-c", f"import sys; {end}")
-            await crew.during("starting", 30, asyncio.Event().wait())
+        async with Supervisor() as supervisor:
+            await supervisor.enlist("gateway", "-c", f"import sys; {end}")
+            await supervisor.during("starting", 30, asyncio.Event().wait())
 
     for run in (demo, lab):
         with pytest.raises(ChildNotBuilt) as caught:

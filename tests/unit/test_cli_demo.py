@@ -13,7 +13,7 @@ from feedhandler.ops.console import ExitCode
 from feedhandler.ops.demo import Demo, Options, Verdict, free_port_base, line_texts
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
-from feedhandler.ops.receipts import Bookkeeper
+from feedhandler.ops.ledger_client import LedgerClient
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Offender, Selection, check
 
@@ -162,7 +162,7 @@ def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
         for sequence in range(2, 8)
     ]
     with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
-        books = Bookkeeper(feed, got)
+        books = LedgerClient(feed, got)
         start = {"service": 104, "reason": "start", "since": 2, "lost": []}
         gap = {"service": 104, "reason": "gap", "since": 2, "lost": [[4, 5]]}
         books.take(FakeMessage("quality", **start))  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_pa
     ]
     told = {"service": 104, "since": 2}
     with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
-        books = Bookkeeper(feed, got)
+        books = LedgerClient(feed, got)
         for packet in packets:
             sent.sent(packet)
         stream = [

@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler._compiled import NotCompiledError
 from feedhandler.config import LineConfig, loopback_config
-from feedhandler.ops import console, doctor, host, wakefulness
+from feedhandler.ops import console, cpu_latency, doctor, host
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
 from feedhandler.ops.memory_bounds import memory_bounds
@@ -203,7 +203,7 @@ def test_every_bound_of_memory_is_told_of_in_the_pages() -> None:
 def test_processors_that_cannot_be_kept_awake_are_a_warning_where_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, wanted: bool, fault: str, status: str
 ) -> None:
-    monkeypatch.setattr(wakefulness, "fault", lambda: fault)
+    monkeypatch.setattr(cpu_latency, "fault", lambda: fault)
     check = doctor.check_awake(wanted)
     assert check.status == status
     assert bool(check.remedy) == (status == "warn")

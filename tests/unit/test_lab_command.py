@@ -9,7 +9,7 @@ from rich.console import Console
 
 from feedhandler import cli
 from feedhandler.histogram import Histogram
-from feedhandler.lab import bars, results, view
+from feedhandler.lab import results, thresholds, view
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import ClientResult, Sent, Step, Sweep, Trial
 from feedhandler.ops import lab
@@ -123,7 +123,7 @@ def step_of(latency_ns: int) -> Step:
         sent=Sent(frame_bits=40_000_000, duration_ns=10**9),
         latency=results.latency_of(histogram), results=[ClientResult(number=0)],
     )  # fmt: skip
-    step.verdicts = bars.judge(step)
+    step.verdicts = thresholds.judge(step)
     return step
 
 

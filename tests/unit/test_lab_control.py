@@ -197,7 +197,7 @@ def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) ->
 # -- the controller's side --------------------------------------------------------------------
 
 
-class Crew:
+class Supervisor:
     """Answers as the stamping role would."""
 
     def __init__(self, **answer: int) -> None:
@@ -216,9 +216,9 @@ class Crew:
 
 def test_what_could_be_matched_is_the_steps_latency() -> None:
     async def story() -> None:
-        crew: Any = Crew(published_only=0)
-        stamping = await start_stamping(crew)
-        assert crew.enlisted == [("stamper", "stamper")]
+        supervisor: Any = Supervisor(published_only=0)
+        stamping = await start_stamping(supervisor)
+        assert supervisor.enlisted == [("stamper", "stamper")]
         assert (stamping.gateway, stamping.client) == ("g:1", "c:2")
         latency = await stamping.latency()
         assert (latency.count, latency.min_ns, int(latency.buckets[30])) == (98, 30, 98)
@@ -228,8 +228,8 @@ def test_what_could_be_matched_is_the_steps_latency() -> None:
 
 @pytest.mark.parametrize("lone", ["published_only", "received_only", "over"])
 def test_too_many_without_a_match_fail_the_run(lone: str) -> None:
-    crew: Any = Crew(**{lone: 2})
-    stamping = Stamping(crew, {"gateway": "g:1", "client": "c:2"})
+    supervisor: Any = Supervisor(**{lone: 2})
+    stamping = Stamping(supervisor, {"gateway": "g:1", "client": "c:2"})
     with pytest.raises(RoleFailed, match="98 control datagrams had a match"):
         asyncio.run(stamping.latency())
 

@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.histogram import Histogram
-from feedhandler.lab import bars, plan, results
+from feedhandler.lab import plan, results, thresholds
 from feedhandler.lab.laboratory import findings_of
 from feedhandler.lab.plan import Bound, Plan
 from feedhandler.lab.results import ClientResult, Loads, Step
@@ -120,7 +120,7 @@ def step_of(
         results=[ClientResult(number=0, lost=lost)],
         findings=["client 1: lost"] if lost else [],
     )  # fmt: skip
-    step.verdicts = bars.judge(step)
+    step.verdicts = thresholds.judge(step)
     return step
 
 
@@ -141,9 +141,9 @@ def test_a_bar_about_loss_has_no_latency() -> None:
 def test_where_no_delivery_was_timed_no_bound_is_met() -> None:
     step = step_of(1)
     step.latency = results.Latency()
-    step.verdicts = bars.judge(step)
+    step.verdicts = thresholds.judge(step)
     assert [v.met for v in step.verdicts] == [True, False, False]
-    assert bars.lines(step)[1].endswith("missed: p50: no delivery was timed")
+    assert thresholds.lines(step)[1].endswith("missed: p50: no delivery was timed")
 
 
 @pytest.mark.parametrize("other", [{"clients": 9}, {"rate_bps": 41e6}, {"broker": "artemis"}])
@@ -154,18 +154,18 @@ def test_other_steps_are_of_no_bar(other: dict[str, float]) -> None:
 @pytest.mark.parametrize("other", [{"pace": 1.0}, {"symbols": "100"}])
 def test_steps_at_another_pace_or_of_some_symbols_are_of_no_bar(other: dict[str, Any]) -> None:
     step = Step(scenario="packets", exchange="topic", clients=10, rate_bps=40e6, **other)
-    assert bars.judge(step) == []
+    assert thresholds.judge(step) == []
 
 
 def test_verdicts_are_told_a_line_each_with_figure_bar_and_ratio() -> None:
-    lines = bars.lines(step_of(450_000, lost=3, duration_s=5.0))
+    lines = thresholds.lines(step_of(450_000, lost=3, duration_s=5.0))
     assert lines[0] == (
         "bar packets to 10 at 40 Mbps: missed: 3 lost, doubled or out of order "
         "(of 5 s: the bar asks for 60)"
     )
     assert "missed: p50 0.450 ms, bar 0.3 ms, 1.50 of it" in lines[1]
     assert "met: p90 0.450 ms, bar 0.6 ms, 0.75 of it" in lines[2]
-    assert bars.lines(step_of(1))[0].endswith(": met: no loss")
+    assert thresholds.lines(step_of(1))[0].endswith(": met: no loss")
 
 
 def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
@@ -178,9 +178,9 @@ def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
         ),
         Loads(role="broker"),
     ]  # fmt: skip
-    assert bars.lines(step)[-1] == "of one processor each: clients (2) 90%, gateway 60%"
+    assert thresholds.lines(step)[-1] == "of one processor each: clients (2) 90%, gateway 60%"
     step.verdicts = step.verdicts[:1]
-    assert len(bars.lines(step)) == 1
+    assert len(thresholds.lines(step)) == 1
 
 
 def test_clients_that_found_the_same_share_a_line() -> None:

@@ -23,7 +23,7 @@ class Placed:
         self.where: dict[str, set[int]] = {}
         names = ["replayer", "gateway", "client-1", "client-2"]
         self.laboratory = Laboratory(plan, View(quiet=True))
-        children: Any = self.laboratory.crew.children
+        children: Any = self.laboratory.supervisor.children
         children += [
             SimpleNamespace(name=name, process=SimpleNamespace(pid=at))
             for at, name in enumerate(names)

@@ -238,3 +238,12 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         simulate(setting, names, report, True)
+
+
+def test_low_jitter_leaves_a_tenth_of_the_window() -> None:
+    """Figure 6: p90 is 5.4 us above the lowest, there and back, and the same in each window."""
+    loose, pinned = Laboratory(SMALL).figure_6().rows
+    assert float(pinned[4]) == pytest.approx(5.4, abs=0.1)
+    assert float(pinned[3]) - float(pinned[1]) < 0.5
+    assert float(loose[3]) - float(loose[1]) > 20
+    assert float(pinned[-1]) < float(loose[-1]) / 5

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib.util
 import json
 import re
 import stat
@@ -20,6 +21,14 @@ from feedhandler.ops.console import ExitCode
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
+
+_SPEC = importlib.util.spec_from_file_location(
+    "room_files", CHECKOUT / "docs" / "site" / "room_files.py"
+)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+room_files = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(room_files)
 
 FILE_LINES_MAX = 765
 FUNCTION_LINES_MAX = 70
@@ -160,15 +169,45 @@ def test_every_file_that_the_documents_name_exists() -> None:
             assert (CHECKOUT / path).exists(), f"{document}: {path}"
 
 
-@pytest.mark.parametrize(
-    "folder", ["retrans", "feedhandler/ingest", "feedhandler/recovery", "feedhandler/amqp"]
-)
-def test_the_architecture_names_every_module_on_the_packets_way(folder: str) -> None:
-    text = (CHECKOUT / "ARCHITECTURE.md").read_text()
-    modules = [*(CHECKOUT / folder).glob("*.py"), *(CHECKOUT / folder).glob("*.pyx")]
-    names = {f"{folder}/{path.name}" for path in modules} - {f"{folder}/__init__.py"}
-    assert len(names) > 2
-    assert not {name for name in names if f"`{name}`" not in text}
+def rooms() -> list[Path]:
+    """The READMEs of rooms."""
+    return room_files.readmes()
+
+
+def test_every_room_has_a_readme_that_lists_its_files() -> None:
+    there = {path.parent.relative_to(CHECKOUT).as_posix() for path in rooms()}
+    packages = {path.parent.relative_to(CHECKOUT).as_posix()
+                for folder in ("codecs", "retrans", "replay", "feedhandler")
+                for path in (CHECKOUT / folder).rglob("__init__.py")}  # fmt: skip
+    homeless = {
+        name for name in packages - {"feedhandler", "feedhandler/_units"}
+        if not any(name == room or name.startswith(f"{room}/") for room in there)
+    }  # fmt: skip
+    assert not homeless
+    assert room_files.main(["--check"]) == 0
+
+
+def test_a_readme_whose_list_is_old_is_found(tmp_path: Path) -> None:
+    room = tmp_path / "replay"
+    room.mkdir()
+    (room / "one.py").write_text('"""Reads one. And more of it."""\n')
+    (room / "README.md").write_text(f"# replay\n\n{room_files.BEGIN}\n{room_files.END}\n")
+    (readme,) = room_files.readmes(tmp_path)
+    text = room_files.written(readme, {room})
+    assert "| `one.py` | Reads one |" in text
+    assert text != readme.read_text()
+    readme.write_text(text)
+    assert room_files.written(readme, {room}) == text
+
+
+def test_every_file_that_a_rooms_readme_names_exists() -> None:
+    for readme in rooms():
+        text = readme.read_text().partition(room_files.BEGIN)[0]
+        for path in re.findall(r"`([\w/.]+\.(?:py|pyx|pxd|c|toml))`", text):
+            there = [readme.parent / path, CHECKOUT / path, CHECKOUT / "feedhandler" / path]
+            assert any(each.exists() for each in there), f"{readme}: {path}"
+        for target in re.findall(r"\]\(([^)#:]+)", text):
+            assert (readme.parent / target).exists(), f"{readme}: {target}"
 
 
 def test_ci_runs_the_readmes_test_command_and_the_checks() -> None:

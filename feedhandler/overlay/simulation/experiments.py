@@ -37,12 +37,15 @@ TABLE_2 = {
 WANTED = 0.99
 #: Intervals that a controller needs to settle, left out of what it is judged by.
 SETTLING = 4
+#: Windows of the last hop's round trips that are drawn.
+FIGURE_6_WINDOWS = 60
 NONE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A table, `head` and `rows` of text, and curves by name, for a figure's distributions."""
+    """A table, `head` and `rows` of text; `curves` by name, for a figure's distributions;
+    `over_time` by name, a value for each window one after the other (NaN: none)."""
 
     name: str
     title: str
@@ -50,6 +53,9 @@ class Experiment:
     rows: Sequence[tuple[str, ...]]
     note: str = ""
     curves: dict[str, numpy.ndarray] = field(default_factory=dict)
+    over_time: dict[str, numpy.ndarray] = field(default_factory=dict)
+    #: Of what is drawn.
+    unit: str = "µs"
 
 
 def us(value: float) -> str:
@@ -159,6 +165,34 @@ class Laboratory:
             "Figure 5", f"Uniform hops, {self.setting.iterations:,} iterations",
             ("D", "H", "mean", "deviation", "exact"), rows,
             "without hedging the exact mean is D / 2, the deviation sqrt(D / 12)", curves,
+            unit="hops",
+        )  # fmt: skip
+
+    def figure_6(self) -> Experiment:
+        """The last hop of model 3 with low jitter and without, and what is left of its window."""
+        setting = self.setting
+        rows, curves, over_time = [], {}, {}
+        late = last_hop.lateness(INTERVAL, setting.receivers, setting.model, setting.seed)
+        for name, pinned, source in (("as it comes", False, NONE), ("pinned", True, "5.4")):
+            trips = last_hop.enclave_trips(FIGURE_6_WINDOWS, setting.seed, pinned)
+            p90 = numpy.quantile(trips, 0.9, axis=1)
+            hops = last_hop.enclave_hops(INTERVAL, setting.receivers, setting.seed, pinned)
+            half = INTERVAL // 2
+            evened = late[half:] + hops[half:] + last_hop.extra_holds(hops[:half])
+            rows.append(
+                (name, us(p90.min()), us(median(p90)), us(p90.max()),
+                 us(at(trips, 0.9) - float(trips.min())), source, us(_window(evened)))
+            )  # fmt: skip
+            curves[name], over_time[f"{name}, p90"] = trips.reshape(-1), p90
+        return Experiment(
+            "Figure 6", "Round trip from a receiver to its enclave (model 3), with low jitter and"
+            " without",
+            ("jitter", "lowest p90", "middle", "highest", "p90 less lowest", "source",
+             "window p50, difference held"),
+            rows,
+            f"p90 by windows of {last_hop.FIGURE_6_WINDOW:,} messages; what the trips are without"
+            " pinning is assumed: `overlay measure --last-hop` measures it",
+            curves, over_time,
         )  # fmt: skip
 
     def figure_7(self) -> Experiment:
@@ -389,6 +423,7 @@ def experiments(setting: Setting) -> dict[str, Callable[[], Experiment]]:
         "table-4": lambda: fairness_table("Table 4", GCP, setting),
         "figure-4": lab.figure_4,
         "figure-5": lab.figure_5,
+        "figure-6": lab.figure_6,
         "figure-7": lab.figure_7,
         "figure-8": lab.figure_8,
         "figure-9": lab.figure_9,

@@ -17,6 +17,13 @@ from feedhandler.overlay.wire import KEY_BYTES
 #: lowest and the 90th percentile, exponential.
 ENCLAVE_US = (10.0, 50.0)
 JITTER_US = 5.4 / 2 / numpy.log(10)
+#: The same without pinning and without processors of its own. Of that the source says that 90 %
+#: are within some 50 us; the rest is assumed: jitter that makes the middle machine so, and whose
+#: size swells and falls from window to window, log-normal.
+UNPINNED_JITTER_US = 20 / numpy.log(10)
+UNPINNED_SIGMA = 0.3
+#: Messages of a window of Figure 6: the source's, a second's.
+FIGURE_6_WINDOW = 8_000
 
 
 def lateness(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
@@ -34,11 +41,31 @@ def gateway_hops(messages: int, receivers: int, model: CloudModel, seed: int) ->
     return numpy.asarray(model.hop_us + noise + rng.exponential(model.machine_us, receivers))
 
 
-def enclave_hops(messages: int, receivers: int, seed: int) -> numpy.ndarray:
-    """Latency from a receiver to its enclave, model 3. float64, (messages, receivers)."""
+def enclave_hops(messages: int, receivers: int, seed: int, pinned: bool = True) -> numpy.ndarray:
+    """Latency from a receiver to its enclave, model 3. `pinned`: with low jitter, which pinned
+    threads on processors of their own have. float64, (messages, receivers)."""
     rng = numpy.random.default_rng((seed, 19))
     fixed = rng.uniform(*ENCLAVE_US, receivers)
-    return numpy.asarray(fixed + rng.exponential(JITTER_US, (messages, receivers)))
+    jitter = rng.exponential(1.0, (messages, receivers))
+    return numpy.asarray(fixed + jitter * _jitter_us(messages, rng, pinned)[:, None])
+
+
+def enclave_trips(windows: int, seed: int, pinned: bool) -> numpy.ndarray:
+    """Round trips from the middle receiver to its enclave and back, us. float64, (windows,
+    `FIGURE_6_WINDOW`)."""
+    rng = numpy.random.default_rng((seed, 29))
+    messages = windows * FIGURE_6_WINDOW
+    jitter = 2 * rng.exponential(1.0, messages) * _jitter_us(messages, rng, pinned)
+    return numpy.asarray(sum(ENCLAVE_US) + jitter).reshape(windows, FIGURE_6_WINDOW)
+
+
+def _jitter_us(messages: int, rng: numpy.random.Generator, pinned: bool) -> numpy.ndarray:
+    """The mean jitter one way at each message. float64, (messages,)."""
+    if pinned:
+        return numpy.full(messages, JITTER_US)
+    windows = -(-messages // FIGURE_6_WINDOW)
+    level = UNPINNED_JITTER_US * rng.lognormal(0, UNPINNED_SIGMA, windows)
+    return numpy.repeat(level, FIGURE_6_WINDOW)[:messages]
 
 
 def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:

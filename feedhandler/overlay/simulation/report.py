@@ -4,7 +4,7 @@ matplotlib is imported where it is used; without it a page has its tables.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -19,16 +19,16 @@ POINTS = 200
 SHOWN = (0.01, 0.99)
 
 
-def page(found: Sequence[Experiment], about: str) -> str:
-    """The whole page, HTML. `about` says what was simulated."""
+def page(found: Sequence[Experiment], title: str, about: str) -> str:
+    """The whole page, HTML. `about` says what was simulated, or measured."""
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
     parts = [
-        "<h1>Overlay multicast, simulated</h1>",
+        f"<h1>{escape(title)}</h1>",
         f"<p class='soft'>{escape(about)}. Times in µs.</p>",
         without,
         *map(_section, found),
     ]
-    return whole_page("Overlay multicast, simulated", "\n".join(filter(None, parts)))
+    return whole_page(title, "\n".join(filter(None, parts)))
 
 
 def _section(experiment: Experiment) -> str:
@@ -36,7 +36,7 @@ def _section(experiment: Experiment) -> str:
     rows = "\n".join(
         f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in experiment.rows
     )
-    drawn = _figure(experiment) if experiment.curves and available() else ""
+    drawn = "".join(_figures(experiment)) if available() else ""
     return (
         f"<section>\n<h2>{escape(experiment.name)}</h2>\n<p>{escape(experiment.title)}</p>\n"
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table>"
@@ -44,26 +44,50 @@ def _section(experiment: Experiment) -> str:
     )
 
 
-def _figure(experiment: Experiment) -> str:
-    """Cumulative distributions, one curve each."""
+def _figures(experiment: Experiment) -> Iterator[str]:
+    title = experiment.title
+    if experiment.curves:
+        said = "Cumulative distributions, 1st to 99th percentile."
+        yield page_figure(_drawn(experiment, experiment.curves, _distribution), title, said)
+    if experiment.over_time:
+        said = "Window by window, from the first one on."
+        yield page_figure(_drawn(experiment, experiment.over_time, _line), title, said)
+
+
+def _distribution(axis: Any, values: numpy.ndarray, **style: Any) -> None:
+    shares = numpy.linspace(*SHOWN, POINTS)
+    axis.plot(numpy.quantile(values, shares), shares, style.pop("dashes"), **style)
+    axis.set_ylabel("share of messages")
+
+
+def _line(axis: Any, values: numpy.ndarray, **style: Any) -> None:
+    axis.plot(numpy.arange(len(values)), values, style.pop("dashes"), **style)
+    axis.set_xlabel("window")
+
+
+def _drawn(
+    experiment: Experiment, values: Mapping[str, numpy.ndarray], draw: Callable[..., None]
+) -> str:
+    """A figure as SVG, one curve for each name."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    shares = numpy.linspace(*SHOWN, POINTS)
     with matplotlib.rc_context(STYLE):
         figure, axis = pyplot.subplots(figsize=SIZE, layout="constrained")
-        for place, ((name, values), colour) in enumerate(
-            zip(experiment.curves.items(), colours(len(experiment.curves)), strict=True)
+        for place, ((name, each), colour) in enumerate(
+            zip(values.items(), colours(len(values)), strict=True)
         ):
-            dashes = DASHES[place % len(DASHES)]
-            axis.plot(numpy.quantile(values, shares), shares, dashes, color=colour, label=name)
-        axis.set_xlabel("hops" if experiment.name == "Figure 5" else "µs")
-        axis.set_ylabel("share of messages")
+            draw(axis, each, dashes=DASHES[place % len(DASHES)], color=colour, label=name)
+        if draw is _distribution:
+            axis.set_xlabel(experiment.unit)
+        else:
+            axis.set_ylabel(experiment.unit)
+            axis.set_ylim(bottom=0)  # by what is drawn above
         axis.legend()
         titled(figure, f"{experiment.name}: {experiment.title}")
         drawn = svg_of(figure)
         pyplot.close(figure)
-    return page_figure(drawn, experiment.title, "Cumulative distributions, 1st to 99th percentile.")
+    return drawn
 
 
 def markdown(found: Sequence[Experiment]) -> str:

@@ -2,8 +2,8 @@
 
 Every step of a run has a name and a time-out, and goes on only while every role lives: `during`
 fails the run with one line that says at which step, which role, and its last words. A role that
-lives but says nothing is noticed by its silence (`silent_s`). Leaving the crew ends all of it:
-SIGTERM to everybody at once, SIGKILL to who does not heed it.
+lives but says nothing is noticed by its silence (`silent_s`). Leaving the supervisor's context
+sends SIGTERM to all roles at once, and SIGKILL to those that do not end.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ LOOK_S = 0.25
 T = TypeVar("T")
 
 
-class Crew(Family):
+class Supervisor(Family):
     """All roles of a run and the bus to them."""
 
     def __init__(self, silent_s: float = SILENT_S) -> None:

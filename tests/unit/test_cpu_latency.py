@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.ops import wakefulness
-from feedhandler.ops.wakefulness import DEVICE, staying_awake
+from feedhandler.ops import cpu_latency
+from feedhandler.ops.cpu_latency import DEVICE, staying_awake
 
 
 def held_open(path: Path) -> bool:
@@ -42,20 +42,20 @@ def test_a_kernel_without_it_is_told_and_no_file_is_made(tmp_path: Path) -> None
     device = tmp_path / "cpu_dma_latency"
     with staying_awake(device) as why:
         assert why == f"{device}: no such file or directory"
-    assert wakefulness.fault(device) == why
+    assert cpu_latency.fault(device) == why
     assert not device.exists()
 
 
 def test_what_may_not_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = tmp_path / "cpu_dma_latency"
     device.write_bytes(b"")
-    assert wakefulness.fault(device) == ""
+    assert cpu_latency.fault(device) == ""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert wakefulness.fault(device) == f"{device}: permission denied"
+    assert cpu_latency.fault(device) == f"{device}: permission denied"
 
 
 def test_the_kernel_counts_a_holder() -> None:
-    if fault := wakefulness.fault():
+    if fault := cpu_latency.fault():
         pytest.skip(fault)
     with staying_awake() as why:
         assert why == ""

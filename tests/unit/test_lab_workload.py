@@ -11,7 +11,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import feeder
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.replayer import generated
-from feedhandler.lab.stock import Stock, Stretch, stock_of
+from feedhandler.lab.workload import Stretch, Workload, workload_of
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
 UTP = load_feed("euronext-utp-md")
@@ -37,7 +37,7 @@ def untimed(packets: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 @pytest.fixture
-def small() -> Stock:
+def small() -> Workload:
     """Three services, seven packets."""
     sent = [(104, 2), (103, 1), (104, 3), (104, 1), (107, 4), (103, 2), (104, 1)]
     numbers = dict.fromkeys((103, 104, 107), 40)
@@ -45,29 +45,29 @@ def small() -> Stock:
     for service, messages in sent:
         packets.append(utp(numbers[service], service, messages))
         numbers[service] += 1
-    return stock_of(UTP, untimed(packets))
+    return workload_of(UTP, untimed(packets))
 
 
-def test_a_stock_is_what_brings_data_once(small: Stock) -> None:
+def test_a_workload_is_what_brings_data_once(small: Workload) -> None:
     heartbeat = UTP.encode_packet(kind="heartbeat", sequence=0, service=104)
     packets = [utp(5, 104), utp(5, 104), heartbeat, b"rubbish", utp(6, 104), utp(4, 104)]
-    stock = stock_of(UTP, untimed(packets))
-    assert (len(stock), stock.repeated) == (2, 2)
+    workload = workload_of(UTP, untimed(packets))
+    assert (len(workload), workload.repeated) == (2, 2)
     assert small.describe()["packets_by_service"] == {103: 2, 104: 4, 107: 1}
     assert small.describe()["messages"] == 14
 
 
-def test_a_stock_has_a_bound() -> None:
+def test_a_workload_has_a_bound() -> None:
     packets = [utp(number, 104) for number in range(1, 100)]
-    assert len(stock_of(UTP, untimed(packets), bytes_max=3 * len(packets[0]))) == 3
+    assert len(workload_of(UTP, untimed(packets), bytes_max=3 * len(packets[0]))) == 3
 
 
 def test_where_there_is_nothing_to_replay_the_feed_is_named() -> None:
     with pytest.raises(UsageError, match="euronext-utp-md"):
-        stock_of(UTP, [(0, b"rubbish")])
+        workload_of(UTP, [(0, b"rubbish")])
 
 
-def test_packets_within_a_time_are_those_that_begin_in_it(small: Stock) -> None:
+def test_packets_within_a_time_are_those_that_begin_in_it(small: Workload) -> None:
     bits = [
         (len(small.data[o : o + n]) + 42) * 8
         for o, n in zip(small.offset, small.length, strict=True)
@@ -81,21 +81,23 @@ def test_packets_within_a_time_are_those_that_begin_in_it(small: Stock) -> None:
 
 
 def played(
-    stock: Stock, stretch: Stretch, bases: np.ndarray, messages: bool
+    workload: Workload, stretch: Stretch, bases: np.ndarray, messages: bool
 ) -> dict[tuple[int, int], int]:
     """By hand, packet after packet: (service, number) -> AMQP messages."""
     found = {}
-    numbers = dict(zip(stock.services.tolist(), bases.tolist(), strict=True))
+    numbers = dict(zip(workload.services.tolist(), bases.tolist(), strict=True))
     for at in range(stretch.packets):
-        place = at % len(stock)
-        service = int(stock.services[stock.slot[place]])
-        found[service, numbers[service]] = int(stock.count[place]) if messages else 1
-        numbers[service] += int(stock.step[place])
+        place = at % len(workload)
+        service = int(workload.services[workload.slot[place]])
+        found[service, numbers[service]] = int(workload.count[place]) if messages else 1
+        numbers[service] += int(workload.step[place])
     return found
 
 
 @pytest.mark.parametrize("messages", [False, True])
-def test_what_clients_must_get_is_known_beforehand(small: Stock, messages: bool, seed: int) -> None:
+def test_what_clients_must_get_is_known_beforehand(
+    small: Workload, messages: bool, seed: int
+) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         packets = chance.randint(1, 30)
@@ -115,13 +117,13 @@ def test_what_clients_must_get_is_known_beforehand(small: Stock, messages: bool,
 
 
 def test_where_a_feed_numbers_messages_numbers_go_on_by_them() -> None:
-    stock = stock_of(IEX, untimed([iex(1, 2), iex(3, 3)]))
-    expected = stock.expect(Stretch(3, 0), np.array([1]), messages=False)
+    workload = workload_of(IEX, untimed([iex(1, 2), iex(3, 3)]))
+    expected = workload.expect(Stretch(3, 0), np.array([1]), messages=False)
     assert expected.counts.tolist() == [1, 0, 1, 0, 0, 1, 0]
-    assert stock.expect(Stretch(3, 0), np.array([1]), messages=True).total == 7
+    assert workload.expect(Stretch(3, 0), np.array([1]), messages=True).total == 7
 
 
-def test_the_account_of_a_part_is_its_packets(small: Stock) -> None:
+def test_the_account_of_a_part_is_its_packets(small: Workload) -> None:
     for first, end in ((0, 7), (3, 20), (9, 9)):
         places = [at % len(small) for at in range(first, end)]
         assert small.messages_in(first, end) == sum(int(small.count[p]) for p in places)
@@ -132,7 +134,7 @@ def test_the_account_of_a_part_is_its_packets(small: Stock) -> None:
 
 
 def decoded(
-    feed: Feed, stock: Stock, feed_blocks: list[feeder.Block]
+    feed: Feed, workload: Workload, feed_blocks: list[feeder.Block]
 ) -> list[tuple[int, int, int]]:
     """(service, sequence, messages) of each datagram of line A, in sending order."""
     found = []
@@ -148,7 +150,7 @@ def decoded(
 
 
 def test_blocks_are_numbered_from_pass_to_pass_and_paced_by_bits(
-    small: Stock, monkeypatch: pytest.MonkeyPatch
+    small: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeder, "BLOCK_PACKETS", 3)
     monkeypatch.setattr(feeder, "BURST_NS", 1)
@@ -168,14 +170,14 @@ def test_blocks_are_numbered_from_pass_to_pass_and_paced_by_bits(
     assert set(where[::2]).isdisjoint(where[1::2])
 
 
-def recorded_at(*times_ns: int) -> Stock:
-    return stock_of(UTP, [(at, utp(number, 104)) for number, at in enumerate(times_ns, 1)])
+def recorded_at(*times_ns: int) -> Workload:
+    return workload_of(UTP, [(at, utp(number, 104)) for number, at in enumerate(times_ns, 1)])
 
 
 def test_at_its_own_pace_a_capture_keeps_its_gaps_from_pass_to_pass() -> None:
-    stock = recorded_at(5_000, 5_000, 5_300, 6_500)
-    assert (stock.ahead_ns.tolist(), stock.pass_ns) == ([0, 0, 300, 1_500], 2_000)
-    player = Feeder(stock, LINES)
+    workload = recorded_at(5_000, 5_000, 5_300, 6_500)
+    assert (workload.ahead_ns.tolist(), workload.pass_ns) == ([0, 0, 300, 1_500], 2_000)
+    player = Feeder(workload, LINES)
     try:
         for pace, spread in ((1.0, 1), (0.5, 2)):
             blocks = list(player.blocks(Stretch(6, 0), 0.0, pace))
@@ -193,11 +195,11 @@ def test_where_a_captures_time_goes_back_nothing_is_waited_for() -> None:
 
 
 def test_the_peak_of_a_capture_is_its_busiest_window() -> None:
-    stock = recorded_at(0, 900, 1_000, 1_100, 1_900, 2_000)
-    bits = stock.bits_in(0, 1)
-    assert stock.peak_bits(1_000, 6) == 3 * bits
-    assert stock.peak_bits(1_000, 2) == 2 * bits
-    assert stock.begins_ns(7) == stock.pass_ns + 900
+    workload = recorded_at(0, 900, 1_000, 1_100, 1_900, 2_000)
+    bits = workload.bits_in(0, 1)
+    assert workload.peak_bits(1_000, 6) == 3 * bits
+    assert workload.peak_bits(1_000, 2) == 2 * bits
+    assert workload.begins_ns(7) == workload.pass_ns + 900
 
 
 def test_a_stretch_at_its_own_pace_is_accounted_for() -> None:
@@ -212,7 +214,7 @@ def test_a_stretch_at_its_own_pace_is_accounted_for() -> None:
     assert sent.peak_bps == pytest.approx(2 * 2 * 8 * (len(utp(1, 104)) + 42) / 0.01)
 
 
-def test_a_stretch_is_played_to_its_end_and_accounted_for(small: Stock) -> None:
+def test_a_stretch_is_played_to_its_end_and_accounted_for(small: Workload) -> None:
     player = Feeder(small, LINES)
     try:
         stretch = player.stretch(1e8, warm_up_s=0.01, duration_s=0.02)
@@ -228,7 +230,7 @@ def test_a_stretch_is_played_to_its_end_and_accounted_for(small: Stock) -> None:
         player.close()
 
 
-def test_a_stopped_feeder_ends_at_once(small: Stock) -> None:
+def test_a_stopped_feeder_ends_at_once(small: Workload) -> None:
     player = Feeder(small, LINES)
     player.stop()
     try:
@@ -239,7 +241,7 @@ def test_a_stopped_feeder_ends_at_once(small: Stock) -> None:
 
 
 def test_what_goes_wrong_while_preparing_ends_the_play(
-    small: Stock, monkeypatch: pytest.MonkeyPatch
+    small: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(stretch: Stretch, rate_bps: float, pace: float) -> Iterator[feeder.Block]:
         raise ValueError("no more packets")
@@ -252,9 +254,9 @@ def test_what_goes_wrong_while_preparing_ends_the_play(
 
 
 def test_a_generated_session_has_all_services_in_the_papers_sizes() -> None:
-    stock = stock_of(UTP, generated(UTP, seed=1, messages=40_000))
-    assert stock.services.tolist() == list(range(101, 108))
-    told = stock.describe()
+    workload = workload_of(UTP, generated(UTP, seed=1, messages=40_000))
+    assert workload.services.tolist() == list(range(101, 108))
+    told = workload.describe()
     assert told["messages"] >= 40_000
     assert 260 < told["mean_packet_bytes"] < 320
     assert 4.5 < told["mean_messages_a_packet"] < 5.6

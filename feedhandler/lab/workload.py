@@ -1,10 +1,10 @@
 """What the replayer plays: packets in memory, and what each client must get of them.
 
-A `Stock` is one pass: the data packets of a capture (each once, whichever line it was recorded on)
-or of a generated session, as columns over one buffer. It is played in a loop, numbered without a
-hole from pass to pass and from step to step, so that a run may be longer than the stock, no disk
-stands in its way, and every number that was sent is known beforehand: `expect` tells it. Of a
-capture it keeps the gaps between packets too, for who plays it at its own pace.
+A `Workload` is one pass: the data packets of a capture (each once, whichever line it was recorded
+on) or of a generated session, as columns over one buffer. It is played in a loop, numbered without
+a gap from pass to pass and from step to step. So a run may be longer than the workload, no disk is
+read while it plays, and every number is known beforehand (`expect`). Of a capture it keeps the gaps
+between packets, too, for playing at the capture's own pace.
 
 Control packets, heartbeats and resets are left out; what a recording lacks closes up, because
 packets are numbered anew. Sizes, contents, order and mix of services stay. No I/O: packets come
@@ -23,9 +23,9 @@ from feedhandler.codecs.kinds import DATA, FINE
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.replay.playing.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
 
-#: Payload bytes of a stock: longer runs loop. Two minutes at the source paper's rate of 20 Mbps a
-#: line, and small enough for a laboratory's machine.
-STOCK_BYTES_MAX = 256 << 20
+#: Payload bytes of a workload: longer runs loop. Two minutes at the source paper's rate of 20 Mbps
+#: a line, and small enough for a laboratory's machine.
+WORKLOAD_BYTES_MAX = 256 << 20
 
 Array = np.ndarray[Any, Any]
 
@@ -50,14 +50,14 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one step plays: the stock's packets from its beginning, `packets` of them in whole and
-    broken passes, of which the first `warm_up` are not timed."""
+    """What one step plays: `packets` of the workload from its beginning, in whole and broken
+    passes, of which the first `warm_up` are not timed."""
 
     packets: int
     warm_up: int
 
 
-class Stock:
+class Workload:
     """One pass of packets.
 
     data      u8: the payloads one behind the other
@@ -226,9 +226,9 @@ class Stock:
         }
 
 
-def stock_of(
-    feed: Feed, packets: Iterable[tuple[int, bytes]], bytes_max: int = STOCK_BYTES_MAX
-) -> Stock:
+def workload_of(
+    feed: Feed, packets: Iterable[tuple[int, bytes]], bytes_max: int = WORKLOAD_BYTES_MAX
+) -> Workload:
     """The data packets among `packets` (when each was recorded, in ns, and its bytes), the first
     copy of each, until `bytes_max` are reached.
 
@@ -258,4 +258,4 @@ def stock_of(
         times_ns.append(time_ns)
         services.append(header.service)
         counts.append(header.count)
-    return Stock(feed, payloads, services, counts, repeated, times_ns)
+    return Workload(feed, payloads, services, counts, repeated, times_ns)

@@ -27,7 +27,7 @@ from feedhandler.replay.exchange.ledger import LedgerWriter
 REPORT_INTERVAL_S = 0.2
 
 
-class Bookkeeper:
+class LedgerClient:
     """Messages and announcements into a ledger, latencies into a histogram."""
 
     def __init__(self, feed: Feed, ledger: LedgerWriter) -> None:
@@ -81,7 +81,7 @@ async def receive(
 ) -> int:
     """Keep books until `stop`; what has arrived by then is written."""
     with LedgerWriter(path, feed) as ledger:
-        books = Bookkeeper(feed, ledger)
+        books = LedgerClient(feed, ledger)
         async with feedhandler.subscribe(
             url, pattern, as_=granularity, stamp=True, feed=feed
         ) as messages:
@@ -101,12 +101,12 @@ async def receive(
     return ExitCode.OK
 
 
-async def _take_all(messages: Any, books: Bookkeeper) -> None:
+async def _take_all(messages: Any, books: LedgerClient) -> None:
     async for message in messages:
         books.take(message)
 
 
-async def _report(books: Bookkeeper) -> None:
+async def _report(books: LedgerClient) -> None:
     while True:
         await asyncio.sleep(REPORT_INTERVAL_S)
         _tell({"received": books.received})

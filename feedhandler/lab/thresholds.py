@@ -16,7 +16,7 @@ _SHARES = {"p50": 0.5, "p90": 0.9}
 NOTHING_TIMED = "no delivery was timed"
 
 
-class Bar(Struct, frozen=True, kw_only=True):
+class Threshold(Struct, frozen=True, kw_only=True):
     """Of a step at `rate_bps` to `clients`: no loss, and these bounds in ns by percentile."""
 
     name: str
@@ -27,39 +27,41 @@ class Bar(Struct, frozen=True, kw_only=True):
     paper: str = ""
 
 
-BARS = (
-    Bar(
+THRESHOLDS = (
+    Threshold(
         name="packets to 10 at 40 Mbps", scenario="packets", clients=10, rate_bps=40e6,
         bounds={"p50": 300_000, "p90": 600_000}, paper="0.975 and 3.119 ms",
     ),
-    Bar(
+    Threshold(
         name="messages to 5 at 40 Mbps", scenario="messages", clients=5, rate_bps=40e6,
         bounds={"p50": 400_000, "p90": 1_000_000}, paper="53 to 120 and 126 to 147 ms",
     ),
-    Bar(
+    Threshold(
         name="packets to 10 at 200 Mbps", scenario="packets", clients=10, rate_bps=200e6,
         bounds={"p50": 1_000_000},
     ),
-    Bar(
+    Threshold(
         name="messages to 5 at 200 Mbps", scenario="messages", clients=5, rate_bps=200e6,
         bounds={"p50": 1_000_000},
     ),
-    Bar(name="packets to 4 at 400 Mbps", scenario="packets", clients=4, rate_bps=400e6),
+    Threshold(name="packets to 4 at 400 Mbps", scenario="packets", clients=4, rate_bps=400e6),
 )  # fmt: skip
 
 
-def bar_of(step: Step) -> Bar | None:
+def threshold_of(step: Step) -> Threshold | None:
     """The bar that a step is of, whatever its exchange and its length."""
     if step.broker != "embedded" or step.mode != "direct" or step.pace or step.symbols:
         return None
     wanted = (step.scenario, step.clients, step.rate_bps)
-    return next((bar for bar in BARS if wanted == (bar.scenario, bar.clients, bar.rate_bps)), None)
+    return next(
+        (bar for bar in THRESHOLDS if wanted == (bar.scenario, bar.clients, bar.rate_bps)), None
+    )
 
 
 def judge(step: Step) -> list[Verdict]:
     """Whether a step met its bar, one verdict each for loss and for every bound; none where no bar
     is of such a step. Where no delivery was timed, no bound was met."""
-    bar = bar_of(step)
+    bar = threshold_of(step)
     if bar is None:
         return []
     wrong = sum(r.lost + r.duplicated + r.reordered for r in step.results)
