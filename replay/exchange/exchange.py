@@ -31,7 +31,6 @@ from feedhandler.codecs import Feed, load_feed
 from feedhandler.replay.exchange.exchange_blocks import Block, BlockMaker, LineSet
 from feedhandler.replay.exchange.exchange_plan import (
     FEED_NAME,
-    LINES,
     ExchangePlan,
     ExchangeProgress,
     ExchangeResult,
@@ -39,6 +38,7 @@ from feedhandler.replay.exchange.exchange_plan import (
 from feedhandler.replay.exchange.exchange_refresh import RefreshFlow
 from feedhandler.replay.exchange.exchange_servers import REFRESH, RETRANSMISSION, ExchangeServers
 from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES, Outgoing
 from feedhandler.replay.playing.sender import Progress, Sender

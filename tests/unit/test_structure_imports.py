@@ -23,7 +23,6 @@ CIRCLES_LEFT: list[list[str]] = [
     ],
     ["feedhandler.lab", "feedhandler.ops"],
     ["feedhandler.replay.captures", "feedhandler.replay.playing"],
-    ["feedhandler.replay.exchange", "feedhandler.replay.generating"],
 ]
 CIRCLES_OF_MODULES_LEFT: list[list[str]] = [
     ["feedhandler.codecs.fix.scanning", "feedhandler.codecs.scanner"],
