@@ -120,12 +120,12 @@ UNITS: dict[str, tuple[str, ...]] = {
         "journal.writer",
     ),
     "exchange": (
+        "replay.captures.packet_headers",
         "replay.generating.dice",
         "replay.generating.generator_books",
         "replay.generating.generator_flow",
         "replay.generating.generator_issuers",
         "replay.generating.generator_tape",
-        "replay.playing.packet_headers",
         "replay.playing.sender",
         "replay.playing.sender_loop",
         "replay.state.market",

@@ -28,7 +28,7 @@ from feedhandler.codecs.scanner import (
     scan_datagrams,
 )
 from feedhandler.replay.captures.capture import DatagramBatch, address_text
-from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
 
 Array = np.ndarray[Any, Any]
 

@@ -31,7 +31,7 @@ from feedhandler.codecs.scanner import (
 )
 from feedhandler.fixcast.planner import INSTRUMENTS_MAX, Volume
 from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import read_headers
+from feedhandler.replay.captures.packet_headers import read_headers
 
 Array = np.ndarray[Any, Any]
 

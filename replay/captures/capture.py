@@ -37,6 +37,7 @@ from feedhandler.replay.captures.frames import (
     LinkType,
     Skip,
 )
+from feedhandler.replay.captures.packet_headers import PacketHeaders
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
 from feedhandler.replay.captures.pcapng import (
     BLOCK_BYTES_MAX,
@@ -45,7 +46,6 @@ from feedhandler.replay.captures.pcapng import (
     PcapngScanner,
 )
 from feedhandler.replay.captures.status import Status
-from feedhandler.replay.playing.packet_headers import PacketHeaders
 
 if TYPE_CHECKING:
     from feedhandler.replay.captures.slow_frames import SlowFrames

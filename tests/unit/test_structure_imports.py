@@ -22,7 +22,6 @@ CIRCLES_LEFT: list[list[str]] = [
         "feedhandler.overlay.simulation",
     ],
     ["feedhandler.lab", "feedhandler.ops"],
-    ["feedhandler.replay.captures", "feedhandler.replay.playing"],
 ]
 CIRCLES_OF_MODULES_LEFT: list[list[str]] = [
     ["feedhandler.codecs.fix.scanning", "feedhandler.codecs.scanner"],
