@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from feedhandler.replay.playing.line_map import LineMap
     from feedhandler.replay.playing.moments import Moment
     from feedhandler.replay.playing.pace import Pace
-    from feedhandler.replay.playing.player_senders import FrameSettings
+    from feedhandler.replay.playing.senders import FrameSettings
 
 
 class LineAddress(Struct, frozen=True):
@@ -125,7 +125,7 @@ def frames(
 ) -> "FrameSettings | None":
     """What raw frames are to say; None where none are asked for."""
     from feedhandler.replay.playing.frame_lines import parse_mac
-    from feedhandler.replay.playing.player_senders import FrameSettings
+    from feedhandler.replay.playing.senders import FrameSettings
 
     if not raw:
         if source_mac or source_ip or bypass_queue:

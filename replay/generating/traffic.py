@@ -24,11 +24,11 @@ from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating import destinations
 from feedhandler.replay.generating.destinations import LINES
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_session import Block, Session
-from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.profile import Profile, load_profile
 from feedhandler.replay.generating.profile_plan import midnight_ns, settings_of
+from feedhandler.replay.generating.session import Block, Session
+from feedhandler.replay.generating.tape import CHANNELS, REALTIME
 
 Array = np.ndarray[Any, Any]
 

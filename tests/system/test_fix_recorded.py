@@ -20,7 +20,7 @@ from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support import places
 from tests.support.fix_readers import our_messages

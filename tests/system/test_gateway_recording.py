@@ -15,7 +15,7 @@ from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.ops import replay, status
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.playing.pace import Pace
 from tests.support.amqp import packet as packet_of
 from tests.support.node import PATIENCE_S, Run, gateways_loop

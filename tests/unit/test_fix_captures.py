@@ -21,7 +21,7 @@ from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures import packet_headers as compiled_headers
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support.characterise import TWIN
 from tests.support.fix_messages import sealed
