@@ -21,7 +21,6 @@ CIRCLES_LEFT: list[list[str]] = [
         "feedhandler.overlay",
         "feedhandler.overlay.simulation",
     ],
-    ["feedhandler.lab", "feedhandler.ops"],
 ]
 CIRCLES_OF_MODULES_LEFT: list[list[str]] = [
     ["feedhandler.codecs.fix.scanning", "feedhandler.codecs.scanner"],
