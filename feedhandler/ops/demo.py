@@ -32,7 +32,7 @@ from msgspec import Struct
 from feedhandler._compiled import require_units
 from feedhandler.codecs import UsageError
 from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family

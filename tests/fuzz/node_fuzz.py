@@ -32,7 +32,7 @@ from feedhandler.amqp.serving.login import Admission, Decision, Gate
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.turns import TURN_UNITS, Turns
 from feedhandler.amqp.users import User, Users
-from feedhandler.amqp_settings import LimitsConfig
+from feedhandler.config.amqp import LimitsConfig
 from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator
 from tests.support.amqp import decoded

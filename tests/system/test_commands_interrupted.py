@@ -20,7 +20,7 @@ import pytest
 
 from feedhandler.__main__ import interrupted_code
 from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import places

@@ -19,10 +19,10 @@ from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answ
 from feedhandler.amqp.turns import Turns
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
+from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
 from feedhandler.journal.files import RealFiles, Replace, carry_out
 from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
-from feedhandler.queue_settings import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.queues import DurableQueues

@@ -49,7 +49,7 @@ from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.retrans.backoff import Backoff
 
 if TYPE_CHECKING:
