@@ -60,7 +60,7 @@ def _spent_s() -> float:
 
 def sent_rate(path: Path, account: Account) -> float:
     """Packets a second between the first stamp and the last one."""
-    from feedhandler.replay.captures.capture import Capture
+    from feedhandler.replay.captures.reading import Capture
 
     first, last = 1 << 63, 0
     for batch in Capture(path).batches():

@@ -17,8 +17,8 @@ from typing import Any
 
 import dpkt
 
-from feedhandler.replay.captures.capture import CHUNK_BYTES, Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import CHUNK_BYTES, Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 
 #: The bars: datagrams a second, and times dpkt's rate.
 RATE_MIN = 2_000_000

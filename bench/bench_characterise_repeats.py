@@ -12,7 +12,7 @@ from typing import Any
 from bench.characterise_kit import FEED, Done, Memory, best, day, folder, job, warm_session
 from feedhandler.characterise.cluster import exact_interarrival
 from feedhandler.codecs import load_feed
-from feedhandler.replay.captures.capture import address_text
+from feedhandler.replay.captures.reading import address_text
 
 #: Of the paper's session, 410 million messages: 20 million, and a look.
 SCALE, QUICK_SCALE, WARM_SCALE = 0.05, 0.002, 0.001

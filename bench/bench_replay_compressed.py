@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.session_file import compressed, write_session
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.replay_kit import BASE_NS, GROUP, PORT, account_of, ours
 from bench.veth import NoNamespace, namespace
-from feedhandler.replay.captures.capture_writer import frame_headers
+from feedhandler.replay.captures.writer import frame_headers
 
 BAR_BYTES = 300_000_000
 CAPTURE_BYTES, QUICK_CAPTURE_BYTES = 1_000_000_000, 100_000_000

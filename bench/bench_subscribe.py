@@ -36,8 +36,8 @@ def _serve(ports: Any) -> None:
     from feedhandler.amqp.quality import QualityState
     from feedhandler.amqp.serving.node import Node
     from feedhandler.amqp.stream import Stream
-    from feedhandler.amqp_settings import AmqpConfig
     from feedhandler.codecs import load_feed
+    from feedhandler.config.amqp import AmqpConfig
     from feedhandler.ingest.ring import Ring
 
     async def serve() -> None:

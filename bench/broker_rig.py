@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.rig import SERVICE, Rig
-from feedhandler.observe.settings import MetricsConfig
+from feedhandler.config.observing import MetricsConfig
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.ports import free_ports
-from feedhandler.publish_settings import PublishConfig
 from tests.support.brokers import USER, VHOST, RabbitMQ3
 from tests.support.brokers.clients import LAST, connected
 

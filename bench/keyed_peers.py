@@ -32,11 +32,11 @@ from bench.keyed_work import Workload
 from bench.local import LocalNode
 from bench.peers import child
 from feedhandler.amqp.durable.queues import DurableQueues
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
 from feedhandler.lab import brokers
 from feedhandler.lab.brokers.process import end_with_us
 from feedhandler.ports import free_ports
-from feedhandler.queue_settings import DurableQueueConfig
 from tests.interop.install import java_classes
 
 Absent = brokers.Absent

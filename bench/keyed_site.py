@@ -12,10 +12,10 @@ from typing import Any
 from feedhandler import keyed
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.queues import DurableQueueConfig
+from feedhandler.config.show import to_toml
 from feedhandler.keyed.definition import Definition
 from feedhandler.ports import free_ports
-from feedhandler.queue_settings import DurableQueueConfig
 
 KEYS = 10_000
 MESSAGE_BYTES = 100

@@ -185,7 +185,7 @@ def reconnects(count: int) -> dict[str, float]:
 async def _reconnects(count: int) -> dict[str, float]:
     from feedhandler.amqp import proton
     from feedhandler.amqp.publishing.publisher import Publishers
-    from feedhandler.publish_settings import PublishConfig
+    from feedhandler.config.publishing import PublishConfig
 
     rig = LocalNode()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -20,8 +20,8 @@ from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.codecs import load_feed
+from feedhandler.config.amqp import AmqpConfig
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 

@@ -24,8 +24,8 @@ import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
 from feedhandler.amqp.publishing.publisher import Publishers, State
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.lab.processors import cpu_seconds_of
-from feedhandler.publish_settings import PublishConfig
 from tests.support.brokers import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
 
 EXCHANGE = "bench"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.veth import NEAR
-from feedhandler.replay.captures.capture_writer import frame_headers
+from feedhandler.replay.captures.writer import frame_headers
 
 GROUP, PORT = "239.1.1.1", 5_001
 #: When captures begin.

@@ -30,10 +30,10 @@ from feedhandler.config import (
     ServerConfig,
     StatsConfig,
 )
-from feedhandler.config_show import to_toml
+from feedhandler.config.recording import RecordConfig
+from feedhandler.config.show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import processors
-from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
 from feedhandler.retrans.settings import RecoverySettings

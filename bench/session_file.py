@@ -13,7 +13,7 @@ import pyarrow
 
 from feedhandler.codecs import load_feed
 from feedhandler.recorder_frames import FILE_HEADER
-from feedhandler.replay.captures.capture_writer import FRAME_BYTES_MIN, frame_headers
+from feedhandler.replay.captures.writer import FRAME_BYTES_MIN, frame_headers
 from feedhandler.replay.generating.generator import SessionGenerator
 
 SECOND_NS = 1_000_000_000

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import feedhandler
 from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.fixcast.exchange import FixExchange
 from feedhandler.fixcast.exchange_plan import FixExchangePlan, market_seed, symbols_of
 from feedhandler.ops.children import Family

@@ -26,7 +26,7 @@ from feedhandler import Market, keyed
 from feedhandler.codecs import load_feed, scanner
 from feedhandler.keyed.settings import Format
 from feedhandler.ports import free_ports
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 
 FEED = load_feed("euronext-utp-md")
 #: Service, symbol, message.

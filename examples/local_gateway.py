@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
-from feedhandler.queue_settings import DurableQueueConfig
+from feedhandler.config.queues import DurableQueueConfig
+from feedhandler.config.show import to_toml
 
 
 class LocalGateway:

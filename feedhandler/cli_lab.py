@@ -156,8 +156,8 @@ def lab(
       feedhandler lab --out out/lab --capture day.pcap.gz --pace original --symbols 100,5%,all
       feedhandler lab --out out/lab --sweep rate --bound p90=1ms --clients 10 --duration 10s
     """
+    from feedhandler.lab import commands as ops
     from feedhandler.lab import plan as words
-    from feedhandler.ops import lab as ops
 
     if capture and generate:
         raise typer.BadParameter("--capture and --generate: what is to be replayed?")

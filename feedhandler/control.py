@@ -26,9 +26,8 @@ from typing import Any
 import msgspec
 import zmq
 
-from feedhandler.amqp_settings import split_address
+from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.config import is_endpoint
 from feedhandler.private_files import private_sockets
 
 #: Where a gateway is asked if nobody says otherwise; docs/gateway.toml binds it.

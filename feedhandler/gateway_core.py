@@ -30,6 +30,7 @@ from feedhandler.codecs import Feed, key_word
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
+from feedhandler.config.trading_day import DayWatch
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.ring import Ring
 from feedhandler.recovery.complaints import Complaints
@@ -48,7 +49,6 @@ from feedhandler.retrans.events import (
 )
 from feedhandler.retrans.fix.resend_client import ResendClient
 from feedhandler.retrans.reconnection import ReconnectingClient
-from feedhandler.trading_day_settings import DayWatch
 
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)

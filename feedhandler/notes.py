@@ -19,10 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Annotated, Literal
 
 import msgspec
-
-from feedhandler.observe.settings import LogConfig
+from msgspec import Meta
 
 #: What a running gateway's lines begin with in text form.
 PREFIX = "gateway: "
@@ -56,6 +56,21 @@ class Level(IntEnum):
     INFO = 20
     WARNING = 30
     ERROR = 40
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: what is told on stderr, and how."""
+
+    format: Annotated[
+        Literal["text", "json"], Meta(description="text, or json: one object a line, with fields")
+    ] = "text"
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="the least level that is told: debug, info, warning or error"),
+    ] = "info"
+    lines_per_s: Annotated[
+        int, Meta(description="lines of one kind in a second at most", ge=1, le=10_000)
+    ] = 10
 
 
 Field = str | int | float | bool | None

@@ -25,12 +25,12 @@ from typing import Any, Protocol
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.private_files import FILE_MODE, open_file
 from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
 from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
-from feedhandler.recorder_settings import RecordConfig
 
 #: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01

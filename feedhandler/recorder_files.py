@@ -17,7 +17,7 @@ import errno
 from typing import Protocol
 
 from feedhandler.codecs.trading_day import TradingDay, day_number
-from feedhandler.recorder_settings import RecordConfig
+from feedhandler.config.recording import RecordConfig
 
 #: What a file's name ends with; and, behind that, while it is being written.
 SUFFIX = ".pcap"

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 
 import cython
 
-from feedhandler.replay.captures.capture_writer import (
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.captures.writer import (
     FRAME_BYTES_MIN,
     PAYLOAD_BYTES_MAX,
     frame_headers,
 )
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset

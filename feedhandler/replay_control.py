@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from feedhandler.addresses import is_endpoint
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.config import is_endpoint
 from feedhandler.control import ControlSocket, Verb
 from feedhandler.replay.playing.moments import EXAMPLES, moment_text, parse_moment
 from feedhandler.replay.playing.player import Player

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from feedhandler.replay.captures.capture import (
+    from feedhandler.replay.captures.frames import LinkType, Skip
+    from feedhandler.replay.captures.reading import (
         Capture,
         CaptureStatistics,
         Datagram,
         DatagramBatch,
         Truncation,
     )
-    from feedhandler.replay.captures.capture_writer import CaptureWriter
-    from feedhandler.replay.captures.frames import LinkType, Skip
+    from feedhandler.replay.captures.writer import CaptureWriter
     from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
     from feedhandler.replay.playing.line_map import LineMap, mapped_lines, parse_map
     from feedhandler.replay.playing.moments import Moment, parse_moment
     from feedhandler.replay.playing.pace import Pace, PaceKind, parse_pace
     from feedhandler.replay.playing.pipeline import Pipeline
     from feedhandler.replay.playing.player import LineTotals, Player, PlayProgress, PlayResult
-    from feedhandler.replay.playing.player_source import PayloadField
     from feedhandler.replay.playing.selection import Selection
     from feedhandler.replay.playing.sender_lines import MulticastLine
     from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
+    from feedhandler.replay.playing.source import PayloadField
     from feedhandler.replay.playing.stamps import Stamper, Stamps
 
 __all__ = [
@@ -69,11 +69,11 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Capture": "captures.capture",
-        "CaptureStatistics": "captures.capture",
-        "CaptureWriter": "captures.capture_writer",
-        "Datagram": "captures.capture",
-        "DatagramBatch": "captures.capture",
+        "Capture": "captures.reading",
+        "CaptureStatistics": "captures.reading",
+        "CaptureWriter": "captures.writer",
+        "Datagram": "captures.reading",
+        "DatagramBatch": "captures.reading",
         "FaultCounts": "playing.inject",
         "Injector": "playing.inject",
         "LineFaults": "playing.inject",
@@ -88,7 +88,7 @@ __getattr__ = lazy_names(
         "MulticastLine": "playing.sender_lines",
         "Pace": "playing.pace",
         "PaceKind": "playing.pace",
-        "PayloadField": "playing.player_source",
+        "PayloadField": "playing.source",
         "Pipeline": "playing.pipeline",
         "PlayProgress": "playing.player",
         "PlayResult": "playing.player",
@@ -97,7 +97,7 @@ __getattr__ = lazy_names(
         "Skip": "captures.frames",
         "Stamper": "playing.stamps",
         "Stamps": "playing.stamps",
-        "Truncation": "captures.capture",
+        "Truncation": "captures.reading",
         "mapped_lines": "playing.line_map",
         "parse_map": "playing.line_map",
         "parse_moment": "playing.moments",

@@ -4,14 +4,15 @@
 
 runs the unit tests and a hundred seeds of the recovery simulation under `coverage`, with
 `FEEDHANDLER_PURE=1` (compiled code is not traced), and prints a row for each core of
-`test_structure_imports.py`, or for those whose path begins with a PREFIX. Exit code: the tests'.
+`docs/rooms.md`, or for those whose path begins with a PREFIX. Exit code: the tests'.
 """
 
-import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support import rooms
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DATA = CHECKOUT / "build" / "coverage"
@@ -26,12 +27,11 @@ LEFT_OUT = (
 
 
 def cores() -> list[str]:
-    """The paths that `test_structure_imports.py` holds to be free of I/O."""
-    tree = ast.parse((CHECKOUT / "tests" / "unit" / "test_structure_imports.py").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CORES":
-            return list(ast.literal_eval(node.value))
-    raise LookupError("no CORES in test_structure_imports.py")
+    """The paths of the modules that the table of rooms calls cores, those in Python."""
+    tree = rooms.read_tree(CHECKOUT)
+    table = rooms.read_table((CHECKOUT / "docs" / "rooms.md").read_text())
+    paths = [path for module in rooms.cores(tree, table) for path in tree.files[module]]
+    return [str(path.relative_to(CHECKOUT)) for path in paths if path.suffix == ".py"]
 
 
 def main(prefixes: list[str]) -> int:

@@ -14,8 +14,8 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from feedhandler.amqp.request import Endpoint
 from feedhandler.amqp.security import ClientTls, TlsFault, TlsSession, TlsSettings
-from feedhandler.amqp.subscribing.request import Endpoint
 from feedhandler.codecs.errors import ConfigError, UsageError
 
 #: A password file longer than this is something else.

@@ -34,8 +34,8 @@ from feedhandler.characterise.skew import APART_NS_MAX
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.captures.capture import DatagramBatch, address_text
-from feedhandler.replay.playing.packet_headers import read_headers
+from feedhandler.replay.captures.packet_headers import read_headers
+from feedhandler.replay.captures.reading import DatagramBatch, address_text
 
 Array = np.ndarray[Any, Any]
 #: How a channel is called: the service that its packets name, or a name.

@@ -19,8 +19,8 @@ from feedhandler.characterise.tally import STRAY_MAX, Tally
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
-from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 
 Array = np.ndarray[Any, Any]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from feedhandler.codecs.feed import BadPacket, Feed
 from feedhandler.codecs.kinds import Reject
-from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import read_headers
+from feedhandler.replay.captures.packet_headers import read_headers
+from feedhandler.replay.captures.reading import DatagramBatch
 
 
 def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:

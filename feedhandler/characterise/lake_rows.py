@@ -22,7 +22,7 @@ from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.layouts import Layout
 from feedhandler.codecs.trading_day import TradingDay
-from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,10 @@ from feedhandler.characterise.boundaries import find_boundary, walk
 from feedhandler.characterise.files import local_copy, open_capture_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.captures.capture import (
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
+from feedhandler.replay.captures.reading import (
     BATCH_DATAGRAMS_MAX,
     CHUNK_BYTES,
     BatchMaker,
@@ -23,9 +26,6 @@ from feedhandler.replay.captures.capture import (
     DatagramBatch,
     pcap_scanner,
 )
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES, PcapScanner
-from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
 from feedhandler.replay.captures.status import Status
 
 #: The longest record of a classic capture, with its header.

@@ -27,8 +27,8 @@ from feedhandler.codecs.scanner import (
     PacketHeader,
     scan_datagrams,
 )
-from feedhandler.replay.captures.capture import DatagramBatch, address_text
-from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.reading import DatagramBatch, address_text
 
 Array = np.ndarray[Any, Any]
 

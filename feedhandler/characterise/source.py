@@ -83,7 +83,7 @@ from feedhandler.characterise.slices import (
 )
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
 

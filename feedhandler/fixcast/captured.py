@@ -14,7 +14,7 @@ from feedhandler.fixcast.receiving import ChannelReceiver
 from feedhandler.fixcast.reception import Deliver, Event, Lost, ReceptionSettings
 
 if TYPE_CHECKING:
-    from feedhandler.replay.captures.capture import Datagram
+    from feedhandler.replay.captures.reading import Datagram
 
 #: Upper limit on a channel's lines; datagrams on more groups and ports are of several channels.
 LINES_MAX = 2

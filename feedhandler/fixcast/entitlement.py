@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from feedhandler.amqp.serving.users import Throttle
+from feedhandler.amqp.users import Throttle
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.fixcast import entitlement_messages as messages

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from feedhandler.amqp.identity import is_local
-from feedhandler.amqp.serving.users import Users
+from feedhandler.amqp.users import Users
 from feedhandler.codecs.errors import ConfigError, PeerError, reason_of
 from feedhandler.fixcast.entitlement import (
     Action,

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from feedhandler.amqp.serving.users import User, Users, parse_hash
+from feedhandler.amqp.users import User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
     WrongKey,

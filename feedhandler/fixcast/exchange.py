@@ -32,8 +32,9 @@ from feedhandler.fixcast.market_data_service import requests_answered
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.fixcast.sending import SendingSettings
 from feedhandler.fixcast.session import SessionSettings
-from feedhandler.replay.exchange.exchange_plan import LINES, ExchangeProgress, ExchangeResult
 from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.exchange.plan import ExchangeProgress, ExchangeResult
+from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.fix_market import FixMarket
 from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults
 

@@ -30,8 +30,8 @@ from feedhandler.codecs.scanner import (
     scan_datagrams,
 )
 from feedhandler.fixcast.planner import INSTRUMENTS_MAX, Volume
-from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import read_headers
+from feedhandler.replay.captures.packet_headers import read_headers
+from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 

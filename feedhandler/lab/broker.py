@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from feedhandler.amqp.publishing.brokers import hostname_of
+from feedhandler.amqp.brokers import hostname_of
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.lab.brokers import (
     Absent,
     Artemis,
@@ -39,7 +40,6 @@ from feedhandler.lab.brokers import (
 )
 from feedhandler.lab.results import Exchange
 from feedhandler.lab.sampling import pids_listening
-from feedhandler.publish_settings import PublishConfig
 
 #: By the name on the command line: what may be started, the first that is installed.
 STARTED: dict[str, tuple[type[Broker], ...]] = {

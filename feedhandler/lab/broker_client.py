@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from feedhandler.amqp.identity import Identity, Login
+from feedhandler.amqp.request import CREDIT, parse_endpoint
 from feedhandler.amqp.subscribing.attachment import Attachment, Intake
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox
-from feedhandler.amqp.subscribing.request import CREDIT, parse_endpoint
 
 
 class BrokerSubscriber:

@@ -23,8 +23,8 @@ from typing import Any
 
 import msgspec
 
+from feedhandler.amqp.request import without_credentials
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX, PATTERNS_MAX
-from feedhandler.amqp.subscribing.request import without_credentials
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import (
@@ -35,7 +35,8 @@ from feedhandler.config import (
     GatewaySettings,
     LineConfig,
 )
-from feedhandler.config_show import to_toml
+from feedhandler.config.publishing import PublishConfig
+from feedhandler.config.show import to_toml
 from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import machine, processors, thresholds
@@ -59,7 +60,6 @@ from feedhandler.lab.view import View
 from feedhandler.ops import cpu_latency
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
-from feedhandler.publish_settings import PublishConfig
 
 #: How long each stage may take before the run fails.
 START_S, LOAD_S, PLAN_S, ASK_S, DRAIN_S = 60.0, 300.0, 120.0, 30.0, 30.0

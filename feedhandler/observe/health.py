@@ -12,7 +12,7 @@ Each answer is a list of reasons why not, one line each: an empty list is a yes.
 
 from msgspec import Struct
 
-from feedhandler.observe.settings import HealthConfig
+from feedhandler.config.observing import HealthConfig
 
 #: The event loop's last regular turn may lie back so long.
 LOOP_LAG_NS_MAX = 5_000_000_000

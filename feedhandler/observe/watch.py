@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
+from feedhandler.addresses import split_address
 from feedhandler.amqp.quality import QualityState, State
-from feedhandler.amqp_settings import split_address
 from feedhandler.counters import STAGES, WebCounter
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.records import RecordKind

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct
 
-from feedhandler.amqp_settings import split_address
+from feedhandler.addresses import split_address
 
 if TYPE_CHECKING:
     from feedhandler.replay.playing.line_map import LineMap
     from feedhandler.replay.playing.moments import Moment
     from feedhandler.replay.playing.pace import Pace
-    from feedhandler.replay.playing.player_senders import FrameSettings
+    from feedhandler.replay.playing.senders import FrameSettings
 
 
 class LineAddress(Struct, frozen=True):
@@ -125,7 +125,7 @@ def frames(
 ) -> "FrameSettings | None":
     """What raw frames are to say; None where none are asked for."""
     from feedhandler.replay.playing.frame_lines import parse_mac
-    from feedhandler.replay.playing.player_senders import FrameSettings
+    from feedhandler.replay.playing.senders import FrameSettings
 
     if not raw:
         if source_mac or source_ip or bypass_queue:

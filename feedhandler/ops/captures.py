@@ -5,7 +5,7 @@ from pathlib import Path
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.ops.console import complain
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 
 
 def open_capture(path: Path) -> Capture:

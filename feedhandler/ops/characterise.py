@@ -286,7 +286,7 @@ def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import exact_interarrival
     from feedhandler.characterise.digest import Histogram
-    from feedhandler.replay.captures.capture import address_text
+    from feedhandler.replay.captures.reading import address_text
 
     register(spark)
     reader = spark.read.format("feedhandler").option("feed", options.feed)

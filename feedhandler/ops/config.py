@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from feedhandler.config import load_config, loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.ops.console import ExitCode
 
 

@@ -21,7 +21,7 @@ from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import fitting_hint, open_feed
-from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.reading import Capture, Datagram
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")

@@ -32,7 +32,7 @@ from msgspec import Struct
 from feedhandler._compiled import require_units
 from feedhandler.codecs import UsageError
 from feedhandler.config import AmqpConfig, GatewaySettings, StatsConfig
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family
@@ -42,9 +42,9 @@ from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, EURONEXT
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
-from feedhandler.replay.exchange.exchange_plan import LINES
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
+from feedhandler.replay.generating.destinations import LINES
 from feedhandler.retrans.settings import RecoverySettings
 
 #: How long each stage may take before the demo gives up on it.

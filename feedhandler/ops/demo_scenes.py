@@ -17,9 +17,9 @@ from feedhandler.config import (
 )
 from feedhandler.fixcast import exchange_plan as fix
 from feedhandler.ops.exchange import EURONEXT, FIX, REFRESH_PORT, RETRANSMISSION_PORT
-from feedhandler.replay.exchange.exchange_plan import FEED_NAME
-from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.exchange.plan import FEED_NAME
 from feedhandler.replay.generating.instruments import FIRST_SYMBOL
+from feedhandler.replay.generating.packets import SERVICES
 
 #: Compiled units that the demo's processes need: `make demo` compiles no others.
 UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")

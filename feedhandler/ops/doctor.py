@@ -16,14 +16,15 @@ from pathlib import Path
 from msgspec import structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS, NotCompiledError, missing_units
+from feedhandler.addresses import split_address
 from feedhandler.amqp.security import ServerTls
-from feedhandler.amqp_settings import TlsConfig, split_address
 from feedhandler.codecs import ConfigError
 from feedhandler.config import (
     Config,
     LineConfig,
     loopback_config,
 )
+from feedhandler.config.amqp import TlsConfig
 from feedhandler.descriptors import RESERVED
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import cpu_latency, host, overlay_hooks

@@ -19,6 +19,7 @@ from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill_disk import settings_of
 from feedhandler.codecs import FeedhandlerError, load_feed
 from feedhandler.config import Config
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.recovery import CONTROL_NAME, block_path, read_control, recover
@@ -26,7 +27,6 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import place_of_block
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: What says that an NFS mount does not fail what it cannot write at once, and keeps locks itself.
 NFS_WANTED = "version 4.1 or later, mounted hard, from a server that exports sync"

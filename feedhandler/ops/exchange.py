@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
-from feedhandler.replay.exchange.exchange import (
+from feedhandler.replay.exchange.simulated import (
     Exchange,
     ExchangePlan,
     ExchangeProgress,

@@ -23,7 +23,7 @@ from feedhandler.fixcast.receiver import Receiver, ReceiverSettings, Stated
 from feedhandler.fixcast.receiving import described
 from feedhandler.fixcast.reception import Deliver, Lost
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 
 STDIN = Path("-")
 _READ_BYTES = 256 << 10

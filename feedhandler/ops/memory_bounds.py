@@ -21,11 +21,11 @@ from feedhandler.amqp.durable import (
 from feedhandler.amqp.durable.queue import READ_BYTES_MAX
 from feedhandler.amqp.routing import PATTERNS_MAX
 from feedhandler.amqp.serving import connection
-from feedhandler.amqp.serving.users import SCRYPT_N, SCRYPT_R
-from feedhandler.amqp_settings import AmqpConfig
+from feedhandler.amqp.users import SCRYPT_N, SCRYPT_R
 from feedhandler.config import Config
+from feedhandler.config.amqp import AmqpConfig
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: What each takes, with what Python keeps of it: measured, and rounded up.
 CONNECTION_BYTES = 32 << 10

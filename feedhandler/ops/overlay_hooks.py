@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from feedhandler.amqp_settings import split_address
+from feedhandler.addresses import split_address
 from feedhandler.codecs.errors import UsageError, reason_of
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json

@@ -13,17 +13,21 @@ from pathlib import Path
 import msgspec
 from msgspec import Meta, Struct
 
-from feedhandler import config, gateway_core
-from feedhandler.amqp_settings import (
+from feedhandler import gateway_core
+from feedhandler.capabilities import CAPABILITIES
+from feedhandler.codecs import list_feeds, load_feed
+from feedhandler.codecs.toml_text import toml_value
+from feedhandler.config import file as config
+from feedhandler.config import observing as observe
+from feedhandler.config.amqp import (
     MAX_USERS,
     AmqpConfig,
     LimitsConfig,
     TlsConfig,
     UserConfig,
 )
-from feedhandler.capabilities import CAPABILITIES
-from feedhandler.codecs import list_feeds, load_feed
-from feedhandler.codecs.toml_text import toml_value
+from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig
+from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig
 from feedhandler.counters import (
     GAUGES,
     HIGH_WATER,
@@ -35,13 +39,11 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
-from feedhandler.observe import settings as observe
+from feedhandler.notes import LogConfig
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.overlay import counters as overlay
-from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
-from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
@@ -198,7 +200,7 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
 _CONFIGURATION_HEAD = """\
 # Configuration
 
-Written by `make docs` from `feedhandler/config.py`. The gateway reads one TOML file
+Written by `make docs` from `feedhandler/config/file.py`. The gateway reads one TOML file
 (`feedhandler run gateway.toml`) and checks it once, at start: a wrong key or value ends the start
 with exit code 2 and one line that names the file, the line, the key, and what is wrong with it.
 Unknown keys are refused, so a misspelt setting cannot be ignored in silence.
@@ -268,7 +270,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
     (
         "[log]",
         "Events and their fields: [operating.md](operating.md#the-log).",
-        observe.LogConfig,
+        LogConfig,
     ),
     (
         "[[publish]]",

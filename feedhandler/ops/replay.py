@@ -13,16 +13,16 @@ from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
 from feedhandler.ops.feeds import fitting_hint, open_feed
 from feedhandler.ops.replay_live import play
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.playing.blocks import make_preparer
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.playing.line_map import RECORDED, LineMap, mapped_lines
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.replay.playing.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.playing.player import Player, PlayResult
-from feedhandler.replay.playing.player_blocks import make_preparer
-from feedhandler.replay.playing.player_senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.selection import Selection
 from feedhandler.replay.playing.sender_lines import Endpoint, MulticastLine
+from feedhandler.replay.playing.senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.stamps import Stamper, Stamps
 from feedhandler.replay_control import ReplayVerbs
 

@@ -10,16 +10,16 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.captures import not_read, read_slowly, refuse_taken
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
 from feedhandler.ops.fitted import FittedTable
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.block_records import RecordMaker
+from feedhandler.replay.playing.blocks import Block, Preparer, all_blocks
 from feedhandler.replay.playing.forecast import Forecast, Outlook
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.moments import moment_text
 from feedhandler.replay.playing.pipeline import Pipeline
-from feedhandler.replay.playing.player_blocks import Block, Preparer, all_blocks
-from feedhandler.replay.playing.player_senders import FrameSettings
-from feedhandler.replay.playing.player_source import Chunk, chunks_of
 from feedhandler.replay.playing.sender_lines import MulticastLine, number_lines
+from feedhandler.replay.playing.senders import FrameSettings
+from feedhandler.replay.playing.source import Chunk, chunks_of
 
 
 @dataclasses.dataclass

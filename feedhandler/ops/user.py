@@ -7,7 +7,7 @@ from an argument, which other users of the machine can read.
 import getpass
 import sys
 
-from feedhandler.amqp.serving.users import PASSWORD_BYTES_MAX, hash_password
+from feedhandler.amqp.users import PASSWORD_BYTES_MAX, hash_password
 from feedhandler.codecs.errors import UsageError
 
 

@@ -10,9 +10,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from feedhandler.amqp_settings import split_address
+from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.config import is_endpoint
 from feedhandler.control import ControlSocket, kept
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import Gathering, Reading

@@ -25,9 +25,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from dpkt import dpkt, ethernet, gre, ip, ip6, loopback, ppp, pppoe, sll, sll2, udp
 
-from feedhandler.replay.captures.capture_writer import PAYLOAD_BYTES_MAX, frame_headers
 from feedhandler.replay.captures.fragments import Fragments
 from feedhandler.replay.captures.frames import VXLAN_PORT, DatagramColumns, LinkType, Skip
+from feedhandler.replay.captures.writer import PAYLOAD_BYTES_MAX, frame_headers
 
 Array = np.ndarray[Any, Any]
 

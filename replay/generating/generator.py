@@ -18,10 +18,10 @@ from datetime import date
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
-from feedhandler.replay.generating.generator_session import Block, Session
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.profile_plan import endless_of
+from feedhandler.replay.generating.session import Block, Session
 
 #: What the session looks like, and the messages of its mean packet, without refreshes.
 PROFILE, MESSAGES_A_PACKET = "market", 4.78

@@ -1,5 +1,5 @@
 """Places in the generator's tables, as plain numbers: of a message's fields among its offsets, in
-the order of `generator_layouts`; of what a session plans."""
+the order of `layouts`; of what a session plans."""
 
 # Fields of an order update, a quote, a trade and a price update.
 (

@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.generating.instruments import INSTRUMENTS_MAX
+from feedhandler.replay.generating.packets import SERVICES
 
 #: Where the built-in profiles lie, and the largest file that is read as one.
 FOLDER = Path(__file__).parent / "profiles"

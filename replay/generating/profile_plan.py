@@ -19,7 +19,7 @@ import numpy as np
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.dice import Dice
-from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.profile import REFRESH, Profile, Service, seconds_of
 
 Array = np.ndarray[Any, Any]

@@ -22,16 +22,16 @@ import numpy as np
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.exchange.exchange_plan import ExchangePlan
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_session import Block, Session
-from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
+from feedhandler.replay.generating import destinations
+from feedhandler.replay.generating.destinations import LINES
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.profile import Profile, load_profile
 from feedhandler.replay.generating.profile_plan import midnight_ns, settings_of
+from feedhandler.replay.generating.session import Block, Session
+from feedhandler.replay.generating.tape import CHANNELS, REALTIME
 
 Array = np.ndarray[Any, Any]
 
-LINES = ("A", "B")
 #: Beyond any session's end.
 NEVER_NS = 1 << 62
 
@@ -214,10 +214,9 @@ def _loss_of(loss: tuple[float, float]) -> tuple[int, int]:
 def _destinations() -> list[tuple[str, int]]:
     """By line: the services' groups and ports, then their refresh channels'; as the simulated
     exchange has them unless told otherwise."""
-    plan = ExchangePlan()
     return [
-        place(line, service)
+        channels.of(line, service)
         for line in LINES
-        for place in (plan.address, plan.refresh_address)
+        for channels in (destinations.REALTIME, destinations.REFRESH)
         for service in SERVICES
     ]

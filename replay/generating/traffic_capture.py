@@ -18,8 +18,9 @@ import numpy as np
 
 from feedhandler.codecs.errors import unwritable
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.profile_plan import mean_payload
-from feedhandler.replay.generating.traffic import LINES, Datagrams, Traffic
+from feedhandler.replay.generating.traffic import Datagrams, Traffic
 from feedhandler.replay.generating.traffic_frames import HEADERS, RECORD_HEADER, RecordWriter
 from feedhandler.replay.generating.traffic_ledger import TrafficLedger
 

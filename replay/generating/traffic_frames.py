@@ -2,7 +2,7 @@
 """From payloads and columns to the records of a capture file, compiled.
 
 Each record is a pcap record header (nanoseconds, little-endian), an Ethernet, an IPv4 and a UDP
-header as `capture_writer.frame_headers` makes them, and the payload, padded to Ethernet's minimum.
+header as `writer.frame_headers` makes them, and the payload, padded to Ethernet's minimum.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2
 
-from feedhandler.replay.captures.capture_writer import frame_headers
+from feedhandler.replay.captures.writer import frame_headers
 
 #: Record header; Ethernet, IPv4 and UDP headers; the shortest frame.
 RECORD_HEADER, HEADERS, FRAME_MIN = 16, 42, 60

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_tape import EDGES_NS, REALTIME
+from feedhandler.replay.generating.packets import SERVICES
+from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
 
 Array = np.ndarray[Any, Any]
 

@@ -4,7 +4,7 @@
 `RecordMaker.records` lays out one pcap record a send, in the block's order: the record header with
 the time at which it is due, then the frame. Frames are the recorded ones with the headers that
 their destination wants (`frame_headers`); those recorded without Ethernet get one in front. Frames
-below the Ethernet minimum are padded. Compiled, no I/O; where the bytes go is `capture_writer`'s.
+below the Ethernet minimum are padded. Compiled, no I/O; where the bytes go is `writer`'s.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ import numpy as np
 from cython.cimports.feedhandler.replay.playing.frame_headers import HeaderChanges
 
 from feedhandler.replay.captures.frames import LinkType
-from feedhandler.replay.playing.player_blocks import Block
+from feedhandler.replay.playing.blocks import Block
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-from feedhandler.replay.captures.capture_writer import FRAME_BYTES_MIN
+from feedhandler.replay.captures.writer import FRAME_BYTES_MIN
 from feedhandler.replay.playing.frame_headers import LINK_BYTES, Destination
 
 #: A pcap record's header (nanoseconds, least significant byte first).

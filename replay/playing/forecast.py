@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
-from feedhandler.replay.playing.player_blocks import Block
 from feedhandler.replay.playing.sender_lines import NumberedLines
 
 #: Windows of peak rates, in ns, by their names.

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import cython
 import numpy as np
 
-from feedhandler.replay.captures.capture_writer import frame_headers, multicast_mac
 from feedhandler.replay.captures.frames import LinkType
+from feedhandler.replay.captures.writer import frame_headers, multicast_mac
 
 #: Ethernet with two tags, IPv4 with all its options, UDP: the longest headers there are.
 HEADERS_BYTES_MAX = 22 + 60 + 8

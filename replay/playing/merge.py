@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
-from feedhandler.replay.playing.packet_headers import join_headers
+from feedhandler.replay.captures.packet_headers import join_headers
+from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 
 #: How far behind the newest time of its recording a datagram may stand and still be put in order.
 DISORDER_NS = 100_000_000

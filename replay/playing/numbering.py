@@ -27,8 +27,8 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import PacketHeaders, write_sequences
+from feedhandler.replay.captures.packet_headers import PacketHeaders, write_sequences
+from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.selection import with_headers
 
 #: Channels times groups of one recording at most: what a feed has is some dozens.

@@ -20,7 +20,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.replay.captures.capture import (
+from feedhandler.replay.captures.reading import (
     Capture,
     Datagram,
     DatagramBatch,

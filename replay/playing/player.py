@@ -4,7 +4,7 @@ A `Player` takes a capture, or any iterable of `(time_ns, payload)`, and sends i
 lines. On the way each datagram is mapped to its channel (by the capture's own group, by a field
 of the payload or by a function), gets its time from the pace, and meets the faults of each line.
 
-Two threads do the work: one reads ahead and prepares blocks (`player_blocks`, a few at most), the
+Two threads do the work: one reads ahead and prepares blocks (`blocks`, a few at most), the
 other sends them without the GIL; one thread serves all lines, so A and B stay together. Memory is
 bounded by the chunk size and by what delays and reordering hold back.
 
@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import Truncation
+from feedhandler.replay.captures.reading import Truncation
+from feedhandler.replay.playing.blocks import Block, make_preparer
 from feedhandler.replay.playing.pace import Pace
 from feedhandler.replay.playing.pipeline import BatchSource, Pipeline
-from feedhandler.replay.playing.player_blocks import Block, make_preparer
-from feedhandler.replay.playing.player_progress import PlayProgress, Sample, Watch
-from feedhandler.replay.playing.player_reading import ReadAhead
-from feedhandler.replay.playing.player_senders import Transport, udp
-from feedhandler.replay.playing.player_source import Chunk, Key, chunks_of
+from feedhandler.replay.playing.rates import PlayProgress, Sample, Watch
+from feedhandler.replay.playing.reading import ReadAhead
 from feedhandler.replay.playing.sender import Progress
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.playing.senders import Transport, udp
+from feedhandler.replay.playing.source import Chunk, Key, chunks_of
 from feedhandler.replay.playing.stamps import Stamper
 
 #: How often the sending thread looks for a stop while nothing is ready.
@@ -123,7 +123,7 @@ class Player:
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
     function of the payload. `seed` and `spare_shared` are the `Injector`'s. `stamper` writes other
-    send times into a capture's packets. `transport` is how they travel (`player_senders`): through
+    send times into a capture's packets. `transport` is how they travel (`senders`): through
     UDP sockets, unless it says as raw frames.
     Raises `ConfigError` or `UsageError` for lines that cannot be opened.
     """

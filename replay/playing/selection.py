@@ -18,8 +18,8 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 

@@ -23,8 +23,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import Reject
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, day_of, day_start_ns
-from feedhandler.replay.captures.capture import DatagramBatch
-from feedhandler.replay.playing.packet_headers import PacketHeaders, write_send_times
+from feedhandler.replay.captures.packet_headers import PacketHeaders, write_send_times
+from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.selection import with_headers
 
 #: How many batches a packet's time is remembered for its copies on other lines.

@@ -16,7 +16,7 @@ exactly as long as the one before it, and nothing adds up. Sans-IO.
 
 import dataclasses
 
-from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.captures.reading import DatagramBatch
 
 #: How far a file may reach back behind its predecessor's end and still be its continuation: what
 #: a recorder with several queues mixes up when it begins a new file.

@@ -30,9 +30,9 @@ from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.leftovers import Leftovers
 from feedhandler.amqp.serving.login import Admission, Decision, Gate
 from feedhandler.amqp.serving.sasl import Credentials
-from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
-from feedhandler.amqp.serving.users import User, Users
-from feedhandler.amqp_settings import LimitsConfig
+from feedhandler.amqp.turns import TURN_UNITS, Turns
+from feedhandler.amqp.users import User, Users
+from feedhandler.config.amqp import LimitsConfig
 from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator
 from tests.support.amqp import decoded

@@ -29,7 +29,7 @@ from typing import Any
 
 from feedhandler.amqp.publishing import publisher as publishing
 from feedhandler.amqp.publishing.publisher import Publisher, State
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.fuzz.command import Command
 from tests.fuzz.hostile_broker import Hearing, Script
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, KEEP_BYTES, WARM_UP, StillLoop, resident_bytes

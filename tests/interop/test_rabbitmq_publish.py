@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp.publishing.publisher import Publishers
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.support import publish
 from tests.support.brokers import USER, VHOST, RabbitMQ
 from tests.support.brokers.clients import consume

@@ -22,8 +22,8 @@ from sessions import FEED, OUTSIDE, Sent, parse
 from feedhandler.amqp.framing import is_unsequenced
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
-from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.config import ServerConfig, loopback_config
+from feedhandler.config.amqp import AmqpConfig
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind

@@ -13,10 +13,10 @@ import pytest
 
 from feedhandler.codecs import PacketKind, UsageError, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
-from feedhandler.replay.generating import generator_session
+from feedhandler.replay.generating import session as generator_session
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
-from feedhandler.replay.generating.generator_tape import SPARE_PACKETS
+from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generating.tape import SPARE_PACKETS
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000

@@ -22,14 +22,14 @@ from typing import Any
 from msgspec import structs
 
 import feedhandler
-from feedhandler.amqp.serving.users import hash_password
-from feedhandler.amqp_settings import LimitsConfig, TlsConfig, UserConfig
+from feedhandler.amqp.users import hash_password
 from feedhandler.config import Config, ControlConfig
+from feedhandler.config.amqp import LimitsConfig, TlsConfig, UserConfig
+from feedhandler.config.observing import MetricsConfig
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.control import KEEP_NS, ask
 from feedhandler.histogram import Histogram
-from feedhandler.observe.settings import MetricsConfig
 from feedhandler.ops.memory_bounds import memory_bounds
-from feedhandler.queue_settings import DurableQueueConfig
 from tests.support import gateway, places
 from tests.support.attacks import ATTACKS
 from tests.support.gateway import Ledger, Market

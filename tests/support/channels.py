@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from feedhandler.codecs import load_feed
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 
 NYSE = load_feed("nyse-integrated-xdp")
 START_NS = 1_700_000_000 * 10**9

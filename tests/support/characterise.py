@@ -19,7 +19,7 @@ import dpkt
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.generator import SessionGenerator
 
 FEED = load_feed("euronext-utp-md")

@@ -14,7 +14,7 @@ import proton
 
 from feedhandler.amqp.durable.queue import DurableQueue
 from feedhandler.amqp.durable.queues import DurableQueues
-from feedhandler.queue_settings import DurableQueueConfig
+from feedhandler.config.queues import DurableQueueConfig
 from tests.support.node import NodeRig, RawClient, Settings, in_thread
 
 ACCEPTED, REJECTED = proton.Delivery.ACCEPTED, proton.Delivery.REJECTED

@@ -20,7 +20,7 @@ from feedhandler.codecs.fix.dictionary import Dictionary
 from feedhandler.codecs.fix.framing import Frame, frame_message
 from feedhandler.codecs.fix.index import FieldIndex, read_message
 from feedhandler.codecs.fix.reasons import FixReject
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.foreign_clients import java_command
 from tests.support.needs import absent
 

@@ -19,7 +19,7 @@ import feedhandler
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from tests.support import places

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.generator_packets import Outgoing
+from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.state import market as compiled_market
 from feedhandler.replay.state.book import Book
 

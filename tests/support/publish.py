@@ -12,7 +12,7 @@ from proton import Message
 from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publishing.publisher import Publisher, Publishers
 from feedhandler.amqp.queueing.books import keeper_of
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import FEED, packet
 from tests.support.brokers import Broker
 from tests.support.node import NodeRig

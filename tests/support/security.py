@@ -12,9 +12,9 @@ from typing import Any
 
 import trustme
 
-from feedhandler.amqp.serving import users
+from feedhandler.amqp import users
 from feedhandler.amqp.serving.login import Gate
-from feedhandler.amqp_settings import AmqpConfig, LimitsConfig, TlsConfig, UserConfig
+from feedhandler.config.amqp import AmqpConfig, LimitsConfig, TlsConfig, UserConfig
 
 #: What no text may hold.
 SECRET = "tr0ub4dor&3/?#@"

@@ -25,7 +25,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
 from feedhandler.ops.console import run_guarded
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine

@@ -23,9 +23,9 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.pipeline import spark_mapper
-from feedhandler.replay.captures.capture import address_text
-from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
+from feedhandler.replay.captures.reading import address_text
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.channels import NYSE, rows_of, write_rows
 from tests.support.characterise import FEED, OPENING_NS, Independent, write_session
 

@@ -13,7 +13,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.replay.exchange.ledger import read_ledger
 from tests.support import places
 

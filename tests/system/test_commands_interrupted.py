@@ -20,9 +20,9 @@ import pytest
 
 from feedhandler.__main__ import interrupted_code
 from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.ops.console import ExitCode
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]

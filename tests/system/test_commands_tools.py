@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from tests.support import places
 from tests.support.commands import run_here
 

@@ -9,8 +9,8 @@ import proton
 import pytest
 
 from feedhandler.amqp.durable.queues import DurableQueues
-from feedhandler.amqp_settings import UserConfig
 from feedhandler.codecs.errors import UsageError
+from feedhandler.config.amqp import UserConfig
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.durable import ACCEPTED, QueueClient, QueueRig, orders, running
 from tests.support.node import in_thread

@@ -16,10 +16,10 @@ import pytest
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import set_receive_buffer
-from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import check
-from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from tests.support import places
 
@@ -145,7 +145,7 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     plan = plan_of(seed=2, ledger=tmp_path / "sent")
     program = (
         "from pathlib import Path\n"
-        "from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan\n"
+        "from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan\n"
         f"plan = ExchangePlan(seed=2, instruments=60, messages_per_s=3000.0,"
         f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r})\n"
         "print(Exchange(plan).run(handle_signals=True).stopped)\n"

@@ -13,9 +13,9 @@ import pytest
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ingest.lines import set_receive_buffer
-from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
 from feedhandler.replay.exchange.ledger import read_ledger
-from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, SERVICES
+from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
+from feedhandler.replay.generating.packets import ORDERS, REFERENCE, SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.actions import Ask, AskRefresh
@@ -39,7 +39,7 @@ DEADLINE_S = 60.0
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Servers that wait for whoever is late; without clients they end at once all the same."""
-    monkeypatch.setattr("feedhandler.replay.exchange.exchange.QUIET_NS", 60 * 10**9)
+    monkeypatch.setattr("feedhandler.replay.exchange.simulated.QUIET_NS", 60 * 10**9)
 
 
 def plan_of(**settings):

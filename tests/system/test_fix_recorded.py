@@ -13,14 +13,14 @@ from feedhandler.config import (
     LineConfig,
     StatsConfig,
 )
+from feedhandler.config.recording import RecordConfig
 from feedhandler.fixcast.channels import Address, Channel, Channels
 from feedhandler.fixcast.exchange import LossyLines
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.fixcast.publisher import Publisher, PublisherSettings
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.recorder_settings import RecordConfig
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support import places
 from tests.support.fix_readers import our_messages

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from feedhandler.fixcast.channels import parse_channels
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.commands import run_here
 from tests.support.fix_messages import sealed
 from tests.support.fix_translation import Wire

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp.security import ServerTls
-from feedhandler.amqp.serving.users import User, Users
+from feedhandler.amqp.users import User, Users
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.fixcast.channels import read_channels
 from feedhandler.fixcast.entitlement import (

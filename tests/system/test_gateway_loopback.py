@@ -29,7 +29,7 @@ from feedhandler.config import (
     StatsConfig,
     parse_config,
 )
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places

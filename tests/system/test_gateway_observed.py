@@ -18,10 +18,10 @@ from test_gateway_loopback import configured, running, until
 import feedhandler
 from feedhandler.codecs import ConfigError, PeerError
 from feedhandler.config import ControlConfig
+from feedhandler.config.observing import HealthConfig, MetricsConfig
 from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.observe import watch
-from feedhandler.observe.settings import HealthConfig, MetricsConfig
 from tests.support import places
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 

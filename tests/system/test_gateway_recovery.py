@@ -23,9 +23,9 @@ from feedhandler.config import (
     RefreshLineConfig,
     ServerConfig,
 )
-from feedhandler.replay.exchange.exchange import STEP_NS, Exchange, ExchangePlan
+from feedhandler.replay.exchange.simulated import STEP_NS, Exchange, ExchangePlan
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, SERVICES
+from feedhandler.replay.generating.packets import ORDERS, REFERENCE, SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.settings import RecoverySettings

@@ -25,9 +25,9 @@ from feedhandler.config import (
     GatewaySettings,
     LineConfig,
 )
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
+from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.trading_day_settings import TradingDayConfig
 from tests.support import places
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.

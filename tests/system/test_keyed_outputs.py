@@ -14,7 +14,7 @@ import pytest
 from feedhandler import keyed
 from feedhandler.amqp.durable.coordinator import Coordinator
 from feedhandler.amqp.durable.transactions import LIMIT, TransactionError, Transactions
-from feedhandler.queue_settings import DurableQueueConfig
+from feedhandler.config.queues import DurableQueueConfig
 from tests.support.durable import QueueRig, orders, running
 from tests.system.test_keyed_workers import ACCOUNT, body, url
 

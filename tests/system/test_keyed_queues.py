@@ -13,10 +13,10 @@ import pytest
 
 from feedhandler.amqp.durable.keyed import KeyedDurableQueue
 from feedhandler.amqp.durable.parcels import SENDER
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.settings import Format, Full, Poison, Rule, Wrong
 from feedhandler.ops import queue as queue_command
-from feedhandler.queue_settings import DurableQueueConfig
 from tests.support.durable import (
     ACCEPTED,
     MODIFIED,

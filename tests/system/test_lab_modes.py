@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.lab import commands as lab
 from feedhandler.lab import results
 from feedhandler.lab.plan import Plan
-from feedhandler.ops import lab
 from tests.support.brokers import Broker
 
 SHORT: dict[str, Any] = {

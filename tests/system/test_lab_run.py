@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from feedhandler.lab import commands as lab
 from feedhandler.lab import results, supervisor
 from feedhandler.lab.plan import Plan
-from feedhandler.ops import lab
 from feedhandler.ops.console import ExitCode
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
@@ -32,7 +32,7 @@ DRIVER = """
 import sys, msgspec
 from feedhandler.lab import supervisor
 from feedhandler.lab.plan import Plan
-from feedhandler.ops import lab
+from feedhandler.lab import commands as lab
 from feedhandler.ops.console import run_command
 plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
 supervisor.END_TIMEOUT_S = float(sys.argv[2])

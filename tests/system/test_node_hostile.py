@@ -18,7 +18,7 @@ from feedhandler.amqp.proton import DESCRIPTION_CHARS_MAX
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.serving.turns import TURN_UNITS, Turns, attach_units
+from feedhandler.amqp.turns import TURN_UNITS, Turns, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
 from tests.support import amqp_wire as wire

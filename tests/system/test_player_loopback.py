@@ -15,20 +15,20 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import replay
 from feedhandler.recorder import Recorder
-from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.inject import Injector, LineFaults
 from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule, parse_pace
 from feedhandler.replay.playing.player import Player, PlayProgress
-from feedhandler.replay.playing.player_source import PayloadField
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_multicast_sender
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
+from feedhandler.replay.playing.source import PayloadField
 from tests.support import places
 from tests.support.replay import PATIENCE_S, Receiver
 

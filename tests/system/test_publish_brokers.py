@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp.publishing.publisher import Publishers
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import STAMP_NS
 from tests.support.brokers import Broker
 from tests.support.brokers.clients import consume

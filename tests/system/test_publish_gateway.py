@@ -7,8 +7,8 @@ from test_gateway_loopback import configured, running
 
 import feedhandler
 from feedhandler.codecs import ConfigError
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.gateway import Gateway
-from feedhandler.publish_settings import PublishConfig
 from tests.support.broker_peer import broker
 from tests.support.node import Run, gateways_loop
 

@@ -11,7 +11,7 @@ import pytest
 from proton import Delivery, Endpoint
 
 from feedhandler.amqp.publishing.publisher import Publishers
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import packet
 from tests.support.amqp_wire import TRANSFER, Value, frame
 from tests.support.broker_peer import FakeBroker, broker

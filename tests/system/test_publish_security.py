@@ -8,7 +8,7 @@ import pytest
 
 from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from tests.support.broker_peer import broker
 from tests.support.node import NodeRig, Run, gateways_loop
 from tests.support.security import SECRET, Certificates

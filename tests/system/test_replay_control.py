@@ -21,8 +21,8 @@ from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
 from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player

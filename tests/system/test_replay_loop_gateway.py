@@ -16,8 +16,8 @@ import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import Config
 from feedhandler.ops.ledger_client import LedgerClient
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import check
 from feedhandler.replay.generating.generator import SessionGenerator

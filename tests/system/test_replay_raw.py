@@ -11,15 +11,15 @@ from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers, multicast_mac
 from feedhandler.replay.captures.frames import LinkType
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter, frame_headers, multicast_mac
 from feedhandler.replay.playing.frame_lines import look_at
+from feedhandler.replay.playing.frames import SOURCE_IP_DEFAULT
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
-from feedhandler.replay.playing.player_frames import SOURCE_IP_DEFAULT
-from feedhandler.replay.playing.player_senders import FrameSettings, raw
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.replay.playing.senders import FrameSettings, raw
 from tests.support.captures import PcapngBytes
 from tests.support.frames import PATIENCE_S, FrameReceiver, namespace
 

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import proton
 import pytest
 
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.layout import VERSION_MIN
 from feedhandler.journal.store import creation
 from feedhandler.keyed.definition import Definition
-from feedhandler.queue_settings import DurableQueueConfig
 from tests.support.durable import (
     ACCEPTED,
     DISCHARGE,

@@ -6,7 +6,7 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp.identity import PASSWORD_BYTES_MAX, REFUSED, Identity, Login, refusal
-from feedhandler.amqp.subscribing.request import Endpoint, parse_endpoint
+from feedhandler.amqp.request import Endpoint, parse_endpoint
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from tests.support.security import SECRET
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from feedhandler.amqp.serving.leftovers import BYTES_PER_UNIT, WHOLE_UNITS, Leftovers
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 
 UNITS = 100
 

@@ -9,7 +9,7 @@ import pytest
 from feedhandler.amqp.serving.fair import FairPool
 from feedhandler.amqp.serving.login import BUSY, Admission, Gate
 from feedhandler.amqp.serving.sasl import Credentials
-from feedhandler.amqp.serving.users import User, Users
+from feedhandler.amqp.users import User, Users
 from tests.support.node import PATIENCE_S
 from tests.support.security import SECRET, gate, user
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.serving.login import Gate
-from feedhandler.amqp_settings import AmqpConfig, UserConfig
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import parse_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.amqp import AmqpConfig, UserConfig
+from feedhandler.config.show import to_toml
 from feedhandler.ops.doctor import check_certificate
 from tests.support.security import SECRET, Certificates, cheap_hash
 
@@ -116,7 +116,7 @@ def test_a_configuration_is_shown_without_hashes_and_otherwise_as_it_is() -> Non
 
 
 def listening(*users: UserConfig, **tls: str) -> AmqpConfig:
-    from feedhandler.amqp_settings import TlsConfig
+    from feedhandler.config.amqp import TlsConfig
 
     return AmqpConfig(listen="127.0.0.1:0", users=users, tls=TlsConfig(**tls))
 

@@ -3,7 +3,7 @@
 import itertools
 from functools import partial
 
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 from tests.support.turns import Loop
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from feedhandler.amqp import users as module
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address
-from feedhandler.amqp.serving import users as module
-from feedhandler.amqp.serving.users import (
+from feedhandler.amqp.users import (
     EVERYTHING,
     SCRYPT_BYTES_MAX,
     THROTTLED_MAX,

@@ -23,8 +23,8 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
-from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.characterise import (
     FEED,
     LINE_A,

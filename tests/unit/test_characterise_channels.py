@@ -18,7 +18,7 @@ from feedhandler.characterise.tables import Table, tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from tests.support.channels import (
     A1,
     A2,

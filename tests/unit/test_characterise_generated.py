@@ -13,8 +13,8 @@ from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
-from feedhandler.replay.generating.generator_tape import CHANNELS
 from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.tape import CHANNELS
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
 from tests.support.characterise import Seen, utp_packet

@@ -10,7 +10,7 @@ import pytest
 from feedhandler.characterise.growing import Offset, news, reach
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from tests.support.characterise import Independent, write_session
 
 pyspark = pytest.importorskip("pyspark")

@@ -29,7 +29,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops import pipeline
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.characterise import (
     FEED,
     LINE_A,

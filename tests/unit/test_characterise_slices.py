@@ -31,8 +31,8 @@ from feedhandler.characterise.slices import (
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import TOTALS, Tally
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import PcapngBytes
 from tests.support.characterise import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
 

@@ -11,8 +11,8 @@ from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.characterise import (
     FEED,
     LINE_A,

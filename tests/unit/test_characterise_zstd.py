@@ -12,7 +12,7 @@ from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from tests.support.characterise import FEED, write_session
 
 UTP = Request("euronext-utp-md")

@@ -8,11 +8,11 @@ import pytest
 
 from feedhandler._compiled import NotCompiledError
 from feedhandler.config import LineConfig, loopback_config
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.ops import console, cpu_latency, doctor, host
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
 from feedhandler.ops.memory_bounds import memory_bounds
-from feedhandler.queue_settings import DurableQueueConfig
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

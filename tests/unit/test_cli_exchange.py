@@ -5,8 +5,8 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import loopback_lines, loopback_refresh_lines
 from feedhandler.ops.exchange import Options, _print_account, plan
-from feedhandler.replay.exchange.exchange import ExchangeResult
-from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.exchange.simulated import ExchangeResult
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.playing.inject import FaultCounts
 
 

@@ -15,7 +15,7 @@ from feedhandler.cli import chosen
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.generate import Options, run
-from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture

@@ -15,7 +15,7 @@ from rich.console import Console
 from feedhandler.cli import chosen
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.control import ENDPOINT_DEFAULT, Verb, Verbs
 from feedhandler.counters import (
     ChannelCounter,

@@ -14,7 +14,7 @@ from feedhandler.amqp.subscribing.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
-from feedhandler.replay.captures.capture import Datagram
+from feedhandler.replay.captures.reading import Datagram
 from tests.support.amqp import Rig, order, packet
 
 FEED = load_feed("euronext-utp-md")

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from feedhandler.amqp.serving.users import verify
+from feedhandler.amqp.users import verify
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import user
 

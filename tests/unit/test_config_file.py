@@ -20,7 +20,7 @@ from feedhandler.config import (
     loopback_config,
     parse_config,
 )
-from feedhandler.config_show import SECTIONS, to_toml
+from feedhandler.config.show import SECTIONS, to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings
 

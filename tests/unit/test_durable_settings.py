@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.durable.queues import grants
-from feedhandler.amqp.serving.users import EVERY_QUEUE, User
-from feedhandler.amqp_settings import UserConfig
+from feedhandler.amqp.users import EVERY_QUEUE, User
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config import Config, loopback_config, parse_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.amqp import UserConfig
+from feedhandler.config.queues import DurableQueueConfig
+from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.observe.metrics import SCOPES
 from feedhandler.observe.readings import readings
-from feedhandler.queue_settings import DurableQueueConfig
 
 BASE = to_toml(loopback_config(services=(104,)))
 HASH = "scrypt$16$8$1$c2l4dGVlbiBieXRlcyBvZg==$c2l4dGVlbiBieXRlcyBvZg=="

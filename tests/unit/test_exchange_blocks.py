@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from feedhandler.replay.exchange.exchange_blocks import BlockMaker, LineSet
-from feedhandler.replay.generating.generator_packets import Outgoing
+from feedhandler.replay.exchange.blocks import BlockMaker, LineSet
+from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.playing.inject import LineFaults
 
 DESTINATIONS = [{104: 0, 103: 1}, {104: 2, 103: 3}]

@@ -7,8 +7,8 @@ import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.exchange.exchange_refresh import BACKLOG_NS, RefreshFlow
-from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.replay.exchange.refresh import BACKLOG_NS, RefreshFlow
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
 FEED = load_feed("euronext-utp-md")

@@ -3,15 +3,15 @@
 import pytest
 
 from feedhandler.codecs import load_feed
-from feedhandler.replay.exchange.exchange_plan import ExchangePlan
-from feedhandler.replay.exchange.exchange_refresh import Snapshot
-from feedhandler.replay.exchange.exchange_servers import (
+from feedhandler.replay.exchange.plan import ExchangePlan
+from feedhandler.replay.exchange.refresh import Snapshot
+from feedhandler.replay.exchange.servers import (
     SNAPSHOTS_WAITING_MAX,
     ExchangeServers,
     OfferedPackets,
     SnapshotDesk,
 )
-from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
 FEED = load_feed("euronext-utp-md")

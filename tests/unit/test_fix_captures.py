@@ -20,9 +20,9 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures import packet_headers as compiled_headers
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.fix_market import FixMarket
-from feedhandler.replay.playing import packet_headers as compiled_headers
 from tests.support.characterise import TWIN
 from tests.support.fix_messages import sealed
 from tests.support.fix_readers import our_messages
@@ -34,7 +34,7 @@ OPENING_NS = 1_767_603_600_000_000_000
 GROUPS, PORT = ("239.101.7.1", "239.101.7.2"), 30_107
 HEADERS = {
     "compiled": compiled_headers,
-    "interpreted": load_interpreted("feedhandler.replay.playing.packet_headers"),
+    "interpreted": load_interpreted("feedhandler.replay.captures.packet_headers"),
 }
 TALLIES = {
     "compiled": SimpleNamespace(Tally=compiled_tally.Tally, table=FEED.table),

@@ -7,7 +7,7 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.fixcast.captured import CapturedChannel
 from feedhandler.fixcast.exchange_plan import symbols_of
-from feedhandler.replay.captures.capture import Datagram
+from feedhandler.replay.captures.reading import Datagram
 from feedhandler.replay.generating.fix_market import FixMarket
 from tests.support.fix_translation import MS, Wire
 

@@ -24,8 +24,8 @@ from feedhandler.fixcast.channels import parse_channels
 from feedhandler.fixcast.planner import SHARE_MAX, Volume, channels_at_most, definition, plan
 from feedhandler.fixcast.volumes import MINUTE_NS, VolumeMeter
 from feedhandler.ops.fixcast_plan import Wanted, make_plan
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture

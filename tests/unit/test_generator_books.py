@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from feedhandler.replay.generating.generator_books import FLAT, SHIFT, SILENT, SLOTS, quotient
-from feedhandler.replay.generating.generator_tape import COLUMNS, ROOM
+from feedhandler.replay.generating.books import FLAT, SHIFT, SILENT, SLOTS, quotient
+from feedhandler.replay.generating.tape import COLUMNS, ROOM
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.state.book import BUY, SELL
 from feedhandler.replay.state.market import Market

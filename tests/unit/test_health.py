@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from feedhandler.config import parse_config
+from feedhandler.config.observing import CONDITIONS, HealthConfig
 from feedhandler.observe import health
 from feedhandler.observe.health import Facts, not_live, not_ready
-from feedhandler.observe.settings import CONDITIONS, HealthConfig
 from feedhandler.observe.systemd import Notifier
 
 SECOND_NS = 10**9

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from feedhandler.codecs import UsageError, load_feed
-from feedhandler.replay.generating.generator_layouts import templates
-from feedhandler.replay.generating.generator_notices import reference_fields
-from feedhandler.replay.generating.generator_times import clock
 from feedhandler.replay.generating.instruments import Kind, isin_of, listing
+from feedhandler.replay.generating.layouts import templates
+from feedhandler.replay.generating.notices import reference_fields
+from feedhandler.replay.generating.times import clock
 
 FEED = load_feed("euronext-utp-md")
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import pytest
 
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.config.publishing import fault_of
 from feedhandler.lab import broker as lab_broker
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
 from feedhandler.lab.brokers import Absent, Broker, BrokerFailed, Declares
-from feedhandler.publish_settings import fault_of
 
 PASSWORD = "s3cret/%?"
 

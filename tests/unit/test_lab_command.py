@@ -9,10 +9,10 @@ from rich.console import Console
 
 from feedhandler import cli
 from feedhandler.histogram import Histogram
+from feedhandler.lab import commands as lab
 from feedhandler.lab import results, thresholds, view
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import ClientResult, Sent, Step, Sweep, Trial
-from feedhandler.ops import lab
 from feedhandler.ops.console import run_guarded
 
 

@@ -18,8 +18,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
 from feedhandler.codecs.scanner import NO_SYMBOL
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.generator_packets import ORDERS, QUOTES, SERVICES
 from feedhandler.replay.generating.instruments import Kind
+from feedhandler.replay.generating.packets import ORDERS, QUOTES, SERVICES
 from feedhandler.replay.state.book import BUY, SELL, Book
 from feedhandler.replay.state.market_problems import PROBLEMS
 from feedhandler.retrans.snapshots import SnapshotCutter

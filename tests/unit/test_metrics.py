@@ -10,6 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from feedhandler import control, counters, gateway_core, notes
 from feedhandler.config import Config, loopback_config
+from feedhandler.config.observing import MetricsConfig
+from feedhandler.config.publishing import PublishConfig
+from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
 from feedhandler.histogram import Histogram
@@ -25,9 +28,6 @@ from feedhandler.observe.metrics import (
     buckets_of,
 )
 from feedhandler.observe.readings import readings
-from feedhandler.observe.settings import MetricsConfig
-from feedhandler.publish_settings import PublishConfig
-from feedhandler.recorder_settings import RecordConfig
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, recovery, refresh
 

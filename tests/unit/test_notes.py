@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from feedhandler import notes
-from feedhandler.notes import KINDS_MAX, SECOND_NS, Level, Notes, RateLimit, clean
-from feedhandler.observe.settings import LogConfig
+from feedhandler.notes import KINDS_MAX, SECOND_NS, Level, LogConfig, Notes, RateLimit, clean
 
 
 class Clock:

@@ -14,7 +14,7 @@ import pytest
 from feedhandler.capabilities import open_config
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config, OverlayConfig, load_config, parse_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver

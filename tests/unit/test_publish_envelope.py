@@ -7,9 +7,9 @@ import pytest
 from proton import Message
 
 from feedhandler.amqp import framing
+from feedhandler.amqp.brokers import way_to
 from feedhandler.amqp.framing import Frame, Template
 from feedhandler.amqp.proton import PublisherLink
-from feedhandler.amqp.publishing.brokers import way_to
 from feedhandler.amqp.publishing.envelope import ADDRESSES_MAX, HEADER, Envelope
 from tests.support.amqp import FEED, prefix_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from feedhandler.amqp.publishing.brokers import (
+from feedhandler.amqp.brokers import (
     ARTEMIS,
     KINDS,
     QPID,
@@ -20,9 +20,9 @@ from feedhandler.amqp.publishing.brokers import (
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import load_config, loopback_config, parse_config
-from feedhandler.config_show import to_toml
+from feedhandler.config.publishing import PublishConfig
+from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
-from feedhandler.publish_settings import PublishConfig
 
 BASE = to_toml(loopback_config(services=(104,)))
 SPILL = {"when_full": "journal", "journal_folder": "/var/lib/feedhandler/firm"}

@@ -17,13 +17,13 @@ import pytest
 from feedhandler import recorder as recorder_module
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recorder import DiskFolder, Recorder
 from feedhandler.recorder_files import RecordingFiles
-from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
-from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.reading import Capture, Datagram
 
 PATIENCE_S = 60.0
 START_NS = 1_795_168_800_000_000_000

@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.recorder_files import Full, RecordingFiles
-from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
 
 HEADER = b"header--"
 #: 2026-11-20 10:00:00 UTC.

@@ -14,8 +14,8 @@ from feedhandler.capture_blocks import section
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_frames import sender_word
-from feedhandler.replay.captures.capture import Capture, Datagram
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.replay.captures.writer import CaptureWriter
 
 TWINS = {
     "compiled": recorder_frames,

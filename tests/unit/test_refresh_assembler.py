@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES
+from feedhandler.replay.generating.packets import ORDERS, SERVICES
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.refresh import (
     COUNTS,

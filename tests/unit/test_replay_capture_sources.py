@@ -14,8 +14,8 @@ import pyarrow
 import pytest
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.captures import capture_sources
-from feedhandler.replay.captures.capture_sources import (
+from feedhandler.replay.captures import sources as capture_sources
+from feedhandler.replay.captures.sources import (
     AHEAD_BLOCK_BYTES,
     AHEAD_BLOCKS,
     AHEAD_FROM_BYTES,

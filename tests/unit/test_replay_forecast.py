@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import load_feed
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing import forecast as module
+from feedhandler.replay.playing.blocks import Block, all_blocks, make_preparer
 from feedhandler.replay.playing.forecast import Forecast, Outlook, Peak
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.playing.pace import Pace, parse_pace
 from feedhandler.replay.playing.pipeline import Pipeline
-from feedhandler.replay.playing.player_blocks import Block, all_blocks, make_preparer
-from feedhandler.replay.playing.player_source import chunks_of
 from feedhandler.replay.playing.sender_lines import MulticastLine, number_lines
+from feedhandler.replay.playing.source import chunks_of
 
 UTP = load_feed("euronext-utp-md")
 START_NS = 1_700_000_000 * 10**9

@@ -10,7 +10,7 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import replay_control
 from feedhandler.ops.replay_live import IMPATIENT_NS, ending, play, progress_text
-from feedhandler.replay.playing.player_progress import PlayProgress
+from feedhandler.replay.playing.rates import PlayProgress
 
 PROGRESS = PlayProgress(
     elapsed_ns=60 * 10**9,

@@ -9,8 +9,8 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import Capture, DatagramBatch
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture, DatagramBatch
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing import merge as module
 from feedhandler.replay.playing.merge import DISORDER_NS, Merger, join_batches
 from feedhandler.replay.playing.pipeline import Pipeline, first_time_ns

@@ -16,8 +16,8 @@ from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.scanner import parse_header
 from feedhandler.counters import ChannelCounter, LineCounter
-from feedhandler.replay.captures.capture import Capture, Datagram
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing import numbering as module
 from feedhandler.replay.playing.numbering import Numbering
 from feedhandler.replay.playing.pipeline import Pipeline

@@ -9,12 +9,12 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, Feed, Packet, load_feed
 from feedhandler.codecs.kinds import Reject
-from feedhandler.replay.playing import packet_headers as compiled
+from feedhandler.replay.captures import packet_headers as compiled
 from tests.support.feeds import BINARY_FEEDS
 
 TWINS = {
     "compiled": compiled,
-    "interpreted": load_interpreted("feedhandler.replay.playing.packet_headers"),
+    "interpreted": load_interpreted("feedhandler.replay.captures.packet_headers"),
 }
 FEEDS = [load_feed(name) for name in BINARY_FEEDS]
 

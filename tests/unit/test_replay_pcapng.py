@@ -10,12 +10,12 @@ import pyarrow
 import pytest
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.captures import capture as capture_module
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.frames import Skip
 from feedhandler.replay.captures.pcapng import INTERFACES_MAX, Damage
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.status import Status
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import TWINS, PcapngBytes
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

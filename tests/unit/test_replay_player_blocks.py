@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.playing import player_blocks as module
+from feedhandler.replay.playing import blocks as module
+from feedhandler.replay.playing.blocks import Block, all_blocks, make_preparer
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.playing.pace import Pace, parse_pace
-from feedhandler.replay.playing.player_blocks import Block, all_blocks, make_preparer
-from feedhandler.replay.playing.player_source import Chunk, chunks_of
 from feedhandler.replay.playing.sender_lines import MulticastLine, NumberedLines, number_lines
+from feedhandler.replay.playing.source import Chunk, chunks_of
 
 A, B = ("239.1.1.1", 5_001), ("239.1.2.1", 5_001)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.replay.captures.capture import Capture, Datagram
-from feedhandler.replay.captures.capture_writer import CaptureWriter
-from feedhandler.replay.playing.player_source import CHUNK_DATAGRAMS, Chunk, PayloadField, chunks_of
+from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.sender_lines import NO_DESTINATION, MulticastLine, open_lines
+from feedhandler.replay.playing.source import CHUNK_DATAGRAMS, Chunk, PayloadField, chunks_of
 
 G1, G2, G3 = ("239.1.1.1", 5_001), ("239.1.1.2", 5_001), ("239.1.1.1", 5_002)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from feedhandler.replay.playing.player_progress import LOOK_NS, Sample, Watch
+from feedhandler.replay.playing.rates import LOOK_NS, Sample, Watch
 
 SECOND = 1_000_000_000
 

@@ -9,10 +9,10 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import Reject
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.packet_headers import read_headers
+from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.moments import Moment, check_zone, moment_text, parse_moment
-from feedhandler.replay.playing.packet_headers import read_headers
 from feedhandler.replay.playing.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.playing.selection import (
     LeftOut,

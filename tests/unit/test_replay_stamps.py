@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs import Feed, load_feed
-from feedhandler.replay.captures.capture import Capture, DatagramBatch
-from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.reading import Capture, DatagramBatch
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.stamps import Stamper, Stamps
 
 SECOND = 10**9

@@ -16,12 +16,12 @@ from feedhandler import cli
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay.captures.capture import Capture, Datagram
-from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers
+from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.replay.captures.writer import CaptureWriter, frame_headers
 from feedhandler.replay.playing import block_records as compiled
+from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_headers import Destination
-from feedhandler.replay.playing.player_blocks import Block
-from feedhandler.replay.playing.player_source import Chunk
+from feedhandler.replay.playing.source import Chunk
 
 SECOND = 10**9
 START_NS = 1_763_625_600 * SECOND

@@ -16,7 +16,7 @@ from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
-from feedhandler.replay.captures.capture import Datagram
+from feedhandler.replay.captures.reading import Datagram
 from tests.support.amqp import DAY, FEED, FakeLink, Rig, order, packet
 
 #: Times within the packet's second, and scales of prices in reference data alone.

@@ -21,13 +21,13 @@ from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import files_table, tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import run_guarded
-from feedhandler.replay.captures import capture as capture_module
 from feedhandler.replay.captures import fragments as bounds
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers
+from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
+from feedhandler.replay.captures.writer import CaptureWriter, frame_headers
 from tests.support.captures import TWINS, PcapngBytes
 
 SECOND = 10**9
@@ -400,7 +400,7 @@ def test_dpkt_is_imported_only_where_a_frame_needs_it(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from feedhandler.cli import main\n"
-        "from feedhandler.replay.captures.capture import Capture\n"
+        "from feedhandler.replay.captures.reading import Capture\n"
         "for name in ('plain', 'slow'):\n"
         "    assert len(list(Capture(sys.argv[1] + f'/{name}.pcap'))) == 1\n"
         "    print('dpkt' in sys.modules)\n"

@@ -8,7 +8,7 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES
+from feedhandler.replay.generating.packets import ORDERS, SERVICES
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import (
     INFLATED_BODY_MAX,

@@ -102,6 +102,38 @@ cdef class Some:
     assert cython_functions(text) == [(1, "first", 4), (10, "second", 3), (14, "third", 1)]
 
 
+def folders_name(path: Path) -> bool:
+    """Whether a file is called what its folder is, or begins with that and more words."""
+    word, *more = path.stem.split("_")
+    if more:
+        ends = re.compile(r"(ing|ers?|ors?|s|e)$")
+        return ends.sub("", word) == ends.sub("", path.parent.name)
+    return word.rstrip("s") == path.parent.name.rstrip("s")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("exchange/exchange.py", True),
+        ("captures/capture.py", True),
+        ("generating/generator_books.py", True),
+        ("playing/player_blocks.py", True),
+        ("playing/player.py", False),
+        ("amqp/publishing/publisher.py", False),
+        ("journal/queue.py", False),
+        ("retrans/retransmission.py", False),
+        ("fix/index.py", False),
+    ],
+)
+def test_a_file_named_after_its_folder_is_recognised(path: str, found: bool) -> None:
+    assert folders_name(Path(path)) == found
+
+
+def test_no_file_is_named_after_its_folder() -> None:
+    product = [path for path in python_files() if path.parent.name not in ("tests", "bench")]
+    assert not [str(path.relative_to(CHECKOUT)) for path in product if folders_name(path)]
+
+
 def test_no_function_outgrows_a_screen() -> None:
     long = []
     for path in python_files():

@@ -14,10 +14,10 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.codecs.trading_day import TradingDay, day_number
 from feedhandler.config import loopback_config, parse_config
+from feedhandler.config.trading_day import DayWatch, TradingDayConfig
 from feedhandler.gateway import Gateway
 from feedhandler.journal import QueueSettings
 from feedhandler.ops.status import _headline
-from feedhandler.trading_day_settings import DayWatch, TradingDayConfig
 
 PARIS = TradingDay("Europe/Paris")
 EVENING = TradingDay("America/New_York", "18:00")

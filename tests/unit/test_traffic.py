@@ -13,9 +13,9 @@ import pytest
 
 from feedhandler.codecs import PacketKind
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
-from feedhandler.replay.generating.generator_tape import HEADER_BYTES, REALTIME
+from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
 from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.tape import HEADER_BYTES, REALTIME
 from feedhandler.replay.generating.traffic import Traffic, packets
 from feedhandler.replay.state.book import BUY, SELL
 from feedhandler.replay.state.market import Market
@@ -218,12 +218,11 @@ DIGEST = "a7d7bc0435396125117270aa6f518e9bdd6720263f7cabe863f6b44b5c24cd6e"
 SMALL = {"rate_mbps": 1.0, "duration_s": 1.0}
 _TWIN = """
 import feedhandler._compiled as compiled
-OWN = ("dice", "generator", "traffic")
 compiled.PURE_MODE = {name: path for name, path in compiled.PURE_MODE.items()
-                      if name.split(".")[-1].split("_")[0] in OWN}
+                      if name.startswith("feedhandler.replay.generating.")}
 compiled.prefer_interpreted()
 from tests.unit.test_traffic import SMALL, digest, morning, stretch
-import feedhandler.replay.generating.generator_flow as flow
+import feedhandler.replay.generating.flow as flow
 assert flow.__file__.endswith(".py"), flow.__file__
 print(digest(stretch(11, **SMALL)), digest(morning()))
 """

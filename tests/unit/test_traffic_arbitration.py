@@ -10,8 +10,8 @@ from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
+from feedhandler.replay.generating.packets import SERVICES
+from feedhandler.replay.generating.tape import CHANNELS, REALTIME
 from feedhandler.replay.generating.traffic import Traffic
 from tests.support.market_traffic import FEED, stretch
 

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from feedhandler.replay.generating import generator_flow
-from feedhandler.replay.generating.generator_tape import REALTIME
+from feedhandler.replay.generating import flow as generator_flow
 from feedhandler.replay.generating.profile import Profile, load_profile, seconds_of
 from feedhandler.replay.generating.profile_plan import settings_of
+from feedhandler.replay.generating.tape import REALTIME
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_ledger import TrafficLedger
 from tests.support.market_traffic import FEED, MARKET

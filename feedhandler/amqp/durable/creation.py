@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
+from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
 from feedhandler.journal.files import RealFiles, Replace, carry_out
 from feedhandler.keyed.definition import Definition, differences
 from feedhandler.private_files import make_folder
-from feedhandler.queue_settings import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.queues import DurableQueues

@@ -16,11 +16,11 @@ from typing import Protocol
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.values import SectionError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal import PersistentQueue, Status
 from feedhandler.journal.engine import Committed
 from feedhandler.journal.groups import ProducerState
 from feedhandler.keyed.producers import Stamp
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: Contents that are kept in memory from being put to being handed out.
 RECENT_BYTES_MAX = 4 << 20

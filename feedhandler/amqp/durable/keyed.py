@@ -28,6 +28,7 @@ from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
 from feedhandler.journal.groups import Group
 from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
@@ -39,7 +40,6 @@ from feedhandler.keyed.rota import Rota
 from feedhandler.keyed.settings import NEVER
 from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
 from feedhandler.notes import Level, tell
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: Messages that are handed out before the loop serves anybody else.
 SHARE = 256

@@ -17,11 +17,11 @@ from feedhandler.amqp.durable.intake import (
 from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.values import SectionError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.producers import Stamp, Standing
 from feedhandler.keyed.queue import Outcome
-from feedhandler.queue_settings import DurableQueueConfig
 
 if TYPE_CHECKING:
     from feedhandler.keyed.journalled import Journalled

@@ -39,6 +39,7 @@ from feedhandler.amqp.durable.values import (
 )
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
 from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
@@ -48,7 +49,6 @@ from feedhandler.keyed.envelope import Parcel, parcel_in, wrap_parcel
 from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: Messages that are read, or handed out, before the loop serves anybody else.
 SHARE = 256

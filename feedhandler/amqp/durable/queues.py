@@ -27,10 +27,10 @@ from feedhandler.amqp.durable.management import Desk
 from feedhandler.amqp.durable.transactions import Transactions
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError
-from feedhandler.amqp.serving.users import User
+from feedhandler.amqp.users import User
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.notes import Level, tell
-from feedhandler.queue_settings import DurableQueueConfig
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue

@@ -26,8 +26,9 @@ from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
 from feedhandler.journal.cancels import ForwardPage
@@ -36,7 +37,6 @@ from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: Where another queue takes nothing now, it is asked again after so long; so often a queue with
 #: keys looks whether a day is over.

@@ -24,8 +24,8 @@ from feedhandler.amqp.publishing.spill import Result, Spill, State, bounds_of
 from feedhandler.amqp.publishing.spill_disk import SpillDisk, SpillThread, settings_of
 from feedhandler.amqp.publishing.spill_items import HEAD
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.counters import DestinationCounter
-from feedhandler.publish_settings import PublishConfig
 
 #: Looks at what is not in the journal yet while the gateway ends.
 STOP_LOOK_SECONDS = 0.002

@@ -31,12 +31,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp import proton
+from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.policies import JOURNAL
-from feedhandler.amqp.publishing import brokers
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.publishing.journalled import JournalledDestination
@@ -50,7 +49,7 @@ from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.publish_settings import PublishConfig
+from feedhandler.config.publishing import PublishConfig
 from feedhandler.retrans.backoff import Backoff
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address
-from feedhandler.amqp.serving.users import admit
+from feedhandler.amqp.users import admit
 from feedhandler.counters import NodeCounter
 
 if TYPE_CHECKING:

@@ -32,15 +32,15 @@ from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
 from feedhandler.amqp.serving.link_counts import REFUSALS, add_outlet
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
-from feedhandler.amqp.serving.turns import (
+from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.turns import (
     CONNECTION_UNITS,
     END_UNITS,
     SESSIONS_PER_UNIT,
     attach_units,
     read_units,
 )
-from feedhandler.amqp.serving.users import TokenBucket, User
-from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.users import TokenBucket, User
 from feedhandler.counters import NodeCounter
 
 if TYPE_CHECKING:

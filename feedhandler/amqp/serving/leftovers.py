@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sized
 from typing import Any
 
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.turns import Turns
 
 #: Bytes of messages that are freed for one unit, and what one that is no bytes counts for.
 BYTES_PER_UNIT = 1 << 17

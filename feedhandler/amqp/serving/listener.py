@@ -13,7 +13,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from feedhandler.amqp.serving.turns import ACCEPT_UNITS, Turns
+from feedhandler.amqp.turns import ACCEPT_UNITS, Turns
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.descriptors import Shortage, has_client
 

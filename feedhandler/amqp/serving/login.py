@@ -28,9 +28,9 @@ from pathlib import Path
 from feedhandler.amqp.security import ServerTls, TlsSession
 from feedhandler.amqp.serving.fair import FairPool
 from feedhandler.amqp.serving.sasl import Credentials, SaslServer
-from feedhandler.amqp.serving.users import Throttle, User, Users, parse_hash
-from feedhandler.amqp_settings import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
+from feedhandler.amqp.users import Throttle, User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.config.amqp import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
 
 #: A refusal is answered after so long: what was wrong cannot be told by the time it took.
 REFUSAL_SECONDS = 1.0

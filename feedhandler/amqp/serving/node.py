@@ -36,8 +36,8 @@ from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.serving.sasl import Credentials
-from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
 from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.turns import TURN_UNITS, Turns
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array

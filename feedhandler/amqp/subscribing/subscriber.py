@@ -25,11 +25,11 @@ import msgspec
 
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.quality import Quality
+from feedhandler.amqp.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.aftermath import RESUME
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
 from feedhandler.amqp.subscribing.inbox import Message
-from feedhandler.amqp.subscribing.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.several import Several
 from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream

@@ -23,11 +23,11 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.amqp.identity import Identity
+from feedhandler.amqp.request import Request
 from feedhandler.amqp.subscribing.aftermath import Aftermath
 from feedhandler.amqp.subscribing.attachment import Attachment, Ended, Intake
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.amqp.subscribing.overlap import Overlap
-from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.retrans.backoff import Backoff

@@ -25,7 +25,7 @@ from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.identity import Identity, Login
-from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker
 from feedhandler.amqp.working.messages import Message, read
 from feedhandler.amqp.working.transactions import Committed, Committer, Output, outputs_of

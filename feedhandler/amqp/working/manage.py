@@ -6,7 +6,7 @@ import msgspec
 
 from feedhandler.amqp.client import Ended
 from feedhandler.amqp.identity import Identity, Login
-from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.definition import Definition

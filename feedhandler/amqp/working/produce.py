@@ -29,7 +29,7 @@ from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.keyed_intake import CONDITIONS
 from feedhandler.amqp.identity import Identity, Login
-from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.request import parse_endpoint
 from feedhandler.amqp.working.connection import Putter, QueueConnection, Said
 from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
 from feedhandler.amqp.working.messages import head

@@ -5,10 +5,10 @@ ledger, gives it to both lines with their faults, and hands blocks to a thread t
 schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow step delays
 nothing; more it never does, so stopping takes no longer than that.
 
-What the lines lose can be had from the servers, where the plan has them (`exchange_servers`, a
+What the lines lose can be had from the servers, where the plan has them (`servers`, a
 thread of its own): the retransmission server has the latest packets that have been due, the refresh
 server has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
-(`exchange_refresh`); they are sent in turn without being asked for as well.
+(`refresh`); they are sent in turn without being asked for as well.
 
 A run ends after `seconds`, or by `stop()`, or by SIGTERM or SIGINT where it handles signals:
 the step under way and what was generated ahead are sent, then the close of the session (every
@@ -28,19 +28,19 @@ import time
 from collections.abc import Callable, Iterator
 
 from feedhandler.codecs import Feed, load_feed
-from feedhandler.replay.exchange.exchange_blocks import Block, BlockMaker, LineSet
-from feedhandler.replay.exchange.exchange_plan import (
+from feedhandler.replay.exchange.blocks import Block, BlockMaker, LineSet
+from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.exchange.plan import (
     FEED_NAME,
-    LINES,
     ExchangePlan,
     ExchangeProgress,
     ExchangeResult,
 )
-from feedhandler.replay.exchange.exchange_refresh import RefreshFlow
-from feedhandler.replay.exchange.exchange_servers import REFRESH, RETRANSMISSION, ExchangeServers
-from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.exchange.refresh import RefreshFlow
+from feedhandler.replay.exchange.servers import REFRESH, RETRANSMISSION, ExchangeServers
+from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES, Outgoing
+from feedhandler.replay.generating.packets import ORDERS, SERVICES, Outgoing
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
 from feedhandler.replay.state.market import Market

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from feedhandler.amqp import brokers
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
-from feedhandler.amqp.publishing import brokers
 from feedhandler.codecs.errors import ConfigError
 
 #: What stands for a password where one is shown.

@@ -1,8 +1,8 @@
 # What the compiled generator uses of issuers and indices; the meanings stand in the .py.
 
 from feedhandler.replay.generating.dice cimport Dice
-from feedhandler.replay.generating.generator_books cimport ShareBooks
-from feedhandler.replay.generating.generator_tape cimport Tape
+from feedhandler.replay.generating.books cimport ShareBooks
+from feedhandler.replay.generating.tape cimport Tape
 
 cdef class IssuerQuotes:
     cdef Dice dice

@@ -14,8 +14,8 @@ Frames that the compiled reader puts aside (IPv6, tunnels, other link layers, fr
 
 Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`, and so does
 what was read slowly.
-The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `capture_sources`', writing is
-`capture_writer`'s.
+The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `sources`', writing is
+`writer`'s.
 """
 
 import dataclasses
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.captures.capture_sources import ByteSource, open_source, read_up_to
 from feedhandler.replay.captures.frames import (
     RECORD_BYTES_MAX,
     DatagramColumns,
@@ -37,6 +36,7 @@ from feedhandler.replay.captures.frames import (
     LinkType,
     Skip,
 )
+from feedhandler.replay.captures.packet_headers import PacketHeaders
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
 from feedhandler.replay.captures.pcapng import (
     BLOCK_BYTES_MAX,
@@ -44,8 +44,8 @@ from feedhandler.replay.captures.pcapng import (
     SECTION_MAGIC,
     PcapngScanner,
 )
+from feedhandler.replay.captures.sources import ByteSource, open_source, read_up_to
 from feedhandler.replay.captures.status import Status
-from feedhandler.replay.playing.packet_headers import PacketHeaders
 
 if TYPE_CHECKING:
     from feedhandler.replay.captures.slow_frames import SlowFrames

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.generating.generator_layouts import (
+from feedhandler.replay.generating.instruments import Instrument, Kind
+from feedhandler.replay.generating.layouts import (
     REFERENCE_FIELDS,
     STATE_FIELDS,
     offsets,
     templates,
 )
-from feedhandler.replay.generating.generator_times import MessageTime, clock
-from feedhandler.replay.generating.instruments import Instrument, Kind
+from feedhandler.replay.generating.times import MessageTime, clock
 
 #: Engine number, as in SystemID, and the channel.
 REFERENCE_SYSTEM, REFERENCE = 10, 0

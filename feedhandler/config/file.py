@@ -3,14 +3,13 @@
 `load_config(path)` reads, checks and returns a `Config`, or raises `ConfigError` with the file,
 the line, the key and what is wrong with it. Everything is checked here, once; no other module
 checks a setting again. Names end in their unit. Every setting has a default except what only the
-operator can know: the channels and their lines. `config_show` writes a configuration back.
+operator can know: the channels and their lines. `show` writes a configuration back.
 
 Whether a port is free or a group can be joined shows when the gateway runs, not here.
 """
 
 import datetime
 import ipaddress
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,12 +17,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.amqp.policies import CONFLATE, POLICIES, fault_of_policy
-from feedhandler.amqp_settings import (
-    AmqpConfig,
-    split_address,
-)
-from feedhandler.amqp_settings import fault_of as amqp_fault_of
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
     KeyLines,
@@ -33,13 +28,16 @@ from feedhandler.codecs.toml_text import (
     path_text,
 )
 from feedhandler.codecs.toml_text import WrongKey as _Wrong
+from feedhandler.config.amqp import AmqpConfig
+from feedhandler.config.amqp import fault_of as amqp_fault_of
+from feedhandler.config.observing import HealthConfig, MetricsConfig
+from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig, fault_of
+from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_queues
+from feedhandler.config.recording import FILES_MIN, RecordConfig
+from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.observe.settings import HealthConfig, LogConfig, MetricsConfig
-from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_of
-from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig, fault_of_queues
-from feedhandler.recorder_settings import FILES_MIN, RecordConfig
+from feedhandler.notes import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.trading_day_settings import TradingDayConfig, fault_of_day
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
 MAX_LINES = 8
@@ -421,11 +419,6 @@ def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[Re
         group = f"239.101.{3 + number}.{service - 100}"
         port = port_base + 1000 * (2 + number) + service
         yield RefreshLineConfig(name=name, group=group, port=port)
-
-
-def is_endpoint(text: str) -> bool:
-    """Is `text` a ZeroMQ endpoint of the kinds used here: `tcp://host:port` or `ipc://path`?"""
-    return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
 
 
 def described(table: type[Struct]) -> Iterator[tuple[str, str]]:

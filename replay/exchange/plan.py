@@ -8,11 +8,11 @@ from pathlib import Path
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_of, day_start_ns
+from feedhandler.replay.generating.destinations import REALTIME, REFRESH, Destinations
 from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
 FEED_NAME = "euronext-utp-md"
-LINES = ("A", "B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,13 @@ class ExchangePlan:
     heartbeat_ms: int = 1000
     day: date | None = None
     opening_ns: int | None = None
-    group_prefixes: tuple[str, str] = ("239.101.1", "239.101.2")
-    base_ports: tuple[int, int] = (30_000, 31_000)
+    group_prefixes: tuple[str, str] = REALTIME.prefixes
+    base_ports: tuple[int, int] = REALTIME.base_ports
     #: Time between two unasked snapshots of a service; 0: only at request. None: no refresh lines.
     refresh_s: float | None = None
     refresh_faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
-    refresh_prefixes: tuple[str, str] = ("239.101.3", "239.101.4")
-    refresh_base_ports: tuple[int, int] = (32_000, 33_000)
+    refresh_prefixes: tuple[str, str] = REFRESH.prefixes
+    refresh_base_ports: tuple[int, int] = REFRESH.base_ports
     #: Where the TCP servers listen.
     host: str = "127.0.0.1"
     retransmission_port: int | None = None
@@ -69,15 +69,11 @@ class ExchangePlan:
 
     def address(self, line: str, service: int) -> tuple[str, int]:
         """Group and port of a service on line A or B."""
-        number = LINES.index(line)
-        group = f"{self.group_prefixes[number]}.{service - 100}"
-        return group, self.base_ports[number] + service
+        return Destinations(self.group_prefixes, self.base_ports).of(line, service)
 
     def refresh_address(self, line: str, service: int) -> tuple[str, int]:
         """Group and port of a service on refresh line A or B."""
-        number = LINES.index(line)
-        group = f"{self.refresh_prefixes[number]}.{service - 100}"
-        return group, self.refresh_base_ports[number] + service
+        return Destinations(self.refresh_prefixes, self.refresh_base_ports).of(line, service)
 
     def moment(self, feed: Feed) -> tuple[date, int]:
         """Trading day and nanoseconds after midnight at which the session starts."""

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
 #: Packets a second on each refresh line: a snapshot of a thousand packets takes a quarter second.

@@ -1,4 +1,4 @@
-# What the compiled generator uses of the tape; the meanings stand in generator_tape.py.
+# What the compiled generator uses of the tape; the meanings stand in tape.py.
 
 from feedhandler.replay.generating.dice cimport Dice
 

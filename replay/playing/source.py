@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard, cast
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.captures.capture import Datagram, DatagramBatch, address_text
+from feedhandler.replay.captures.reading import Datagram, DatagramBatch, address_text
 from feedhandler.replay.playing.pipeline import BatchSource
 
 #: Datagrams taken from an iterable at a time.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from feedhandler.replay.generating.generator_packets import Outgoing
+from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_lines import interface_of, open_frame_socket
-from feedhandler.replay.playing.player_blocks import Block
 from feedhandler.replay.playing.sender import Sender
 from feedhandler.replay.playing.sender_lines import OpenLines, open_multicast_sender
 
@@ -90,7 +90,7 @@ def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = PLAYER_SPIN_NS
 
     def make_sender(lines: OpenLines) -> BlockSender:
         # Compiled against modules that may run interpreted elsewhere: only where it is asked for.
-        from feedhandler.replay.playing.player_frames import raw_sender
+        from feedhandler.replay.playing.frames import raw_sender
 
         return raw_sender(lines, settings.source_mac, settings.source_ip, spin_ns)
 

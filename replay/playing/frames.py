@@ -1,4 +1,4 @@
-"""What a player sends its blocks through as raw frames; `player_senders.raw` makes it.
+"""What a player sends its blocks through as raw frames; `senders.raw` makes it.
 
 Frames of captures leave with the group and port of the line that they are for, and say of their
 sender what they are told to; what was in no capture gets headers with the interface's addresses.
@@ -8,10 +8,10 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
+from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.frame_lines import FrameInterface, explain, interface_of, look_at
 from feedhandler.replay.playing.frame_sender import FrameSender
-from feedhandler.replay.playing.player_blocks import Block
 from feedhandler.replay.playing.sender_lines import OpenLines
 
 #: The source address of frames that are made here, where the interface has none that receivers

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.generating.generator_books import SHARE_SYSTEM
-from feedhandler.replay.generating.generator_issuers import ISSUER_SYSTEM
-from feedhandler.replay.generating.generator_tape import MESSAGES_MAX, REALTIME
-from feedhandler.replay.generating.generator_times import MessageTime, clock
+from feedhandler.replay.generating.books import SHARE_SYSTEM
+from feedhandler.replay.generating.issuers import ISSUER_SYSTEM
+from feedhandler.replay.generating.tape import MESSAGES_MAX, REALTIME
+from feedhandler.replay.generating.times import MessageTime, clock
 
 #: Channels of trades, orders, warrants' trades.
 TRADES, ORDERS, WARRANT_TRADES = 1, 3, 4

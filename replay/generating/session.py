@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs import Feed
+from feedhandler.replay.generating.books import SLOTS, ShareBooks
+from feedhandler.replay.generating.closing import Closing
 from feedhandler.replay.generating.dice import Crowd, Dice
-from feedhandler.replay.generating.generator_books import SLOTS, ShareBooks
-from feedhandler.replay.generating.generator_closing import Closing
-from feedhandler.replay.generating.generator_flow import Flow
-from feedhandler.replay.generating.generator_issuers import IndexValues, IssuerQuotes
-from feedhandler.replay.generating.generator_notices import Notices
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_snapshots import SnapshotSource, rows_of
-from feedhandler.replay.generating.generator_tape import COLUMNS, REALTIME, Tape
-from feedhandler.replay.generating.generator_times import MessageTime
+from feedhandler.replay.generating.flow import Flow
 from feedhandler.replay.generating.instruments import Instrument, Kind, listing
+from feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
+from feedhandler.replay.generating.notices import Notices
+from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.profile_plan import FlowSettings
+from feedhandler.replay.generating.snapshots import SnapshotSource, rows_of
+from feedhandler.replay.generating.tape import COLUMNS, REALTIME, Tape
+from feedhandler.replay.generating.times import MessageTime
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +45,7 @@ BEAT_LESS = {"none": -1, "next": 0, "last": 1}
 @dataclass(frozen=True, slots=True)
 class Block:
     """What the exchange sent: payloads in `data` (uint8), and a row a packet in `columns`, as
-    `generator_tape.COLUMNS` tells; times count from midnight, exchange time."""
+    `tape.COLUMNS` tells; times count from midnight, exchange time."""
 
     data: Array
     columns: dict[str, Array]

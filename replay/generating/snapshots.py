@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_tape import HEADER_BYTES, MESSAGES_MAX, REALTIME, ROOM
+from feedhandler.replay.generating.packets import SERVICES
+from feedhandler.replay.generating.tape import HEADER_BYTES, MESSAGES_MAX, REALTIME, ROOM
 from feedhandler.retrans.snapshots import deflated
 
 Array = np.ndarray[Any, Any]

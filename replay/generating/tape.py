@@ -25,7 +25,7 @@ from cython.cimports.feedhandler.replay.generating.dice import Dice
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, SERVICES
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed

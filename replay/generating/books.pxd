@@ -1,7 +1,7 @@
-# What the compiled generator uses of the books; the meanings stand in generator_books.py.
+# What the compiled generator uses of the books; the meanings stand in books.py.
 
 from feedhandler.replay.generating.dice cimport Dice
-from feedhandler.replay.generating.generator_tape cimport Tape
+from feedhandler.replay.generating.tape cimport Tape
 
 cpdef long long quotient(long long number, long long by)
 

@@ -16,8 +16,8 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.playing.inject import Injector, LineSends
 from feedhandler.replay.playing.pace import Pace, Schedule
-from feedhandler.replay.playing.player_source import Chunk
 from feedhandler.replay.playing.sender_lines import NO_DESTINATION, MulticastLine, number_lines
+from feedhandler.replay.playing.source import Chunk
 from feedhandler.replay.playing.stamps import Stamper
 
 #: Payload bytes that delays and reordering may hold back.

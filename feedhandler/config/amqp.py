@@ -5,12 +5,12 @@ stands in the configuration as a hash only; even that is never shown.
 """
 
 import ipaddress
-import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.amqp.serving.users import (
+from feedhandler.addresses import split_address
+from feedhandler.amqp.users import (
     ANONYMOUS,
     Entitlement,
     QueueRights,
@@ -33,20 +33,6 @@ _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
 def _setting(description: str, **bounds: Any) -> Meta:
     return Meta(description=description, **bounds)
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as host and port. Raises `ValueError` for anything else."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    plain_colons = ":" in host and not bracketed
-    if not colon or not host or plain_colons or not re.fullmatch(r"[0-9]{1,5}", port):
-        raise ValueError(f"{text!r} is not host:port")
-    if int(port) > 65535:
-        raise ValueError(f"port {port} is above 65535")
-    return host, int(port)
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from feedhandler.replay.playing.player_blocks import Block, Preparer
-from feedhandler.replay.playing.player_source import Chunk
+from feedhandler.replay.playing.blocks import Block, Preparer
+from feedhandler.replay.playing.source import Chunk
 
 #: Blocks prepared ahead of the sender.
 PREFETCH_BLOCKS = 4

@@ -26,7 +26,7 @@ from typing import Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import places
-from cython.cimports.feedhandler.replay.generating.generator_books import quotient
+from cython.cimports.feedhandler.replay.generating.books import quotient
 
 #: Bursts after which the odds of their kinds are looked at again.
 WEIGH_EVERY = 32
@@ -59,7 +59,7 @@ _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
 @cython.final
 @cython.cclass
 class Flow:
-    """See the module; `market` is made by `generator_session`, `settings` by `profile_plan`.
+    """See the module; `market` is made by `session`, `settings` by `profile_plan`.
     `ended` tells that the plan is at its end, `next_ns` when the next burst is due, `rounds` how
     often every book was told, `trading` that they all were, and the market is open; `opened` the
     tape's tables when a stationary stretch began."""

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.exchange.exchange_plan import ExchangePlan
-from feedhandler.replay.exchange.exchange_refresh import RefreshFlow, Snapshot
-from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.replay.exchange.plan import ExchangePlan
+from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 from feedhandler.retrans.server import RequestServer
 from feedhandler.retrans.store import PacketStore

@@ -1,9 +1,9 @@
-# The flow's attributes; the meanings stand in generator_flow.py.
+# The flow's attributes; the meanings stand in flow.py.
 
 from feedhandler.replay.generating.dice cimport Crowd, Dice
-from feedhandler.replay.generating.generator_books cimport ShareBooks
-from feedhandler.replay.generating.generator_issuers cimport IndexValues, IssuerQuotes
-from feedhandler.replay.generating.generator_tape cimport Tape
+from feedhandler.replay.generating.books cimport ShareBooks
+from feedhandler.replay.generating.issuers cimport IndexValues, IssuerQuotes
+from feedhandler.replay.generating.tape cimport Tape
 
 cdef class Flow:
     cdef readonly Tape tape

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from feedhandler.amqp_settings import MASK, AmqpConfig, UserConfig
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import Config, described
+from feedhandler.config.amqp import MASK, AmqpConfig, UserConfig
+from feedhandler.config.publishing import PublishConfig
+from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
-from feedhandler.publish_settings import PublishConfig
-from feedhandler.queue_settings import DurableQueueConfig
 
 #: The tables there is one of, in the order in which they are written.
 _MANY = ("servers", "channels", "publish", "queues")

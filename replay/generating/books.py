@@ -23,10 +23,11 @@ import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import places
 from cython.cimports.feedhandler.replay.generating.dice import Dice
-from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
-from feedhandler.replay.generating.generator_layouts import (
+from feedhandler.replay.generating.instruments import Instrument
+from feedhandler.replay.generating.layouts import (
     ORDER_FIELDS,
     QUOTE_FIELDS,
     TRADE_FIELDS,
@@ -34,7 +35,6 @@ from feedhandler.replay.generating.generator_layouts import (
     offsets,
     share_messages,
 )
-from feedhandler.replay.generating.instruments import Instrument
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed

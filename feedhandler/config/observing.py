@@ -1,6 +1,6 @@
-"""What an operator may set about metrics, health and the log: `[metrics]`, `[health]`, `[log]`."""
+"""What an operator may set about metrics and health: `[metrics]`, `[health]`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -61,18 +61,3 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             if word not in CONDITIONS:
                 return f"unknown condition {word!r}", f"conditions: {', '.join(CONDITIONS)}"
         return None
-
-
-class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`: what is told on stderr, and how."""
-
-    format: Annotated[
-        Literal["text", "json"], Meta(description="text, or json: one object a line, with fields")
-    ] = "text"
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="the least level that is told: debug, info, warning or error"),
-    ] = "info"
-    lines_per_s: Annotated[
-        int, Meta(description="lines of one kind in a second at most", ge=1, le=10_000)
-    ] = 10

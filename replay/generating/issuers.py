@@ -4,7 +4,7 @@
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
 tick or changes its spread or size, and now and then somebody takes it. `IndexValues` holds the
 indices, each the mean of its shares' last prices over their opening prices. Both keep the latest
-messages and patch them, as `generator_books` does, and put them on the tape.
+messages and patch them, as `books` does, and put them on the tape.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
 from cython.cimports.feedhandler.replay.generating.dice import Dice
-from cython.cimports.feedhandler.replay.generating.generator_books import ShareBooks, quotient
-from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
 
-from feedhandler.replay.generating.generator_layouts import (
+from feedhandler.replay.generating.instruments import Instrument
+from feedhandler.replay.generating.layouts import (
     INDEX_FIELDS,
     QUOTE_FIELDS,
     TRADE_FIELDS,
@@ -26,7 +27,6 @@ from feedhandler.replay.generating.generator_layouts import (
     offsets,
     templates,
 )
-from feedhandler.replay.generating.instruments import Instrument
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed

@@ -1,0 +1,22 @@
+"""Addresses as operators write them: `host:port`, and ZeroMQ endpoints. No I/O."""
+
+import re
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as host and port. Raises `ValueError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    plain_colons = ":" in host and not bracketed
+    if not colon or not host or plain_colons or not re.fullmatch(r"[0-9]{1,5}", port):
+        raise ValueError(f"{text!r} is not host:port")
+    if int(port) > 65535:
+        raise ValueError(f"port {port} is above 65535")
+    return host, int(port)
+
+
+def is_endpoint(text: str) -> bool:
+    """Is `text` a ZeroMQ endpoint of the kinds used here: `tcp://host:port` or `ipc://path`?"""
+    return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))

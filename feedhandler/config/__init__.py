@@ -1,0 +1,84 @@
+"""What an operator may say: one frozen object from one TOML file, and each table's settings."""
+
+from typing import TYPE_CHECKING
+
+from feedhandler._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from feedhandler.config.amqp import AmqpConfig
+    from feedhandler.config.file import (
+        ARBITRATION_MEANING,
+        HISTORY_BYTES_MIN,
+        RECOVERY_MEANING,
+        ChannelConfig,
+        Config,
+        ControlConfig,
+        GatewaySettings,
+        LineConfig,
+        OverlayConfig,
+        ReceiveConfig,
+        RefreshLineConfig,
+        ServerConfig,
+        ServerLineConfig,
+        StatsConfig,
+        described,
+        load_config,
+        loopback_config,
+        loopback_lines,
+        loopback_refresh_lines,
+        parse_config,
+        refusal,
+    )
+
+__all__ = [
+    "ARBITRATION_MEANING",
+    "HISTORY_BYTES_MIN",
+    "RECOVERY_MEANING",
+    "AmqpConfig",
+    "ChannelConfig",
+    "Config",
+    "ControlConfig",
+    "GatewaySettings",
+    "LineConfig",
+    "OverlayConfig",
+    "ReceiveConfig",
+    "RefreshLineConfig",
+    "ServerConfig",
+    "ServerLineConfig",
+    "StatsConfig",
+    "described",
+    "load_config",
+    "loopback_config",
+    "loopback_lines",
+    "loopback_refresh_lines",
+    "parse_config",
+    "refusal",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ARBITRATION_MEANING": "file",
+        "AmqpConfig": "amqp",
+        "ChannelConfig": "file",
+        "Config": "file",
+        "ControlConfig": "file",
+        "GatewaySettings": "file",
+        "HISTORY_BYTES_MIN": "file",
+        "LineConfig": "file",
+        "OverlayConfig": "file",
+        "RECOVERY_MEANING": "file",
+        "ReceiveConfig": "file",
+        "RefreshLineConfig": "file",
+        "ServerConfig": "file",
+        "ServerLineConfig": "file",
+        "StatsConfig": "file",
+        "described": "file",
+        "load_config": "file",
+        "loopback_config": "file",
+        "loopback_lines": "file",
+        "loopback_refresh_lines": "file",
+        "parse_config": "file",
+        "refusal": "file",
+    },
+)

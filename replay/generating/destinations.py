@@ -1,0 +1,27 @@
+"""Where a generated session's lines are sent: group and port by line and service. No I/O.
+
+What a capture of a session is written to, and what the simulated exchange sends to unless told
+otherwise, are the same places: a capture can be played to a gateway that listens to the exchange.
+"""
+
+from dataclasses import dataclass
+
+LINES = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """Both lines of all services: on line n service s has group `prefixes[n]`.(s - 100) and port
+    `base_ports[n]` + s."""
+
+    prefixes: tuple[str, str]
+    base_ports: tuple[int, int]
+
+    def of(self, line: str, service: int) -> tuple[str, int]:
+        """Group and port of a service on line A or B."""
+        number = LINES.index(line)
+        return f"{self.prefixes[number]}.{service - 100}", self.base_ports[number] + service
+
+
+REALTIME = Destinations(("239.101.1", "239.101.2"), (30_000, 31_000))
+REFRESH = Destinations(("239.101.3", "239.101.4"), (32_000, 33_000))
