@@ -20,7 +20,7 @@ from feedhandler import capturing as module
 from feedhandler.capture_files import ROTATE_BYTES_MIN, Rotation
 from feedhandler.capture_sinks import CompressedFile, PlainFile
 from feedhandler.capturing import Account, Capturing, Settings
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_command
 from feedhandler.overlay.last_hop import BOUND_NS
 from feedhandler.overlay.topology_file import read_topology

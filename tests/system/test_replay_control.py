@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from feedhandler.capture_sinks import create_file
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask

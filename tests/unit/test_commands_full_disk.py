@@ -17,7 +17,7 @@ import pytest
 from feedhandler.capturing import save_account
 from feedhandler.characterise import lake
 from feedhandler.characterise.cluster import DiskFault, disk_fault_or
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import HostFault, UsageError, unwritable
 from feedhandler.ops import pipeline
 from feedhandler.ops.console import ExitCode, run_guarded

@@ -1,4 +1,4 @@
-"""The command line of `capture` and `replay-control`; `cli` says how commands work."""
+"""The command line of `capture` and `replay-control`; `app` says how commands work."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler.cli_options import Json, Overwrite
+from feedhandler.cli.options import Json, Overwrite
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
