@@ -83,8 +83,8 @@ def capture(
       feedhandler capture --line A=239.1.1.1:5001@eth1 --line B=239.1.2.1:5002@eth2 --out ab.pcapng
       feedhandler capture --group 239.1.1.1:5001 --out day.pcap.zst --rotate-every 15min
     """
-    from feedhandler.capture_files import Rotation
     from feedhandler.ops import capture as ops
+    from feedhandler.recording.rotation import Rotation
 
     lines = (*(group or ()), *(line or ()))
     if not lines:
