@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.session_file import GROUP_BASE, PORT_BASE, write_session
-from feedhandler.capturing import Account, Capturing, Settings
 from feedhandler.ingest.lines import Line
+from feedhandler.recording.capture import Account, Capturing, Settings
 
 RATE = 200_000
 SECONDS, QUICK_SECONDS = 40, 10

@@ -43,7 +43,7 @@ def main() -> None:
         signal.signal(number, _leave)
     words = sys.argv[1:]
     try:
-        from feedhandler.cli import main as run
+        from feedhandler.cli.app import main as run
     except Exception as error:
         fault = build_fault(error)
         if not fault or os.environ.get("FEEDHANDLER_DEBUG") == "1":

@@ -37,7 +37,7 @@ from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
 from feedhandler.private_files import private_sockets
-from feedhandler.recorder import Recorder
+from feedhandler.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from feedhandler.overlay.lines import OverlayLines

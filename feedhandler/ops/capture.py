@@ -8,8 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from feedhandler.capture_files import ROTATE_BYTES_MIN, Rotation
-from feedhandler.capturing import (
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
+from feedhandler.ops.arguments import CaptureLine
+from feedhandler.ops.console import ExitCode, HostFault, complain, print_json, signal_handlers
+from feedhandler.ops.live import duration_text, live_line, size_text
+from feedhandler.recording.capture import (
     STOP_SECONDS,
     Account,
     Capturing,
@@ -17,11 +21,7 @@ from feedhandler.capturing import (
     names,
     save_account,
 )
-from feedhandler.codecs.errors import UsageError
-from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
-from feedhandler.ops.arguments import CaptureLine
-from feedhandler.ops.console import ExitCode, HostFault, complain, print_json, signal_handlers
-from feedhandler.ops.live import duration_text, live_line, size_text
+from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
 
 #: How often the line that shows the progress is made.
 PROGRESS_S = 0.25

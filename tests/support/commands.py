@@ -8,7 +8,7 @@ import contextlib
 import io
 from dataclasses import dataclass
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_guarded
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler import capturing as module
-from feedhandler.capture_files import ROTATE_BYTES_MIN, Rotation
-from feedhandler.capture_sinks import CompressedFile, PlainFile
-from feedhandler.capturing import Account, Capturing, Settings
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
 from feedhandler.ops.console import run_guarded
+from feedhandler.recording import capture as module
+from feedhandler.recording.capture import Account, Capturing, Settings
+from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
+from feedhandler.recording.sinks import CompressedFile, PlainFile
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player

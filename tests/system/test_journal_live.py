@@ -4,7 +4,7 @@ import json
 import multiprocessing
 from pathlib import Path
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.journal import BlockingQueue
 from feedhandler.ops.console import run_guarded
 from tests.support.journal_writer import SETTINGS, work

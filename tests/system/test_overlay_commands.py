@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.ops.console import run_command
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.last_hop import BOUND_NS

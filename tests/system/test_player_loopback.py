@@ -19,7 +19,7 @@ from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import replay
-from feedhandler.recorder import Recorder
+from feedhandler.recording.recorder import Recorder
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.inject import Injector, LineFaults

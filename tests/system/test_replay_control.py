@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from feedhandler.capture_sinks import create_file
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
 from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
+from feedhandler.recording.sinks import create_file
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.pace import Pace, PaceKind

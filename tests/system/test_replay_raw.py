@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.veth import FAR, NEAR, ip, wait_for_link
-from feedhandler import cli
+from feedhandler.cli import app as cli
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.frames import LinkType

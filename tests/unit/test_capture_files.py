@@ -5,8 +5,8 @@ import errno
 import dpkt
 import pytest
 
-from feedhandler.capture_blocks import LineStatistics, section, statistics
-from feedhandler.capture_files import (
+from feedhandler.recording.blocks import LineStatistics, section, statistics
+from feedhandler.recording.rotation import (
     FLUSH_NS,
     ROTATE_BYTES_MIN,
     CaptureFiles,

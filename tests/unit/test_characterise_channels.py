@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from feedhandler import cli
 from feedhandler.characterise import report
 from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
 from feedhandler.characterise.channels import SAMPLES_MAX, Samples, _chosen, parse_channel_map
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.lake import fill_lake, outcome_of
 from feedhandler.characterise.tables import Table, tables_of
+from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded

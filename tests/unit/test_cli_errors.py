@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import feedhandler
-from feedhandler import cli, cli_replay
 from feedhandler.__main__ import INTERRUPTED, interrupted_code
+from feedhandler.cli import app as cli
+from feedhandler.cli import replay as cli_replay
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 from feedhandler.ops.console import (
     ENDING_SIGNALS,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import dpkt
 import pytest
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.generate import Options, run

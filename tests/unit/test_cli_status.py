@@ -12,7 +12,7 @@ import pytest
 import zmq
 from rich.console import Console
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
 from feedhandler.config.show import to_toml

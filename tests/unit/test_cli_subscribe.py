@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import feedhandler
-from feedhandler import cli
 from feedhandler.amqp.subscribing.inbox import Inbox, Message
+from feedhandler.cli import app as cli
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe

@@ -76,7 +76,7 @@ def test_columns_go_in_the_order_of_their_worth_and_are_named() -> None:
 def test_a_short_help_is_the_long_one(
     command: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from feedhandler.cli import chosen
+    from feedhandler.cli.app import chosen
 
     chosen([*command, "-h"])()
     short = capfd.readouterr().out
@@ -133,7 +133,7 @@ def test_values_are_completed_wherever_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from feedhandler.cli import chosen
+    from feedhandler.cli.app import chosen
 
     monkeypatch.setenv("_FEEDHANDLER_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)

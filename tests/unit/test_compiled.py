@@ -62,7 +62,7 @@ def test_the_demo_loads_only_units_that_make_demo_compiles() -> None:
 def test_a_command_line_does_not_load_what_commands_work_with() -> None:
     """Numpy is half of what `feedhandler --help` and each Tab of a shell would wait for."""
     loaded = subprocess.run(
-        [sys.executable, "-c", "import sys, feedhandler.cli; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, feedhandler.cli.app; print(*sys.modules)"],
         cwd=CHECKOUT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     assert "typer" in loaded

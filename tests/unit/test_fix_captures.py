@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedhandler import cli
 from feedhandler._compiled import load_interpreted
 from feedhandler.characterise import tally as compiled_tally
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.tally import TOTALS
+from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.fixcast.exchange_plan import symbols_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import proton
 import pytest
 
-from feedhandler.cli import chosen
+from feedhandler.cli.app import chosen
 from feedhandler.journal import BlockingQueue
 from feedhandler.ops.console import run_guarded
 from tests.support.journal import SMALL

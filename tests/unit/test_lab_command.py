@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from feedhandler import cli
+from feedhandler.cli import app as cli
 from feedhandler.histogram import Histogram
 from feedhandler.lab import commands as lab
 from feedhandler.lab import results, thresholds, view

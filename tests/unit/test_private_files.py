@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import zmq
 
-from feedhandler.capture_sinks import create_file
 from feedhandler.config import Config, parse_config
 from feedhandler.control import ControlSocket
 from feedhandler.journal.engine import Engine
@@ -17,7 +16,8 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.ops import doctor, run
 from feedhandler.ops.doctor_openness import check_openness, is_reachable
 from feedhandler.private_files import private_sockets
-from feedhandler.recorder import DiskFolder
+from feedhandler.recording.recorder import DiskFolder
+from feedhandler.recording.sinks import create_file
 
 SMALL = QueueSettings(block_bytes=1 << 20, blocks=2, blocks_max=4)
 

@@ -14,15 +14,15 @@ from typing import Any
 import dpkt
 import pytest
 
-from feedhandler import recorder as recorder_module
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
-from feedhandler.recorder import DiskFolder, Recorder
-from feedhandler.recorder_files import RecordingFiles
+from feedhandler.recording import recorder as recorder_module
+from feedhandler.recording.files import RecordingFiles
+from feedhandler.recording.recorder import DiskFolder, Recorder
 from feedhandler.replay.captures.reading import Capture, Datagram
 
 PATIENCE_S = 60.0

@@ -6,7 +6,7 @@ import pytest
 
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config.recording import FILE_BYTES_MIN, RecordConfig
-from feedhandler.recorder_files import Full, RecordingFiles
+from feedhandler.recording.files import Full, RecordingFiles
 
 HEADER = b"header--"
 #: 2026-11-20 10:00:00 UTC.

@@ -10,10 +10,10 @@ import pytest
 
 from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
-from feedhandler.capture_blocks import section
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_frames import sender_word
+from feedhandler.recording.blocks import section
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
 

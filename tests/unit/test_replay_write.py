@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import typer
 
-from feedhandler import cli
 from feedhandler._compiled import load_interpreted
+from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.reading import Capture, Datagram

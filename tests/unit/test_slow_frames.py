@@ -15,10 +15,10 @@ from pathlib import Path
 import dpkt
 import pytest
 
-from feedhandler import cli
 from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import files_table, tables_of
+from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.replay.captures import fragments as bounds
@@ -399,7 +399,7 @@ def test_dpkt_is_imported_only_where_a_frame_needs_it(tmp_path: Path) -> None:
     write(tmp_path / "slow.pcap", [KINDS["gre"][1]])
     code = (
         "import sys\n"
-        "from feedhandler.cli import main\n"
+        "from feedhandler.cli.app import main\n"
         "from feedhandler.replay.captures.reading import Capture\n"
         "for name in ('plain', 'slow'):\n"
         "    assert len(list(Capture(sys.argv[1] + f'/{name}.pcap'))) == 1\n"

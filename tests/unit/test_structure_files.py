@@ -348,9 +348,9 @@ def test_the_containers_node_can_be_reached_from_outside() -> None:
 
 
 def test_compose_commands_are_commands_of_ours(compose: dict[str, Any]) -> None:
-    text = (CHECKOUT / "feedhandler" / "cli.py").read_text()
-    text += (CHECKOUT / "feedhandler" / "cli_generate.py").read_text()
-    text += (CHECKOUT / "feedhandler" / "cli_characterise.py").read_text()
+    text = (CHECKOUT / "feedhandler" / "cli" / "app.py").read_text()
+    text += (CHECKOUT / "feedhandler" / "cli" / "generate.py").read_text()
+    text += (CHECKOUT / "feedhandler" / "cli" / "characterise.py").read_text()
     for service in compose["services"].values():
         if service["image"].startswith("feedhandler") and "entrypoint" not in service:
             assert f"def {service['command'][0]}(" in text

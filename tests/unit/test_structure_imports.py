@@ -61,6 +61,14 @@ def test_no_circle_leads_through_rooms(tree: Tree, rooms: list[Room]) -> None:
     assert checker.circles_of_rooms(tree, rooms) == CIRCLES_LEFT
 
 
+def test_rooms_stand_behind_those_that_they_import(rooms: list[Room]) -> None:
+    order = [room.name for room in rooms]
+    for room in rooms:
+        circle = next((each for each in CIRCLES_LEFT if room.name in each), [])
+        behind = set(order[order.index(room.name) :]) - set(circle)
+        assert not room.may_import & behind, room.name
+
+
 def test_no_circle_leads_through_modules(tree: Tree) -> None:
     assert checker.circles_of_modules(tree) == CIRCLES_OF_MODULES_LEFT
 

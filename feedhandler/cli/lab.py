@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import FeedName
+from feedhandler.cli.options import FeedName
 
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]

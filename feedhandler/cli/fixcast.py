@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from feedhandler import cli_fixcast_keys
-from feedhandler.cli_options import FeedName, Json
+from feedhandler.cli import fixcast_keys as cli_fixcast_keys
+from feedhandler.cli.options import FeedName, Json
 
 Work = Callable[[], int]
 

@@ -1,4 +1,4 @@
-"""The command line of `generate`; `cli` says how commands work."""
+"""The command line of `generate`; `app` says how commands work."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json, Loss, LossA, LossB, Overwrite, Seed
+from feedhandler.cli.options import Json, Loss, LossA, LossB, Overwrite, Seed
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]

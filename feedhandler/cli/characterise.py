@@ -1,4 +1,4 @@
-"""The command line of `characterise`; `cli` says how commands work."""
+"""The command line of `characterise`; `app` says how commands work."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json, feed_names
+from feedhandler.cli.options import Json, feed_names
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]

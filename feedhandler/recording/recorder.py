@@ -5,7 +5,7 @@ which a thread that must not wait fills, and a thread of its own that looks into
 `POLL_S`, lays the packets out as pcap records without the GIL and writes them with one system call
 a mebibyte. Whatever the disk does, the stream goes on: who finds a tap full drops and counts.
 
-Which file the bytes go to and when recording stops is `recorder_files`'s. Recording that stops by
+Which file the bytes go to and when recording stops is `files`'s. Recording that stops by
 itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed, the
 reason stands in the snapshot, and `on_stop` is told once, in the recorder's thread.
 
@@ -29,8 +29,8 @@ from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.private_files import FILE_MODE, open_file
-from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
 from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
+from feedhandler.recording.files import PART, SUFFIX, Full, RecordingFiles
 
 #: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedhandler.cli_options import (
+from feedhandler.cli.options import (
     Ca,
     Certificate,
     Json,

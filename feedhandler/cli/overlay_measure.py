@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json, refuse_beside, share
+from feedhandler.cli.options import Json, refuse_beside, share
 from feedhandler.codecs.errors import UsageError
 
 Work = Callable[[], int]

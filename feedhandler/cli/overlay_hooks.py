@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json
+from feedhandler.cli.options import Json
 
 Work = Callable[[], int]
 

@@ -14,20 +14,18 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import (
-    __version__,
-    cli_capture,
-    cli_characterise,
-    cli_fix,
-    cli_fixcast,
-    cli_generate,
-    cli_keyed,
-    cli_lab,
-    cli_overlay,
-    cli_queue,
-    cli_replay,
-)
-from feedhandler.cli_options import (
+from feedhandler import __version__
+from feedhandler.cli import capture as cli_capture
+from feedhandler.cli import characterise as cli_characterise
+from feedhandler.cli import fix as cli_fix
+from feedhandler.cli import fixcast as cli_fixcast
+from feedhandler.cli import generate as cli_generate
+from feedhandler.cli import keyed as cli_keyed
+from feedhandler.cli import lab as cli_lab
+from feedhandler.cli import overlay as cli_overlay
+from feedhandler.cli import queue as cli_queue
+from feedhandler.cli import replay as cli_replay
+from feedhandler.cli.options import (
     Ca,
     Certificate,
     FeedName,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Ca, Json, PasswordFile, PlainOverNetwork
+from feedhandler.cli.options import Ca, Json, PasswordFile, PlainOverNetwork
 
 Work = Callable[[], int]
 

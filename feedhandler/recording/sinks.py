@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from feedhandler.private_files import SHARED_FILE_MODE
-from feedhandler.recorder import DiskFile
+from feedhandler.recording.recorder import DiskFile
 
 try:
     from isal import igzip

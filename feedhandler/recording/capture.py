@@ -22,17 +22,17 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from feedhandler import __version__
-from feedhandler.capture_blocks import LineStatistics, section, statistics
-from feedhandler.capture_files import CaptureFiles, Rotation, WrittenFile, split_suffixes
-from feedhandler.capture_sinks import create_file
 from feedhandler.codecs.errors import FeedhandlerError, UsageError, unwritable
 from feedhandler.counters import LineCounter
 from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.recorder import POLL_S, Series
 from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT
+from feedhandler.recording.blocks import LineStatistics, section, statistics
+from feedhandler.recording.recorder import POLL_S, Series
+from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
+from feedhandler.recording.sinks import create_file
 
 #: Waiting for the disk: a second of 200,000 packets a second of the paper's size.
 RING_BYTES = 64 << 20

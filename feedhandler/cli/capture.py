@@ -1,4 +1,4 @@
-"""The command line of `capture` and `replay-control`; `cli` says how commands work."""
+"""The command line of `capture` and `replay-control`; `app` says how commands work."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler.cli_options import Json, Overwrite
+from feedhandler.cli.options import Json, Overwrite
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -83,8 +83,8 @@ def capture(
       feedhandler capture --line A=239.1.1.1:5001@eth1 --line B=239.1.2.1:5002@eth2 --out ab.pcapng
       feedhandler capture --group 239.1.1.1:5001 --out day.pcap.zst --rotate-every 15min
     """
-    from feedhandler.capture_files import Rotation
     from feedhandler.ops import capture as ops
+    from feedhandler.recording.rotation import Rotation
 
     lines = (*(group or ()), *(line or ()))
     if not lines:

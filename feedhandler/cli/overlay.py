@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from feedhandler import cli_overlay_hooks, cli_overlay_measure
-from feedhandler.cli_options import Json, refuse_beside
+from feedhandler.cli import overlay_hooks as cli_overlay_hooks
+from feedhandler.cli import overlay_measure as cli_overlay_measure
+from feedhandler.cli.options import Json, refuse_beside
 
 Work = Callable[[], int]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler.cli_options import (
+from feedhandler.cli.options import (
     Interface,
     Json,
     Loss,
