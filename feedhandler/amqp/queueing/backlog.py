@@ -198,7 +198,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _send(self, parcel: Parcel) -> cython.int:
-        """Number and send a message; the caller has checked room and readiness."""
+        """Assign the number of a message and send it; the caller has checked room and readiness."""
         at: cython.Py_ssize_t = parcel.number_at
         data: bytes = parcel.data
         if parcel.reason:

@@ -1,12 +1,12 @@
 """Loss tracker: what one destination alone lacks of a service, and how that is announced.
 
-What it is for: a destination's queue gave up its oldest messages, or its broker refused some. The
-service's own quality knows nothing of that, so every quality message on its way to this
-destination passes through here and is made worse where it must be: what was dropped is `stale`,
-and the state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was
-dropped since the last message is told by one of our own, reason `overflow`, before any later data.
+What it is for: a destination's queue dropped its oldest messages, or its broker refused some. The
+service's own quality does not include that, so every quality message on its way to this
+destination passes through here and has these losses merged in: what was dropped is `stale`, and the
+state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was dropped
+since the last message is announced by one of our own, reason `overflow`, before any later data.
 
-Packets outside the sequence are no part of any range: how many were dropped is told with the
+Packets outside the sequence are part of no range: how many were dropped is announced with the
 overflow, and the state is no worse for it.
 
 Nothing that the destination must know is lost with a dropped quality message: the latest content is
