@@ -338,7 +338,7 @@ class QualityState:
         self._step(Input.DOUBT)
         return self._body(reason)
 
-    # -- what a single link is told ---------------------------------------------------------
+    # -- messages for a single link ---------------------------------------------------------
 
     def awaiting_snapshot(self) -> bytes:
         """Return the message for a link that asked for a snapshot: it comes, and nothing comes

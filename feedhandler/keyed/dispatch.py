@@ -62,7 +62,7 @@ class Dispatch:
     visible  messages with numbers above this are not handed out yet
     keys     the keys that have messages; each at most `key_messages_max` (0: any)
     lengths  how many messages each key has
-    followed consumers for whom there came a message that only they may have; the caller clears it
+    followed consumers for which a message came that only they may have; the caller clears it
     """
 
     def __init__(

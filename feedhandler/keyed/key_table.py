@@ -78,7 +78,7 @@ class KeyTable:
             if other == 0:
                 break
             home = self.low[other] & mask
-            # It may move to the hole unless its own place lies behind that.
+            # It may move to the free place unless its home lies behind that.
             if ((place - home) & mask) >= ((place - hole) & mask):
                 self._places[hole] = other
                 hole = place

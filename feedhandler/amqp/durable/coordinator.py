@@ -112,7 +112,7 @@ class Coordinator(QueueEnd):
 
     def leave(self, orderly: bool = False) -> None:
         if not self.over:
-            self.work()  # what came before the goodbye counts
+            self.work()  # what came before the close still counts
         super().leave()
         opened, self._open = self._open, {}
         for transaction in opened.values():

@@ -530,7 +530,7 @@ class KeyedDurableQueue(StoredQueue):
         read = functools.partial(self.store.engine.delivery.read, number)
         self._loop.run_in_executor(self._threads, read).add_done_callback(done)
 
-    # -- what becomes of messages -----------------------------------------------------------
+    # -- outcomes of messages ---------------------------------------------------------------
 
     def deliver(self, taker: KeyedTaker, fences: list[int]) -> None:
         """Acknowledge deliveries; once that is durable the consumer is notified. Stale ones are

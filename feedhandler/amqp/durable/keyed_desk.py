@@ -2,7 +2,7 @@
 
 operation    arguments                            answer
 unpark       id                                   unparked; unknown where it is not parked
-keys                                              the longest: values, who has the first, how many
+keys                                              the longest: values, first's consumer, count
 list         after: an id                         what is not delivered above it, a page
 create       definition, as `creation` reads it   exists, or different
 """

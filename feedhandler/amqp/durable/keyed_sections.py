@@ -4,12 +4,12 @@ What it is for: `read_message` goes through a message once, and finds what `sect
 stamp, and what the queue's key is read from: its body, or its properties and annotations.
 `delivery_annotations` are what a consumer gets besides the message.
 
-    a producer says    by the message annotation, or application property
+    a producer sends   by the message annotation, or application property
     its id             x-opt-producer      text or bytes, 1 to 64
     its epoch          x-opt-epoch         a number from 0; absent: 0
     its sequence       x-opt-sequence      a number from 1
 
-    a consumer hears   by the delivery annotation
+    a consumer gets    by the delivery annotation
     the token          x-opt-token         text: the queue's identity and the message's number
     the fence          x-opt-fence         a number that rises with each delivery
     what it is after   x-opt-after         a list of fences: of messages of its keys that the same

@@ -46,7 +46,7 @@ ANSWERS_MAX = 1024
 ANSWERS_BYTES_MAX = 4 << 20
 #: Bytes of requests that may wait at one queue, of all its clients; further ones are rejected.
 REQUESTS_BYTES_MAX = 4 << 20
-#: Weight of a producer's mean message size: about the last so many messages.
+#: A producer's mean message size is taken over about this many messages.
 MEAN_OF = 8
 #: Bytes of a management request at most.
 REQUEST_BYTES_MAX = 16 << 10
@@ -242,7 +242,7 @@ class Producer(QueueEnd):
     def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
-            self.work()  # what came before the goodbye counts
+            self.work()  # what came before the close still counts
         finally:
             self._queue.links.pop(self, None)
             self._queue.intake.producers -= 1
@@ -449,7 +449,7 @@ class Consumer(QueueEnd):
     def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
-            self.work()  # what it said before the goodbye counts
+            self.work()  # outcomes sent before the close still count
         finally:
             self._queue.links.pop(self, None)
             numbers = [*self.unsettled, *self._enlisted]

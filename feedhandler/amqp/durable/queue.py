@@ -332,7 +332,7 @@ class DurableQueue(StoredQueue):
         self._guard(lambda: self.store.engine.delivery.spoil(number))
         tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
 
-    # -- what becomes of messages -----------------------------------------------------------
+    # -- outcomes of messages ---------------------------------------------------------------
 
     def deliver(self, holder: Holder, numbers: list[int]) -> None:
         """Record that a consumer has accepted these; `holder.finished` is called once that is

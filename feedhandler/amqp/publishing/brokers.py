@@ -26,7 +26,7 @@ KINDS = (RABBITMQ_3, RABBITMQ_4, ARTEMIS, QPID)
 #: What messages are sent to; the word is the key in the configuration.
 Form = Literal["exchange", "topic", "queue"]
 
-#: The message annotation that tells Artemis to treat the address in `to` as a topic's: the key
+#: The message annotation that makes Artemis treat the address in `to` as a topic's: the key
 #: `x-opt-jms-dest` with the byte 1 (amqp-bindmap-jms, 3.2.1).
 _AS_TOPIC = b"\xa3\x0ex-opt-jms-dest\x51\x01"
 

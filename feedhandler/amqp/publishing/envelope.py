@@ -26,7 +26,7 @@ HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 #: Addresses of routing keys that are remembered; past it all are encoded again.
 ADDRESSES_MAX = 100_000
 
-# A message of ours begins with its properties: constructor, size and count of a list, message-id,
+# Our messages begin with their properties: constructor, size and count of a list, message-id,
 # user-id, and then the null in the place of `to` (`framing.Template`).
 _BEFORE_SIZE = b"\x00\x53\x73\xd0"
 _AFTER_SIZE = cython.declare(cython.Py_ssize_t, 8)

@@ -144,7 +144,7 @@ class Shortfall:
             self.lost.add(first, last)
         self._told = {**msgspec.json.decode(body), "last": None, "refreshed": []}
 
-    # -- what the destination is told -------------------------------------------------------
+    # -- notices to the destination ---------------------------------------------------------
 
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is

@@ -53,8 +53,8 @@ LEAVING_BYTES = 1 << 16
 LEAVING_READS = 16
 #: Bytes read at a time of what a client sends: other clients, and the feed, wait meanwhile.
 TURN_BYTES = 1 << 14
-#: Bytes that messages sent in part may take: of one connection, of all of a node's; or so many of
-#: the largest messages that a queue takes, where these are more.
+#: Bytes that messages sent in part may take: of one connection, of all of a node's; or this number
+#: of the largest messages that a queue takes, where these are more.
 PARTIAL_BYTES_MAX = 8 << 20
 PARTIAL_BYTES_TOTAL = 64 << 20
 PARTIAL_MESSAGES = 4
@@ -358,7 +358,7 @@ class NodeConnection(Peer):
             self.writing = False
             self.node.loop.remove_writer(self.sock.fileno())
 
-    # -- who it is --------------------------------------------------------------------------
+    # -- log-in -----------------------------------------------------------------------------
 
     def _log_in(self) -> None:
         """Advance the log-in: report its failure, or have the client's credentials decided."""
@@ -744,7 +744,7 @@ class NodeConnection(Peer):
         """Report an internal error in handling this client to it and to the log, and end it."""
         self.node.fault(self.peer, error)
         if self.user is not None and not self.gone:
-            with contextlib.suppress(Exception):  # what is broken may not even say goodbye
+            with contextlib.suppress(Exception):  # a broken engine may fail to close, too
                 self.engine.close(*FAULT)
                 self.engine.flush()
         try:

@@ -21,7 +21,7 @@ from feedhandler.descriptors import Shortage, has_client
 ACCEPT_PAUSE_SECONDS = 0.1
 #: Connections waiting to be accepted.
 BACKLOG = 128
-#: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
+#: Send buffer asked of the kernel for each connection: a turn's output, so that a subscriber
 #: that is merely scheduled late does not stop the writer.
 SEND_BUFFER_BYTES = 1 << 20
 

@@ -45,7 +45,7 @@ from feedhandler.histogram import Histogram
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
-#: Bytes of history read before the loop serves anybody else again: a fraction of a millisecond.
+#: Bytes of history read before the loop serves others again: a fraction of a millisecond.
 CATCH_UP_BYTES_MAX = 1 << 17
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
@@ -108,7 +108,7 @@ class Node:
         self.observer = observer
         self.gate = gate or Gate()
         self.conflates = conflates
-        #: How long the stages of each hand-over took.
+        #: How long the stages of each `pump` took, in ns.
         self.stages = {"route": Histogram(), "write": Histogram()}
         idle_seconds = settings.idle_timeout_ms / 1000 or float("inf")
         self.open_seconds = min(self.gate.limits.login_ms / 1000, idle_seconds)
@@ -124,7 +124,7 @@ class Node:
         self.kind_of = kind_of
         self.resumption = Resumption(fanout, qualities, self.send_snapshots)
         self.groups = Groups()
-        #: Connections that the last hand-over had something for.
+        #: Number of connections to which the last `pump` delivered something.
         self.wrote = 0
         self._catching_up = False
         self.turns: Turns

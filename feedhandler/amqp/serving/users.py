@@ -1,4 +1,4 @@
-"""Who may log in to the embedded node, and what each may receive.
+"""Users of the embedded node: who may log in, and what each may receive.
 
 What it is for: `Users` finds the user behind a name and a password, or behind a certificate;
 `Entitlement` says which services and symbols a user may receive; `admit` restricts what a link asks
@@ -51,8 +51,8 @@ class Entitlement:
     services: tuple[tuple[str, str], ...]
     symbols: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ("",)
-    #: Second words of `services` by their first one, those of `*` included; and of all of them:
-    #: what a pattern is held against, however many services there are.
+    #: Second words of `services` by their first one, those of `*` included; and of all of them.
+    #: Patterns are matched against these, however many services there are.
     _by_feed: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
     _of_any_feed: frozenset[str] = field(init=False, repr=False, compare=False)
 

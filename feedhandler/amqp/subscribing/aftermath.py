@@ -168,7 +168,7 @@ class Aftermath:
     def _settle(self, service: int, told: Told) -> list[Told]:
         """Process the first quality message of a service after a lost connection: record what is
         lost, and return a message that announces it, if any."""
-        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet; `start` will tell
+        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet: `start` follows
             self._asked -= {service}
             return self._tell_doubt(service, told)
         if told["reason"] == RESUME:

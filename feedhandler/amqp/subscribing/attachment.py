@@ -169,7 +169,7 @@ class Attachment(ClientConnection):
         self.intakes.remove(intake)
         if not intake.answered.done():
             intake.answered.set_exception(error or Ended(f"{self.url} closed the connection"))
-            intake.answered.exception()  # whoever waits gets it; nobody must
+            intake.answered.exception()  # retrieved: no error is logged if unawaited
             return
         self._on_end(intake)
 

@@ -333,7 +333,7 @@ class Merge:
         told["next"] = self._shape.span(message)[0] >> 16
         self._join(service, lane, told, message.day, False)
 
-    # -- what gateways say of themselves ----------------------------------------------------
+    # -- quality messages of gateways -------------------------------------------------------
 
     def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
         """Process a quality message of one gateway. Returns True."""
@@ -566,7 +566,7 @@ class Merge:
             self.out.append(self._shape.note(like, msgspec.json.encode(body)))
         service.key = self._key(service)
 
-    # -- what is told of the merged stream --------------------------------------------------
+    # -- the merged stream's state ----------------------------------------------------------
 
     def _lacking(self, service: Service) -> bool:
         """Return whether the merged stream is stale."""

@@ -159,7 +159,7 @@ class Join:
         following = message.sequence
         if message.content == "quality":
             following = msgspec.json.decode(message.body, type=dict).get("next")
-            if following is None:  # the node has received nothing yet: the next word tells
+            if following is None:  # the node has received nothing yet: wait for the next message
                 return
         # A number that the old link had passed before it was asked for is one of a new numbering.
         epoch = int(0 < following <= service.asked_at >> 16)

@@ -180,7 +180,7 @@ class Subscriber:
         for upstream in self._upstreams:
             self._loop.create_task(upstream.stop_trying())
 
-    # -- what the upstream tells ------------------------------------------------------------
+    # -- as the upstream's owner ------------------------------------------------------------
 
     def arrived(self, intake: Intake) -> None:
         """Hand messages that wait on the link to the callback, or wake the consumer."""

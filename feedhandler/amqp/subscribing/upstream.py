@@ -42,7 +42,7 @@ OVERLAP_SECONDS = 2.0
 OVERLAP_LOOKS_MAX = 5
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
-#: What a node answers that knows a word of the address but does not offer it.
+#: Condition of a node that knows an option of the address but does not offer it.
 NOT_OFFERED = "amqp:not-implemented"
 
 
@@ -394,7 +394,7 @@ class Upstream:
         attachment = overlap.new.attachment
         self._loop.call_soon(attachment.abandon)
 
-    # -- what the node says of itself -------------------------------------------------------
+    # -- quality messages of the node -------------------------------------------------------
 
     def hear(self, message: Message) -> list[Message]:
         """Process a quality message of this gateway; return the messages to hand out in its

@@ -158,7 +158,7 @@ class Consumption:
                 error = failure
         if not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # whoever waits gets it; nobody must
+            self._ended.exception()  # retrieved: no error is logged if unawaited
 
     # -- messages ---------------------------------------------------------------------------
 
