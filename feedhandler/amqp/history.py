@@ -112,7 +112,7 @@ class History:
     """The recent past of one service: the packets of `store`, and the notes between them.
 
     `prefix`: the first eight bytes of the tags of the day. `gone`: number of notes that were
-    dropped; note numbers count from the first ever. `floor`: the serial from which on notes are
+    dropped; note numbers count from the first ever. `floor`: the serial beyond which notes are
     complete.
     """
 

@@ -110,7 +110,8 @@ def _words(value: Any) -> bytes:
 
 def id_bytes(value: Any) -> bytes:
     """Encode a message-id (unsigned number, text, bytes or UUID) so that equal bytes mean equal
-    ids; b"" for anything else. Signed and unsigned numbers are equal, as clients choose either."""
+    ids; b"" for anything else. A number is equal whatever AMQP type it came in: clients choose
+    differently."""
     if isinstance(value, str):
         return b"s" + value.encode()
     if isinstance(value, bytes):

@@ -94,7 +94,7 @@ class Lack:
 class Aftermath:
     """Resume state of one gateway's stream, kept over the ends of its connections.
 
-    `lacking` counts the losses and doubts that were recorded.
+    `lacking` counts the losses and doubts that were found after reconnecting.
     """
 
     def __init__(self) -> None:
