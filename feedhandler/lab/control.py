@@ -64,7 +64,7 @@ class ControlOutlet(Outlet):
     """
 
     def __new__(cls, sock: socket.socket, asked: str) -> "ControlOutlet":
-        """Drop the arguments: a compiled base class takes those of its own constructor."""
+        """Make the instance without arguments: a compiled base would take them as its own."""
         return super().__new__(cls)
 
     def __init__(self, sock: socket.socket, asked: str) -> None:

@@ -6,8 +6,8 @@ the scheduler. So the parts are kept apart: sender and gateway on the first proc
 on the second. The sender has real-time priority where we have the right to ask for it: an exchange
 does not wait for its subscribers. Subscribers have no such priority: where they fill their
 processor the kernel would halt them all for a twentieth of each second (`sched_rt_runtime_us`). All
-roles get a better niceness (`NICE`) than other processes, where we may set it. Each function
-returns what it achieved, for the record.
+roles get a better niceness (`NICE`) than other processes, where we may set it. Functions return
+whether we may, which belongs in the record.
 """
 
 import contextlib

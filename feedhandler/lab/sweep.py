@@ -13,7 +13,7 @@ from feedhandler.lab.results import Step, Trial
 from feedhandler.lab.thresholds import NOTHING_TIMED
 
 STRIDE = 2.0
-#: The search ends when held and failed rates are this close, and after so many different values.
+#: The search ends when held and failed rates are this close, and after this many values.
 RATIO_ENOUGH = 1.1
 VALUES_MAX = 14
 #: How often a value may fail before it counts as failed.

@@ -7,9 +7,9 @@ for its counts and its histogram, without `expect`.
 
 One array for all services holds what is expected (`Expected`): how many AMQP messages each sequence
 number brings, 0 where a feed that numbers messages leaves numbers out. An AMQP message is
-identified by its place, sequence number and message number; within a service, places must rise. Any
-other delivery is `misplaced`, and `verdict` separates those that came twice from those that came
-late.
+identified by its place: sequence number and message number. Within a service, places must rise.
+Any other delivery is `misplaced`, and `verdict` separates those that came twice from those that
+came late.
 
 What it leaves to others: the connection (`client`), what is sent (`workload`). No clock: `take` is
 given the time.
