@@ -51,8 +51,10 @@ class CFunction:
 
 @dataclass
 class CScope:
-    """The declarations of a `.pxd` for the module, or for one class: `visible` are public or
-    readonly."""
+    """The declarations of a `.pxd` for the module, or for one class.
+
+    `visible` are the public and readonly attributes.
+    """
 
     visible: dict[str, str] = field(default_factory=dict)
     functions: dict[str, CFunction] = field(default_factory=dict)
@@ -87,8 +89,10 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_pxd(text: str) -> tuple[dict[str, CScope], list[str]]:
-    """Parse a `.pxd`: return its scopes by class name ("": the module), and the imports of its
-    types."""
+    """Parse a `.pxd`: return its scopes and the imports of the types it uses.
+
+    Scopes are by class name; "" is the module.
+    """
     scopes, imports, current = {"": CScope()}, [], ""
     for indent, line in _statements(text):
         if found := _IMPORT.match(line):

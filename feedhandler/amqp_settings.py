@@ -19,7 +19,7 @@ from feedhandler.amqp.serving.users import (
     parse_hash,
 )
 
-#: Users of one node; larger installations need a directory service, which is not supported.
+#: Users of one node; an installation with more would want a directory service.
 MAX_USERS = 10_000
 #: The longest password file; a longer one is something else.
 HASH_BYTES_MAX = 1024
@@ -150,8 +150,7 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return entitlement_of(self.services, self.symbols)
 
     def user(self, password: str, connections_max: int) -> User:
-        """Make the user with this hash; `connections_max` holds where the user has no bound of its
-        own."""
+        """Make the user with this hash; `connections_max` is for a user without a bound."""
         return User(
             self.name,
             self.entitlement,

@@ -244,8 +244,7 @@ def _check_overlay_lines(config: Config) -> None:
 
 
 def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
-    """Return the first thing that the configuration asks for and the feed lacks; None if it has
-    all."""
+    """Return the first thing configured that the feed does not support; None if there is none."""
     has = capabilities_of(feed)
     if config.servers and not has["retransmission"]:
         reason = f"recovery over TCP is not known of {feed.name}"

@@ -156,8 +156,10 @@ class CaptureFiles:
         self._note(self._sink)
 
     def tick(self, now_ns: int) -> None:
-        """Close a file that is old enough, or that begins in the future because the clock was set
-        back."""
+        """Close the file if it is old enough, else flush it every `FLUSH_NS`.
+
+        A file begun in the future is closed, too: the clock was set back.
+        """
         if self._sink is None:
             return
         every_ns = self._rotation.every_ns
@@ -198,8 +200,7 @@ class CaptureFiles:
             raise
 
     def _note(self, sink: Sink) -> None:
-        """Count all packets laid out as in files, if the sink holds nothing back and nothing
-        failed."""
+        """Count all packets laid out as in files, unless some are held back or were lost."""
         if not sink.held_bytes and not self._failed:
             self.packets = self._laid_out()
             self._file.packets = self.packets - self._packets_before

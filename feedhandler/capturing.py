@@ -151,8 +151,10 @@ class Capturing:
         self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
 
     def start(self) -> None:
-        """Begin to capture. Raises `UsageError` where the first file cannot be made; nothing has
-        begun then."""
+        """Begin to capture.
+
+        Raises `UsageError` where the first file cannot be made; then nothing has begun.
+        """
         self._began_ns = time.time_ns()
         try:
             self._files.begin(self._began_ns)

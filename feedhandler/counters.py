@@ -108,8 +108,7 @@ HIGH_WATER = frozenset({ChannelCounter.HOLD_HIGH})
 
 
 def counter_array(scope: type[Counter], rows: int) -> "numpy.ndarray":
-    """Allocate zeroed counters of `rows` lines or channels: uint64, shape (rows, columns of
-    `scope`)."""
+    """Allocate zeroed counters: uint64, shape (rows, columns of `scope`)."""
     import numpy
 
     return numpy.zeros((rows, len(scope)), numpy.uint64)

@@ -85,8 +85,7 @@ class RateLimit:
         return -1
 
     def due(self, now_ns: int, at_end: bool = False) -> list[tuple[str, int]]:
-        """Return each kind with suppressed lines in a second that is over, and their number; resets
-        it."""
+        """Return the kinds with suppressed lines in a past second and their numbers; reset them."""
         told = []
         for kind, row in self._kinds.items():
             if row[2] and (at_end or now_ns - row[0] >= SECOND_NS):

@@ -22,8 +22,10 @@ _GROUP, _OTHERS = 0o070, 0o007
 
 
 def make_folder(path: str | Path) -> None:
-    """Make the folder for its user alone; parents get the umask's rights, an existing folder keeps
-    its own."""
+    """Make the folder for its user alone.
+
+    Its parents get the umask's rights; a folder that exists keeps its own.
+    """
     Path(path).mkdir(FOLDER_MODE, parents=True, exist_ok=True)
 
 

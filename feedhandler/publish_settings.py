@@ -248,8 +248,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
-    """Return the first fault of the destinations: number, key, reason, remedy; None if there is
-    none."""
+    """Return the first fault of the destinations: number, key, reason, remedy; None if none."""
     names: set[str] = set()
     folders: set[str] = set()
     for number, destination in enumerate(destinations):

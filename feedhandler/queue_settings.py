@@ -85,8 +85,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
 
     def resolved(self, trading_day: TradingDay) -> "DurableQueueConfig":
-        """Replace zone and time of the day's end by those of the trading day, where it follows
-        that."""
+        """Replace zone and time of the day's end by the trading day's, where it follows that."""
         if self.day_end == TRADING_DAY:
             zone, end = trading_day.zone, trading_day.begins_at
         else:

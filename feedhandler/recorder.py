@@ -229,13 +229,12 @@ def _only_source(endpoint: Endpoint) -> str:
 
 
 class Recorder:
-    """A recorder into the settings' folder, from `start` to `stop`; the settings say what is
-    recorded.
+    """A recorder into the settings' folder, from `start` to `stop`.
 
-    `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
-    each channel in order, the address that its published packets are written with: its line A's. A
-    file ends when `trading_day` turns. `on_stop` is called in the recorder's thread with the reason
-    why recording stopped by itself.
+    The settings say what is recorded. `lines` are the lines in the order of their numbers at the
+    receive thread; `published` has, for each channel in order, the address that its published
+    packets are written with: its line A's. A file ends when `trading_day` turns. `on_stop` is
+    called in the recorder's thread with the reason why recording stopped by itself.
     """
 
     def __init__(
@@ -267,8 +266,7 @@ class Recorder:
         return found.tap if found else None
 
     def count_refused(self, series: str, refused: Callable[[], int]) -> None:
-        """Set the function that counts the series' packets dropped at a full tap; any thread may
-        call it."""
+        """Set the function that counts packets dropped at the series' full tap. From any thread."""
         if series in self._series:
             self._series[series].refused = refused
 
@@ -296,8 +294,7 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Write what the taps hold and close the files; return False where the disk does not
-        answer.
+        """Write what the taps hold and close the files; return False if the disk does not answer.
 
         Called when no thread fills the taps any more.
         """

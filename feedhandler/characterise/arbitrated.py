@@ -179,8 +179,7 @@ def _set_breaks(plans: Sequence[Plan], service: int) -> None:
 
 
 def _breaks(plans: Sequence[Plan], number: int, service: int) -> dict[int, Any]:
-    """Return the breaks of one slice by epoch (int64): its numbers before which other slices'
-    numbers lie."""
+    """Return a slice's breaks by epoch: starts of its ranges behind other slices' (i64)."""
     made = {}
     for (whose, epoch), own in plans[number].wanted.items():
         if whose == service:
@@ -213,8 +212,11 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
 def _placed(
     number: int, plans: Sequence[Plan], service: int, epoch: int, first: int, columns: Columns
 ) -> Part:
-    """Give a tally of slice `number` its place among all: main tallies in the order of slices, a
-    service's own tally behind the last slice with lower numbers of that service."""
+    """Give a tally of slice `number` its place among all.
+
+    Main tallies are in the order of slices; a service's own tally comes behind the last slice with
+    lower numbers of that service.
+    """
     if service == MAIN:
         return Part((number, 0, 0, 0, 0), columns)
     behind = -1

@@ -33,8 +33,7 @@ def _could_begin(
     ticks: cython.longlong,
     second: cython.longlong,
 ) -> cython.longlong:
-    """Return the size in bytes, header included, of the record that could begin at `at`; 0 if none
-    could."""
+    """Return the size of the record that could begin at `at`, with its header; 0 if none could."""
     captured: cython.longlong = read_u32(data, at + 8, big)
     original: cython.longlong = read_u32(data, at + 12, big)
     apart: cython.longlong = read_u32(data, at, big) - second
@@ -53,11 +52,11 @@ def find_boundary(
     ticks: cython.longlong,
     second: cython.longlong,
 ) -> int:
-    """Find the first position in `data[start:end]` where a chain of records could begin; -1 if none
-    could.
+    """Find the first position in `data[start:end]` where a chain of records could begin.
 
-    `ticks`: per second of the capture's times; `second`: of the capture's first record. A chain
-    that reaches the end of `data` counts. Raises `IndexError` for positions outside `data`.
+    Returns -1 where there is none. A chain that reaches the end of `data` counts. `ticks`: per
+    second of the capture's times; `second`: of the capture's first record. Raises `IndexError` for
+    positions outside `data`.
     """
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")
@@ -89,11 +88,10 @@ def walk(
     end: cython.Py_ssize_t,
     big_endian: cython.bint,
 ) -> int:
-    """Walk from the record at `start` to the first that begins at `end` or later; return its
-    position.
+    """Walk from the record at `start` to the first that begins at `end` or later.
 
-    Stops before a record that is not whole or whose length is above the limit, as a reader does.
-    Raises `IndexError` for positions outside `data`.
+    Returns its position. Stops before a record that is not whole or whose length is above the
+    limit, as a reader does. Raises `IndexError` for positions outside `data`.
     """
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")

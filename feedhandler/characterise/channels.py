@@ -172,11 +172,10 @@ def _endpoint(line: _Line, source: str) -> int:
 
 
 class Sample(Struct):
-    """A sample of one destination's packets: those whose number's hash begins with `level` zero
-    bits.
+    """A sample of one destination's packets.
 
-    `packets` holds by number the CRC-32 of the packet's bytes behind the header, and its time in
-    ns.
+    It has those whose number's hash begins with `level` zero bits: `packets` holds by number the
+    CRC-32 of the packet's bytes behind the header, and its time in ns.
     """
 
     level: int = 0

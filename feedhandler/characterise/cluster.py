@@ -88,14 +88,15 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
 
 
 def is_local(context: Any) -> bool:
-    """Check whether a Spark context's workers are processes of this machine, which run this
-    installation."""
+    """Check whether a Spark context's workers are processes of this machine."""
     return context.master == "local" or str(context.master).startswith("local[")
 
 
 def ship(spark: Any) -> None:
-    """Send this package to the workers of a cluster, so that they run the same code; does nothing
-    where workers are processes of this machine. Workers of another architecture run it interpreted.
+    """Send this package to the workers of a cluster, so that they run the same code.
+
+    Does nothing where workers are processes of this machine. Workers of another architecture run it
+    interpreted.
     """
     context = spark.sparkContext
     if is_local(context):
@@ -175,11 +176,10 @@ def _in_worker(part: Slice, request: Request) -> Tallied:
 
 
 def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return what `function` makes of a value, or the `DiskFault` that prevented it; runs in a
-    worker.
+    """Return what `function` makes of a value, or the `DiskFault` that prevented it.
 
-    A disk fault is returned, not raised: Spark retries a task that raises, which frees no disk, and
-    reports it in many lines.
+    Runs in a worker. A disk fault is returned, not raised: Spark retries a task that raises, which
+    frees no disk, and reports it in many lines.
     """
     try:
         return function(value)
@@ -211,8 +211,7 @@ def _settle() -> None:
 
 
 def told_by_worker(error: Exception) -> UsageError:
-    """Make a one-line error of a failed job: a worker's own `UsageError` if there is one, else
-    Spark's."""
+    """Make a one-line error of a failed job: a worker's `UsageError`, else Spark's."""
     for line in str(error).splitlines():
         name, found, message = line.partition("UsageError: ")
         if found and "errors." in name:
@@ -228,8 +227,7 @@ def told_by_worker(error: Exception) -> UsageError:
 
 
 def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
-    """Compute the interarrival by (line, service, type), by a window over each symbol in capture
-    order.
+    """Compute the interarrival by (line, service, type) through a window over each symbol.
 
     `messages` is a data frame of the source's rows of messages.
     """

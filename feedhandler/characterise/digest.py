@@ -280,8 +280,10 @@ class Digest:
     # -- the whole ------------------------------------------------------------------------------
 
     def moments(self) -> Array:
-        """Return i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file
-        bytes."""
+        """Return the milliseconds with packets, i64[4, n].
+
+        Rows: milliseconds since 1970, rising; packets; payload bytes; file bytes.
+        """
         rows = np.empty((4, sum(map(moments.count, self._moments))), np.int64)
         used = 0
         for part in map(moments.expanded, self._moments):
@@ -294,16 +296,20 @@ class Digest:
         return summed([rows[:, :used]], 4)
 
     def minutes(self) -> dict[int, Array]:
-        """Return i64[5, n] by channel's place: minutes since 1970, rising; packets, payload bytes,
-        file bytes, messages."""
+        """Return the minutes with packets by channel's place, i64[5, n].
+
+        Rows: minutes since 1970, rising; packets; payload bytes; file bytes; messages.
+        """
         rows = np.concatenate(self._minutes or [np.zeros((6, 0), np.int64)], axis=1)
         return {
             place: summed([rows[1:, rows[0] == place]], 5) for place in np.unique(rows[0]).tolist()
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
-        """Return the numbers that came, by channel's place and epoch, i64[n, 2]: ranges `[first,
-        after)` that may touch and overlap."""
+        """Return the numbers that came, by channel's place and epoch, i64[n, 2].
+
+        Rows are ranges `[first, after)`, which may touch and overlap.
+        """
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
         for place in np.unique(rows[0]).tolist():

@@ -51,10 +51,10 @@ def is_remote(path: str) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Make a path independent of the working directory: a URI stays, a `file://` URI becomes its
-    path, a pattern stays one.
+    """Make a path independent of the working directory.
 
-    Raises `UsageError` for another machine's `file://`.
+    A URI stays, a `file://` URI becomes its path, a pattern stays one. Raises `UsageError` for
+    another machine's `file://`.
     """
     if is_remote(path):
         return path
@@ -237,8 +237,10 @@ class Content:
             position -= got
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill part of `buffer`; return 0 at the end and where the rest cannot be inflated (see
-        `damage`)."""
+        """Fill part of `buffer`; return 0 at the end.
+
+        Where the rest cannot be inflated, it ends there, and `damage` says so.
+        """
         try:
             return self._source.readinto(buffer)
         except PeerError as error:
@@ -285,8 +287,7 @@ def _classic(path: str, kind: str, size: int, head: bytes) -> CaptureFile:
 
 
 def _framed(file: CaptureFile) -> CaptureFile:
-    """Add the zstd frames to the file if they hold a classic capture and each tells its content's
-    size."""
+    """Add the zstd frames to the file, if they hold a classic capture that can be cut."""
     with open_at(file.path, 0) as opened:
         frames = tuple(frames_of(opened))
     if not frames:
@@ -307,8 +308,10 @@ def _framed(file: CaptureFile) -> CaptureFile:
 
 
 def look_at(path: str) -> CaptureFile:
-    """Examine what a file is. Raises `UsageError` where it cannot be read, `PeerError` where it is
-    no capture."""
+    """Examine what a file is.
+
+    Raises `UsageError` where it cannot be read, `PeerError` where it is no capture.
+    """
     size = size_of(path)
     with open_at(path, 0) as file:
         head = bytes(file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES))

@@ -82,8 +82,7 @@ class Following:
         return found
 
     def take(self, number: int, pieces: Sequence[Piece]) -> None:
-        """Store a batch's pieces; they are on disk when this returns. A batch of the same number is
-        replaced.
+        """Store a batch's pieces, in place of an earlier batch of that number; return once on disk.
 
         Raises `UsageError` where another batch has counted some of it, or the folder cannot be
         written.

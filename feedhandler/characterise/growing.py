@@ -93,10 +93,10 @@ def reach(
     *,
     complete: bool = False,
 ) -> Offset:
-    """Return how far can be read: never less than `known`, of a plain capture at most `step` bytes
-    more.
+    """Return how far each recording can be read.
 
-    `complete`: nothing is being written any more, so that the latest file too is read whole.
+    That is never less than `known`, and of a plain capture at most `step` bytes more. `complete`:
+    nothing is being written any more, so that the latest file too is read whole.
     """
     found = dict(known)
     files = list(recordings(paths, known).items())
@@ -125,8 +125,7 @@ def _mapped(file: Any) -> Iterator[memoryview]:
 
 
 def _whole_records(file: CaptureFile, start: int, step: int) -> int:
-    """Return where the last whole record ends, or the last that begins within `step` behind
-    `start`."""
+    """Return where the last whole record ends that begins within `step` behind `start`."""
     if file.size <= start:
         return start
     with open_at(file.path, 0) as opened, _mapped(opened) as data:
@@ -143,8 +142,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) -> int:
-    """Return the same of the content of a compressed capture, up to any damage. A file is inflated
-    once."""
+    """Return the same of a compressed capture's content, up to any damage; inflates a file once."""
     file = look_at_content(path)
     with tempfile.TemporaryFile(prefix="feedhandler-") as copy, open_content(path, 0) as content:
         block = memoryview(bytearray(COPY_BYTES))
@@ -180,8 +178,10 @@ def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Sl
 
 
 def located(name: str) -> CaptureFile:
-    """Examine a recording under the name it has now. Raises `UsageError` where it is gone,
-    `PeerError` where it is no capture."""
+    """Examine a recording under the name it has now.
+
+    Raises `UsageError` where it is gone, `PeerError` where it is no capture.
+    """
     if not any(Path(each).exists() for each in (name, name + PART, name)):
         path = compressed(name)
         if path:

@@ -131,8 +131,7 @@ class InOrder:
     def _first_copies(
         self, rows: Array, service: Array, epoch: Array, first: Array, after: Array
     ) -> Array:
-        """Select the rows whose first number did not come before, in this slice or in those before
-        it."""
+        """Select the rows whose first number came in no row and no slice before."""
         chosen = []
         for key in sorted(set(zip(service[rows].tolist(), epoch[rows].tolist(), strict=True))):
             mine = rows[(service[rows] == key[0]) & (epoch[rows] == key[1])]

@@ -181,8 +181,11 @@ class Interarrival:
         }
 
     def histograms(self) -> dict[str, np.ndarray]:
-        """Return the counts without the empty buckets: `cell` i32, `bucket` i32, `count` i64; and
-        `tallies` i64[3, cells]: within 1 ms, within 10 ms, backwards."""
+        """Return what was counted, without the empty buckets.
+
+        `cell` i32, `bucket` i32, `count` i64; and `tallies` i64[3, cells]: within 1 ms, within 10
+        ms, backwards.
+        """
         used = np.asarray(self.buckets)[: self.cells]
         cell, bucket = np.nonzero(used)
         return {

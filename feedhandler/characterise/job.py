@@ -97,8 +97,10 @@ class FileAccount(Struct):
 
 
 class Outcome(NamedTuple):
-    """The result of the job. `lines`: where `digest` is of the arbitrated stream, that of the lines
-    (`arbitrated`)."""
+    """The result of the job.
+
+    `lines`: where `digest` is of the arbitrated stream, the digest of the lines (`arbitrated`).
+    """
 
     digest: Digest
     files: list[FileAccount]

@@ -82,9 +82,11 @@ class Written(Struct, frozen=True):
 
 
 class About(Struct):
-    """The content of `_about.json`. `size` and `begins` are of the content; `known`: quick
-    identities of files that were found to hold this; `marks`: identities of its first so many
-    bytes."""
+    """The content of `_about.json`.
+
+    `size` and `begins` are of the content; `known`: quick identities of files that were found to
+    hold this capture; `marks`: by size, identities of its beginnings.
+    """
 
     path: str
     feed: str
@@ -118,8 +120,7 @@ class _Shelf:
         return self.lake / f"capture={name}"
 
     def find(self, file: CaptureFile) -> tuple[str, Identity | None]:
-        """Return the name of the capture that the file is, and its identity where the lake has none
-        such.
+        """Return the name of the capture that the file is, and its identity if the lake lacks it.
 
         A file that is found under another form of the same capture is noted there, for the next
         time.
@@ -174,8 +175,7 @@ def write_about(folder: Path, about: About) -> None:
 def fill_lake(
     paths: Sequence[str], feed: str, lake: Path, mapper: Mapper = here, workers: int = 1
 ) -> list[Written]:
-    """Decode every capture that is not in the lake yet; report files that cannot be read and
-    continue.
+    """Decode every capture that is not in the lake yet; report and skip unreadable files.
 
     Raises as `unwritable` says where the lake cannot be written; then no part of an incomplete
     capture stays.
@@ -269,8 +269,7 @@ def _leaves(staging: Path) -> list[Path]:
 
 
 def _make_durable(folder: Path) -> None:
-    """Sync the folder's files, so that they survive a power cut before the rename makes them
-    visible."""
+    """Sync the folder's files, so that they survive a power cut after the rename shows them."""
     for path in folder.rglob("*"):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -393,10 +392,10 @@ def _put_together(folder: str) -> int:
 
 
 def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Outcome:
-    """Return what the job would find in the lake's captures of a feed, in the order of first
-    packets.
+    """Return what the job would find in the lake's captures of a feed.
 
-    `channels` as in a `Request`. Raises `UsageError` where there is no such capture.
+    The captures are in the order of their first packets; `channels` as in a `Request`. Raises
+    `UsageError` where there is no such capture.
     """
     found = []
     samples = Samples()

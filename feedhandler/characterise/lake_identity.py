@@ -37,8 +37,10 @@ class Identity(Struct, frozen=True):
 
 
 def quick_identity(file: CaptureFile, feed: str) -> str:
-    """Hash the file's bytes as they are: 24 hexadecimal digits. For a plain capture this is its
-    identity."""
+    """Hash the file's bytes as they are: 24 hexadecimal digits.
+
+    For a plain capture this is its identity.
+    """
     with local_copy(file.path) as path, path.open("rb") as opened:
         head = opened.read(IDENTITY_BYTES)
         opened.seek(max(0, file.size - IDENTITY_BYTES))

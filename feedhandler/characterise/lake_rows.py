@@ -177,8 +177,10 @@ class _LayoutTable:
     def rows(
         self, columns: dict[str, Any], data: Array, index: Any, day: datetime.date
     ) -> dict[str, Any] | None:
-        """Return `batch`, the layout's rows of all that was scanned, and `at`, the message of each;
-        None where there are none."""
+        """Return the layout's rows of all that was scanned; None where there are none.
+
+        `batch` has the rows, `at` the message of each (i64).
+        """
         sizes = columns["message_bytes"]
         mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
         places = np.flatnonzero(mine & (sizes < self._below))

@@ -166,8 +166,10 @@ def _rate_mbps(tables: Tables, duration_ns: int) -> float:
 
 
 def _minutes(tables: Tables) -> list[Minute]:
-    """Return each minute's packets, at its first second and at its last, so that an opening begins
-    where it did; 0 where nothing came."""
+    """Return each minute's packets, 0 where none came, at its first second and at its last.
+
+    So an opening begins where it did.
+    """
     whole = summed_minutes(list(tables.digest.minutes().values()))
     counts = dict(zip(whole[0].tolist(), whole[1].tolist(), strict=True))
     return [

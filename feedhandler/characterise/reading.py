@@ -139,8 +139,7 @@ class SliceReader:
         )
 
     def _begin(self, file: Any, going: "_Walk") -> int:
-        """Find the first position where a record seems to begin, else the slice's end; move `going`
-        there."""
+        """Find where a record seems to begin first, else the slice's end; move `going` there."""
         part = self.part
         size = min(CHUNK_BYTES + RECORD_MAX, part.file.length - part.start)
         look = np.empty(size, np.uint8)
@@ -217,8 +216,7 @@ class _Walk:
         return past if self.position + past >= end else filled
 
     def _scan(self, chunk: np.ndarray[Any, Any], limit: int) -> Generator[DatagramBatch, None, int]:
-        """Yield the records in `chunk[:limit]`; return the position of the first that was not
-        taken."""
+        """Yield the records in `chunk[:limit]`; return the position behind the last taken."""
         position = 0
         while True:
             columns = (self._room or _Room()).columns

@@ -168,8 +168,10 @@ def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
 
 
 def peak_mbps(named: Mapping[str, Table]) -> float:
-    """Return the most captured within one second, all lines together, in Mbit/s of Ethernet frames,
-    as all rates are."""
+    """Return the most captured within one second, in Mbit/s of Ethernet frames.
+
+    It is of all lines together; all rates are in these units.
+    """
     seconds = named["byte_peaks"]
     places = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
     rows = [[row[place] for place in places] for row in seconds.rows]

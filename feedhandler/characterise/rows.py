@@ -150,8 +150,7 @@ class RowMaker:
                 yield _record_batch(columns, self.schema)
 
     def told(self, batch: DatagramBatch) -> tuple[int, int]:
-        """Count the messages by the headers of a batch, and the uncompressed packets that have
-        some."""
+        """Count messages by a batch's headers, and the uncompressed packets that have some."""
         headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
         counts = self._counts(batch.take(fine))

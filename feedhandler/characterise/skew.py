@@ -148,8 +148,11 @@ class Skew:
         return 0
 
     def histograms(self) -> dict[str, np.ndarray]:
-        """Return the histograms without the empty buckets: `pair`, `bucket` i32, `count` i64; and
-        of each pair `first_channel`, `later_channel` i32, `backwards` i64."""
+        """Return what was counted, without the empty buckets.
+
+        `pair`, `bucket` i32, `count` i64; and of each pair `first_channel`, `later_channel` i32,
+        `backwards` i64.
+        """
         used = np.asarray(self._buckets)[: self.pairs]
         pair, bucket = np.nonzero(used)
         sides = np.asarray(self._sides)[:, : self.pairs]
@@ -163,10 +166,10 @@ class Skew:
         }
 
     def leftovers(self) -> dict[str, np.ndarray]:
-        """Return the copies without a second: `service` i32 (place), `channel` i32, `number` u64,
-        `time_ns` i64.
+        """Return the copies without a second.
 
-        Those that still waited at the end come last, in the order of the ring's slots.
+        `service` i32 (place), `channel` i32, `number` u64, `time_ns` i64. Those that still waited
+        at the end come last, in the order of the ring's slots.
         """
         (slot,) = np.nonzero(np.asarray(self._channels)[: self.services * RING] >= 0)
         left = self.left

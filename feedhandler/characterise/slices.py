@@ -113,17 +113,18 @@ def slice_bytes(total: int, workers: int) -> int:
 
 
 def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
-    """Cut every file that can be cut into slices of about `size` bytes; others stay whole; in
-    order."""
+    """Cut the files into slices of about `size` bytes, in order.
+
+    Files that cannot be cut stay whole.
+    """
     return _cut(files, lambda left: size)
 
 
 def cut_for_tallying(files: Sequence[CaptureFile], workers: int) -> list[Slice]:
-    """Cut the files into slices that are only tallied, ever shorter ones: a worker's share of the
-    rest.
+    """Cut the files into ever shorter slices, each a worker's share of the rest.
 
-    So few tasks keep all workers busy and all end at about the same time, however fast each of them
-    is (guided self-scheduling: Polychronopoulos and Kuck, 1987).
+    They are for tallying only. So few tasks keep all workers busy and all end at about the same
+    time, however fast each of them is (guided self-scheduling: Polychronopoulos and Kuck, 1987).
     """
     least = min(slice_bytes(cut_bytes(files), workers), TALLIED_BYTES_MIN)
     return _cut(files, lambda left: min(max(left // workers, least), TALLIED_BYTES_MAX))

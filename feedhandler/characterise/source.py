@@ -212,8 +212,10 @@ def understand(options: Mapping[str, str]) -> Asked:
 
 
 def open_files(asked: Asked) -> list[CaptureFile]:
-    """Examine the captures. Raises `UsageError` for a file that is none, unless such are to be
-    skipped."""
+    """Examine the captures.
+
+    Raises `UsageError` for a file that is none, unless such are to be skipped.
+    """
     files = []
     for path in find_captures(asked.paths):
         try:
@@ -238,8 +240,7 @@ class FeedhandlerReader(DataSourceReader):
         self.asked = asked
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what `narrowed` can serve by reading less; return all filters, which Spark checks
-        again."""
+        """Take what `narrowed` can serve by reading less; yield all, as Spark checks again."""
         for each in filters:
             self.asked = narrowed(self.asked, each)
             yield each
@@ -282,8 +283,10 @@ def piece_of_row(row: Any) -> Piece:
 
 
 def narrowed(asked: Asked, condition: Filter) -> Asked:
-    """Narrow what is asked by what a simple filter certainly leaves out; Spark still applies the
-    filter."""
+    """Narrow what is asked by what a simple filter certainly leaves out.
+
+    Spark still applies the filter.
+    """
     column = ".".join(getattr(condition, "attribute", ()))
     value = getattr(condition, "value", None)
     if column == "time_ns" and isinstance(value, int):

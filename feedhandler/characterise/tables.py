@@ -80,8 +80,10 @@ def cell_text(column: str, value: Any) -> str:
 
 
 class Line(NamedTuple):
-    """A service's channel with its letter; `place` in the digest's channels; `is_first`: of the
-    lines of its service."""
+    """One line of a service: its channel with its letter.
+
+    `place` in the digest's channels; `is_first`: of the lines of its service.
+    """
 
     service: Label
     letter: str
@@ -293,8 +295,7 @@ class Tables:
         return Table("figures", "Figures in words", ["figure", "value"], rows, note)
 
     def unknown_types(self) -> dict[str, int]:
-        """Count the messages of types that the feed's description does not have, on all lines, by
-        type."""
+        """Count messages of types that the feed's description lacks, on all lines, by type."""
         found: dict[str, int] = {}
         for (_, code), cell in sorted(self.digest.cells.items()):
             if code >= 0 and self.feed.type_name(code) is None:

@@ -165,8 +165,7 @@ class Tally:
         self, data: np.ndarray, offset: np.ndarray, length: np.ndarray, frame_length: np.ndarray,
         time_ns: np.ndarray, destination: np.ndarray, port: np.ndarray,
     ) -> None:  # fmt: skip
-        """Count the datagrams `data[offset[i]:offset[i] + length[i]]`, which are in the capture's
-        order.
+        """Count the datagrams `data[offset[i]:offset[i] + length[i]]`, in the capture's order.
 
         The columns are a `DatagramBatch`'s. Raises `ValueError` where one is shorter than `offset`.
         """
@@ -298,8 +297,7 @@ class Tally:
     def _channel(
         self, group: cython.ulonglong, port: cython.ulonglong, time_ns: cython.longlong
     ) -> cython.int:
-        """Return the channel of the packet whose header was read, or -1 where there is no room for
-        it."""
+        """Return the channel of the packet whose header was read, or -1 if there is no room."""
         refresh: cython.ulonglong = (
             self._header.count > 0 and self._table.compressed[self._header.flags & 0xFF] != 0
         )
@@ -345,8 +343,7 @@ class Tally:
         return self.skew.add_service()
 
     def _key(self, channel: cython.int) -> int:
-        """Return whose numbers a channel carries: its service, or where packets name none its
-        channel key."""
+        """Return whose numbers a channel carries: its service, or with a map its channel number."""
         if self._channel_keys is None:
             return self._services[channel]
         endpoint = self._lines[channel] >> 1
@@ -558,8 +555,7 @@ class Tally:
         return place
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return all that `digest` needs, arrays by name; closes the current minute and the current
-        runs."""
+        """Return all that `digest` needs, arrays by name; closes current minute and runs."""
         self._reserve(0)
         self._close_moment()
         self._close_minute()
@@ -605,8 +601,11 @@ class Tally:
         return np.array([*totals[:4], *read, *totals[4:], *ends]).T
 
     def _whole_sessions(self) -> np.ndarray:
-        """Return a row a channel: session of its first packet, of its latest, what a reset at the
-        very beginning leads to plus 1 (0: none), the number after its latest packet."""
+        """Return what `digest` needs to number epochs, a row a channel (u64[n, 4]).
+
+        Columns: session of its first packet, of its latest, what a reset at the very beginning
+        leads to plus 1 (0: none), the number after its latest packet.
+        """
         columns = [
             np.asarray(self._first_session),
             np.asarray(self._session),

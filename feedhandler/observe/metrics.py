@@ -157,10 +157,10 @@ _LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
 
 
 def buckets_of(counts: numpy.ndarray) -> tuple[list[tuple[str, float]], float]:
-    """Convert a `Histogram`'s counts to cumulative buckets (upper bound in seconds, count) and the
-    sum.
+    """Convert a `Histogram`'s counts to cumulative buckets and the sum of values in seconds.
 
-    A value within 3 percent below a bound may count as above it; the sum is good to 2 percent.
+    A bucket is (upper bound in seconds, count). A value within 3 percent below a bound may count as
+    above it; the sum is good to 2 percent.
     """
     running = numpy.concatenate(([0], numpy.cumsum(counts)))
     buckets = [
@@ -233,8 +233,7 @@ class Gathering:
                 target.add_metric(reading.labels, float(value))
 
     def families(self) -> list[Metric]:
-        """Return all families in the order of the tables; those without values have their name and
-        help."""
+        """Return all families in the order of the tables, those without values included."""
         return self._order
 
 

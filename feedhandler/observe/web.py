@@ -187,8 +187,7 @@ class WebServer:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _make_room(self) -> bool:
-        """Close the connection that has sent no request for longest; False where all are being
-        answered."""
+        """Close the connection that has sent no request for longest; return whether one was."""
         self.count(WebCounter.PUSHED_OUT)
         oldest = next(iter(self._asking), None)
         if oldest is None:
@@ -294,8 +293,10 @@ class WebServer:
         return (*_parsed(received), _host(received))
 
     async def _part(self, sock: socket.socket) -> None:
-        """Close our side and wait for the client's: unread data would make the kernel discard the
-        answer."""
+        """Close our side and wait for the client's.
+
+        Data left unread would make the kernel reset the connection, and discard the answer.
+        """
         with contextlib.suppress(TimeoutError, OSError):
             sock.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(LINGER_SECONDS):
