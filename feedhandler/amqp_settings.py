@@ -23,7 +23,7 @@ from feedhandler.amqp.serving.users import (
 MAX_USERS = 10_000
 #: The longest password file; a longer one is something else.
 HASH_BYTES_MAX = 1024
-#: What stands for a hash where a configuration is shown.
+#: The mask of a hash where a configuration is shown.
 MASK = "***"
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-.@]{1,64}$")]

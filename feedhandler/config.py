@@ -60,7 +60,7 @@ SOURCE_ID_CHARS = 20
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
-#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; their descriptions.
+#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
 ARBITRATION_MEANING = {
     "gap_wait_us": "a hole is announced lost after this long without either line",
     "start_wait_us": "packets are held this long at the start, to begin at the lowest number",

@@ -55,7 +55,7 @@ COUNTS: dict[str, str] = {
 }
 
 #: One verb: the request's fields in, the answer (anything JSON can say) out. It may raise
-#: `FeedhandlerError`, which the client is told.
+#: `FeedhandlerError`, which becomes the reply.
 Verb = Callable[[Mapping[str, Any]], Any]
 
 

@@ -10,7 +10,7 @@ and counts them.
 by itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed,
 the reason is in the snapshot, and `on_stop` is called once, in the recorder's thread.
 
-Recordings are not synced to the disk: it survives the gateway's death, but not always the
+Recordings are not synced to the disk: they survive the gateway's death, but not always the
 machine's.
 """
 

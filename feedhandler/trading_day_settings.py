@@ -14,7 +14,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.trading_day import TradingDay
 
-#: A date that follows the clock.
+#: The value of `date` that follows the clock.
 AUTO = "auto"
 #: A time that never comes.
 NEVER_NS = (1 << 63) - 1
@@ -52,8 +52,9 @@ class TradingDayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class DayWatch:
     """The trading day of one gateway, as it turns; `turn` takes the time.
 
-    today the trading day turns_ns when it turns next; never where the day is fixed trading_day the
-    rule; quotas and recordings, whose days always follow the clock, use it, too
+    today        the trading day
+    turns_ns     when it turns next; never where the day is fixed
+    trading_day  the rule; quotas and recordings, whose days always follow the clock, use it, too
     """
 
     def __init__(self, config: TradingDayConfig, feed: Feed, now_ns: int) -> None:

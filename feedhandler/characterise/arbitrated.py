@@ -41,7 +41,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.playing.selection import Selector
 
-#: Tables that are about lines, whatever the others are about.
+#: Tables that are about lines, also where the others are about the arbitrated stream.
 OF_LINES = ("channels", "gaps", "skew", "left_out")
 
 Wanted = dict[tuple[int, int], ranges.Ranges]

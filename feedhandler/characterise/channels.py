@@ -38,10 +38,10 @@ from feedhandler.replay.captures.capture import DatagramBatch, address_text
 from feedhandler.replay.playing.packet_headers import read_headers
 
 Array = np.ndarray[Any, Any]
-#: How a channel is called: the service that its packets name, or a name.
+#: A channel's label: the service that its packets name, or a name.
 Label = int | str
 
-#: Numbers that are kept of a destination, at most twice as many.
+#: Numbers that are kept of a destination, after thinning out.
 SAMPLES_MAX = 2_048
 #: Spreads numbers (the golden ratio's fraction).
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)
@@ -243,7 +243,7 @@ class Samples(Struct):
                 if firsts[first] == first and self._agree(_of(firsts, first), later):
                     firsts = _joined(firsts, first, later)
         channels = sorted(set(firsts.values()))
-        # One channel is what it always was: the service 0 of packets that name none.
+        # A single channel keeps the number 0, the service of packets that name none.
         names: dict[int, Label] = {channels[0]: 0} if len(channels) == 1 else {}
         return ChannelMap("guessed", firsts, names)
 

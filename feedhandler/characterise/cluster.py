@@ -39,7 +39,7 @@ RESULT_BYTES_MAX = "4g"
 DIRECT_BYTES_MAX = "64m"
 #: Spark's default of 200 costs more than it gains for what is left after tallying.
 SHUFFLE_PARTITIONS = "8"
-#: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
+#: Suffixes of the files that workers need: modules, compiled ones, feeds' descriptions, profiles.
 SHIPPED = (".py", ".so", ".toml", ".json")
 _HINT = "in the checkout: pip install '.[spark]'; and Java 17 or later"
 
@@ -217,7 +217,7 @@ def told_by_worker(error: Exception) -> UsageError:
         if found and "errors." in name:
             return UsageError(message, "workers need the captures under the same paths")
     lines = str(error).splitlines() or [type(error).__name__]
-    # Of a worker's traceback its last line says what it was.
+    # The last line of a worker's traceback names the error.
     named = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
     if named:
         return UsageError(

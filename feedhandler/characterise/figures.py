@@ -138,7 +138,7 @@ def _by_service(axis: Any, table: Table, what: str) -> None:
 
 
 def _cumulative(axis: Any, table: Table) -> None:
-    # A logarithmic axis has no 0: what came in the same packet stands at its left edge.
+    # A logarithmic axis has no 0: messages of the same packet are drawn at its left edge.
     times = [max(each / 1e6, 1e-4) for each in _column(table, "from_ns")]
     shares = _column(table, "share_up_to_here")
     axis.step(times, shares, where="post", color=SERVICE_COLOURS[0])

@@ -31,11 +31,11 @@ from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 #: File names that a folder's captures have; others in it are ignored.
 CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",
                     "*.pcap.zst", "*.pcapng.zst", "*.cap.zst")  # fmt: skip
-#: What the name of a compressed capture ends with, behind the capture's own.
+#: The suffixes of compressed captures, behind the capture's own.
 COMPRESSED = (".gz", ".zst")
-#: What the gateway's recorder adds to a recording's name until it is complete.
+#: The suffix of a recording's name until the gateway's recorder has completed it.
 PART = ".part"
-#: Schemes whose paths begin with a bucket; in other URIs the name of a machine stands there.
+#: Schemes whose paths begin with a bucket; other URIs have a machine's name there.
 OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "gcs")
 #: Bytes copied at a time from a remote file that can only be read from its beginning.
 COPY_BYTES = 1 << 20

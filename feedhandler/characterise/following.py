@@ -153,7 +153,7 @@ def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -
     except (PeerError, UsageError) as error:
         if not account.slices and not growing:
             account.problem = error.message
-        return  # what was read of a recording that is gone counts
+        return  # the part that was read of a recording that is gone counts
     account.kind, account.size = file.kind, file.size
     if file.kind in ("pcap", "content") and not account.problem:
         told = _record_at(file, max(read, len(file.header)))

@@ -49,7 +49,7 @@ Offset = dict[str, int]
 STEP_BYTES_MAX = 256 << 20
 #: No bound to a step.
 UNBOUNDED = 1 << 62
-#: Inflated at a time, to see how far a compressed recording's content goes.
+#: Bytes inflated at a time, to find the end of a compressed recording's content.
 COPY_BYTES = 1 << 20
 
 

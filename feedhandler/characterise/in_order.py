@@ -24,9 +24,9 @@ from feedhandler.replay.playing.packet_headers import PacketHeaders, read_header
 
 Array = np.ndarray[Any, Any]
 
-#: Payload that waits for lower numbers of its slice.
+#: Payload bytes that may wait for lower numbers of their slice.
 HELD_BYTES_MAX = 64 << 20
-#: Tallies of their own that one slice may need: some megabytes each.
+#: Separate tallies that one slice may need: some megabytes each.
 PIECES_MAX = 128
 #: Stands for a service: the tally shared by all services that need none of their own.
 MAIN = -1

@@ -182,7 +182,7 @@ def fill_lake(
     """
     load_feed(feed)
     files, accounts = look_at_all(paths)
-    lake = lake.absolute()  # workers may stand in another folder
+    lake = lake.absolute()  # workers may have another working directory
     try:
         lake.mkdir(parents=True, exist_ok=True)
         _clear(lake)
@@ -231,7 +231,7 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     )
     write_about(staging, about)
     _make_durable(staging)
-    # Between the two the lake has neither, and never both: nothing in it counts twice.
+    # Between the two renames the lake has neither, never both: nothing in it counts twice.
     for each in shelf.outgrown(identity):
         shelf.folder(each).rename(lake / f"_outgrown-{each}")
     staging.rename(folder)
@@ -307,7 +307,7 @@ def _abandon(writer: pq.ParquetWriter) -> None:
     """Close a file that could not be written, ignoring further errors."""
     with contextlib.suppress(OSError):
         writer.close()
-    # Else it tries once more as it is collected, and Python prints a traceback of that.
+    # Else it tries again when it is garbage-collected, and Python prints a traceback.
     writer.is_open = False
 
 

@@ -15,11 +15,11 @@ from msgspec import Struct
 from feedhandler.characterise.files import local_copy, open_content
 from feedhandler.characterise.slices import CaptureFile
 
-#: Bytes at either end of a capture that make its identity, with its size.
+#: Bytes at either end of a capture that, with its size, make its identity.
 IDENTITY_BYTES = 1 << 20
-#: A capture's first bytes, its first packet among them: those of two captures differ.
+#: A capture's first bytes, which include its first packet, so that two captures' differ.
 BEGIN_BYTES = 512
-#: Sizes at which the identities of beginnings are kept with a capture, to know its parts by.
+#: Sizes of beginnings whose identities are kept with a capture, to recognise its parts.
 MARKS = tuple(1 << power for power in range(12, 44))
 
 

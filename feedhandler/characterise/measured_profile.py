@@ -32,14 +32,14 @@ from feedhandler.replay.generating.profile import (
 #: What can be generated.
 FEED = "euronext-utp-md"
 HEADER_BYTES = 16
-#: Shorter captures have no shape of a day.
+#: Captures shorter than this are profiled as a stationary stretch.
 STRETCH_MINUTES = 10
 #: Peak seconds that get a size of their own, by packets and by bytes.
 PEAK_SECONDS = 10
-#: What a profile's skew is of the one measured: a line does not overtake itself, so little of it is
-#: near the least, and the few that come much later are the generator's own.
+#: Quantiles of the measured skew that bound a profile's: a line does not overtake itself, so few
+#: are near the least, and the generator itself adds the few that come much later.
 SKEW_QUANTILES = (0.01, 0.95)
-#: Fewer instruments make no market.
+#: The least number of instruments of a session.
 INSTRUMENTS_MIN = 8
 
 #: The least time between heartbeats that a profile may have.

@@ -15,7 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 
-#: What a classic capture has of a packet beside its payload: the record's header, then those of
+#: Bytes of a packet beside its payload in a classic capture: the record's header, then those of
 #: Ethernet, IPv4 and UDP. Where frames are longer (VLAN tags, padding) the difference is kept.
 FRAMING_BYTES = 16 + 14 + 20 + 8
 _COLUMNS = ("steps", "packets", "payload", "beyond")
@@ -57,7 +57,7 @@ def _best_kind(values: Array) -> tuple[type[Any], int]:
     best: tuple[type[Any], int] = (np.int64, _NO_LIMIT)
     fewest = values.nbytes
     for kind, largest in _KINDS:
-        # A number below 0 is a large one without its sign.
+        # A negative number is a large one when unsigned.
         aside = int(np.count_nonzero(values.view(np.uint64) > largest))
         size = aside * _ASIDE_BYTES + (len(values) * np.dtype(kind).itemsize if largest else 1)
         if size < fewest:

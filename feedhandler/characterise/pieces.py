@@ -17,7 +17,7 @@ from msgspec import Struct
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.slices import SliceReport
 
-#: Goes up where a tally's columns change: a folder of older pieces is refused (`ops.following`).
+#: Raised when a tally's columns change: a folder of older pieces is refused (`ops.following`).
 FORM = 2
 
 

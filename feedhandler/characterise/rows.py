@@ -224,7 +224,7 @@ class RowMaker:
         done = scan_datagrams(table, batch.data, starts, sizes, header, index, rejects)
         if index.packets == done:
             return done, rows[:done]
-        # Some were bad, and the index does not say which: once more, one by one.
+        # Some were bad, and the index does not say which: scan them again, one by one.
         index.clear()
         good = []
         for number in range(done):

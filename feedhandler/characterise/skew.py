@@ -19,7 +19,7 @@ from feedhandler.characterise.scale import BUCKETS
 RING = 8_192
 #: Copies that are further apart than this are not taken for one packet's.
 APART_NS_MAX = 10_000_000_000
-#: What may be left over of a stretch before its end; older ones hardly find their copy any more.
+#: Leftovers kept of a stretch; older ones are unlikely to find their copy.
 LEFT_MAX = 65_536
 #: Channels that pairs are counted for.
 CHANNELS_MAX = 256

@@ -171,7 +171,7 @@ class Stitcher:
         if self._expected is None:
             self._expected = part.start if part.exact else -1
         if self._ended or self._expected >= part.end > part.start:
-            return None  # the record before reaches past all of it, or nothing counts any more
+            return None  # the record before reaches past the slice, or the file has ended by damage
         misplaced = not part.exact and report.began != self._expected
         if misplaced or report.began_with != self._waiting:
             self.read_again += 1

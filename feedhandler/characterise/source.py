@@ -6,15 +6,18 @@
 
 Options, all text:
 
-feed a built-in feed or a description's path; needed path(s) what `load` is given: files, folders,
-patterns, `s3a://...`, several as a list rows `packets` (default) or `messages`; `tallies`: see
-below fields decoded fields by name, comma between them (rows of messages) from, until the window:
-full times (2026-11-20T09:00:00Z) or nanoseconds since 1970 service one or several numbers line
-`group:port`, one or several lines names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000` slice_bytes
-about how long partitions of plain captures are odd `fail` (default) or `skip`: what to do with
-files that are no captures channels which lines carry one channel, for rows of tallies: a
-`ChannelMap` as JSON complete `yes`: nothing is being written, so that a stream takes the latest
-file whole
+feed        a built-in feed or a description's path; needed
+path(s)     what `load` is given: files, folders, patterns, `s3a://...`, several as a list
+rows        `packets` (default) or `messages`; `tallies`: see below
+fields      decoded fields by name, comma between them (rows of messages)
+from, until the window: full times (2026-11-20T09:00:00Z) or nanoseconds since 1970
+service     one or several numbers
+line        `group:port`, one or several
+lines       names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000`
+slice_bytes about how long partitions of plain captures are
+odd         `fail` (default) or `skip`: what to do with files that are no captures
+channels    which lines carry one channel, for rows of tallies: a `ChannelMap` as JSON
+complete    `yes`: nothing is being written, so that a stream takes the latest file whole
 
 `spark.readStream` reads the same while captures are written: a folder of rotating recordings.
 There `ordinal` counts within a batch.
@@ -23,7 +26,7 @@ A row of `tallies` is a slice, counted where it was read: what `following` keeps
 session's tables without rows. `packets_only`: `yes` leaves messages alone.
 
 Window, service and line are also pushed down from simple filters: `register` has Spark do that.
-Module and reader are pickled: nothing open is kept.
+Module and reader are pickled: neither keeps anything open.
 Needs pyspark; nothing else in the package imports this module.
 """
 
@@ -84,7 +87,7 @@ from feedhandler.replay.captures.capture import DatagramBatch
 from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
 
-#: Workers that slices are cut for where nothing is said.
+#: Workers that slices are cut for by default.
 WORKERS = 4
 #: A piece of a recording, as `pieces.Piece` has it; the report as JSON.
 TALLY_SCHEMA = pa.schema(
@@ -392,6 +395,6 @@ def register(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     context = getattr(spark, "sparkContext", None)
     if context is not None and is_local(context) and "PYSPARK_PYTHON" not in os.environ:
-        # Else workers of this machine are whatever `python3` is, which need not know this package.
+        # Else workers of this machine run `python3`, which may lack this package.
         context.pythonExec = sys.executable
     spark.dataSource.register(FeedhandlerSource)

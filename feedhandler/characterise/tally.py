@@ -10,7 +10,7 @@ milliseconds with packets grow with the capture:
   minute. A packet whose body is compressed is a refresh packet: no other is sent so.
 - *moments*: each millisecond in which packets came, of all channels together (`moments`).
 - *runs*: the numbers that a channel brought, as ranges. A reset or a new session that goes back
-  begins a new *epoch*; what the stretch began with is told, so that `digest` can number them.
+  begins a new *epoch*; the state at the stretch's begin is kept, so that `digest` can number them.
 - *cells*: a channel and a message type, with counts and bytes.
 - `interarrival` and `skew`, see there.
 
@@ -72,13 +72,13 @@ TOTALS = (
     "first_ns",
     "last_ns",
 )
-#: Kinds of packets, which stand in the totals from `data` on.
+#: Kinds of packets; their counts are in the totals from `data` on.
 KINDS = 5
 
 _KINDS = cython.declare(cython.Py_ssize_t, KINDS)
 _CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
 _TYPES_MAX = cython.declare(cython.int, TYPES_MAX)
-#: A table of places has 2 to this: four for each channel.
+#: The log2 of the hash table's slots: four for each channel.
 PLACE_BITS = 10
 assert 1 << PLACE_BITS == 4 * CHANNELS_MAX
 _PLACE_SHIFT = cython.declare(cython.int, 64 - PLACE_BITS)
@@ -128,7 +128,7 @@ class Tally:
         self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
         self.moments = self.minutes = self.runs = 0
         self._room = _FIRST_ROOM
-        # The millisecond that is running, the first and the last of its time, what it brought.
+        # The current millisecond: its begin and end, and its counts; likewise the current minute.
         self._moment_from = self._moment_until = _NEVER
         self._moment_packets = self._moment_payload = self._moment_file = 0
         self._minute_from = self._minute_until = _NEVER
@@ -181,7 +181,7 @@ class Tally:
         )
 
     @cython.cfunc
-    @cython.boundscheck(False)  # the first lines see that columns are long enough
+    @cython.boundscheck(False)  # the first lines check that columns are long enough
     @cython.exceptval(-1, check=True)
     def _take(
         self,
@@ -292,7 +292,7 @@ class Tally:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # places are masked, and what stands in one is a channel
+    @cython.boundscheck(False)  # slots are masked, and each holds a channel
     @cython.exceptval(-2, check=True)
     def _channel(
         self, group: cython.ulonglong, port: cython.ulonglong, time_ns: cython.longlong
@@ -389,7 +389,7 @@ class Tally:
     def _turn_moment(self, time_ns: cython.longlong) -> cython.int:
         """Begin another millisecond, and another minute where it lies in one."""
         self._close_moment()
-        # Captures begin after 1970, so that cutting off is rounding down.
+        # Captures begin after 1970, so truncation rounds down.
         self._moment_from = time_ns - time_ns % _MILLISECOND
         self._moment_until = self._moment_from + _MILLISECOND
         if time_ns < self._minute_from or time_ns >= self._minute_until:

@@ -165,10 +165,10 @@ class WebServer:
                     if not has_client(self._listener):
                         return
                     self._shortage.tell(error.strerror)
-                    # The spare one is this client's; without one, the slowest makes room.
+                    # Give the spare one to this client; without one, close the slowest.
                     if self._give_spare() or self._make_room():
                         continue
-                # The listener stays readable: look again later.
+                # The listener stays readable: accept again later.
                 self._loop.remove_reader(self._listener.fileno())
                 self._paused = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
                 return
