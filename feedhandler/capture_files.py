@@ -52,8 +52,10 @@ class Sink(Protocol):
 
 
 class Rotation(Struct, frozen=True):
-    """When the next file begins: at a size, at an age (0: never), and how many files are kept (0:
-    all)."""
+    """When the next file begins, and how many files stay.
+
+    At a size, at an age (0: never); `keep` is how many files stay (0: all).
+    """
 
     size_bytes: int = 0
     every_ns: int = 0
