@@ -1,4 +1,4 @@
-"""Stretches' tallies put together, in the order of the capture: what the tables are made of.
+"""The tallies of stretches merged in the order of the capture, for the tables.
 
 `Digest.add` takes what `Tally.columns` gave for one stretch after the other. Channels, cells and
 pairs get one numbering; sums are added; what lies across a boundary is stitched: the interarrival
@@ -41,14 +41,14 @@ class Pending(NamedTuple):
 
 
 class Histogram:
-    """Counts on the log scale of `scale`, and those of times that went backwards."""
+    """A histogram on the log scale of `scale`; times that went backwards are counted apart."""
 
     def __init__(self) -> None:
         self.buckets = np.zeros(BUCKETS, np.int64)
         self.within_1ms = self.within_10ms = self.backwards = 0
 
     def add(self, since_ns: Array) -> None:
-        """Count times one by one; few."""
+        """Count each time of a short array of ns (i64)."""
         for since in since_ns.tolist():
             if since < 0:
                 self.backwards += 1
@@ -66,12 +66,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times are in buckets."""
+        """The number of times in buckets."""
         return int(self.buckets.sum())
 
 
 class Cell:
-    """Messages of one type on one channel, and how soon their symbols came back."""
+    """Counts of messages of one type on one channel, and the interarrival of their symbols."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -80,7 +80,7 @@ class Cell:
 
 
 class Digest:
-    """See the module's text.
+    """Merged tallies of a session's stretches; see the module's text.
 
     channels    in order of appearance, with a row of `totals` (i64, columns `TOTALS`) each
     cells       by (channel's place, message type)
@@ -111,7 +111,7 @@ class Digest:
         self._pending: dict[int, Pending] = {}
 
     def add(self, part: Columns) -> None:
-        """The next stretch of the capture, as `Tally.columns` told it."""
+        """Merge the next stretch of the capture, as `Tally.columns` returned it."""
         places = self._channel_places(part)
         cells = self._add_cells(part, places)
         self._add_symbols(part, places, cells)
@@ -127,7 +127,7 @@ class Digest:
         self.overflow += part["overflow"]
 
     def _channel_places(self, part: Columns) -> Array:
-        """Our place of each of the part's channels, whose totals are added."""
+        """Return our place of each of the part's channels (i64), and add their totals."""
         places = np.zeros(len(part["lines"]), np.int64)
         for number, (line, service) in enumerate(
             zip(part["lines"].tolist(), part["services"].tolist(), strict=True)
@@ -148,7 +148,7 @@ class Digest:
         return places
 
     def _add_cells(self, part: Columns, places: Array) -> list[Cell]:
-        """Our cell of each of the part's, with its counts."""
+        """Return our cell of each of the part's cells, and add their counts."""
         cells = []
         for channel, code, messages, message_bytes in part["cells"].T.tolist():
             cell = self.cells.setdefault((int(places[channel]), code), Cell())
@@ -168,7 +168,7 @@ class Digest:
         return cells
 
     def _add_symbols(self, part: Columns, places: Array, cells: list[Cell]) -> None:
-        """Counts of symbols, and the interarrivals across the boundary."""
+        """Add the counts of symbols, and the interarrivals across the boundary."""
         across: dict[int, list[int]] = {}
         rows = zip(
             places[part["symbol_channels"]].tolist(),
@@ -191,7 +191,7 @@ class Digest:
             cells[number].interarrival.add(np.array(since_ns, np.int64))
 
     def _add_skew(self, part: Columns, places: Array) -> None:
-        """Pairs of the part, and those whose copies lie on either side of the boundary."""
+        """Add the part's pairs, and those whose copies lie on either side of the boundary."""
         firsts = places[part["skew_first_channel"]].tolist()
         laters = places[part["skew_later_channel"]].tolist()
         of = part["skew_pair"]
@@ -213,12 +213,15 @@ class Digest:
             self._pending[key] = left if before is None else self._paired(before, left)
 
     def key_of(self, channel: Channel) -> int:
-        """Whose numbers a channel carries: a number that all lines of one channel have."""
+        """Return the channel number of a channel's packets, common to all of its lines."""
         return key_of(self.channel_map, channel.group << 16 | channel.port, channel.service)
 
     def _paired_within(self, left: Pending) -> Pending:
-        """Count the pairs among what one stretch left over: copies so far apart that the ring had
-        let the first go. They would be pairs if a boundary lay between them."""
+        """Count the pairs among one stretch's leftovers; return the rest.
+
+        These are copies so far apart that the ring had dropped the first; with a boundary between
+        them they would have been paired by `_paired`.
+        """
         order = np.argsort(left.numbers, kind="stable")
         numbers = left.numbers[order]
         stay = np.ones(len(numbers), bool)
@@ -235,7 +238,7 @@ class Digest:
         return Pending(*(column[stay] for column in left))
 
     def _paired(self, before: Pending, left: Pending) -> Pending:
-        """Count the pairs between two stretches; answers with what still waits."""
+        """Count the pairs between two stretches; return what still waits, at most `LEFT_MAX`."""
         _, mine, theirs = np.intersect1d(before.numbers, left.numbers, return_indices=True)
         since = left.times_ns[theirs] - before.times_ns[mine]
         first, later = before.channels[mine], left.channels[theirs]
@@ -255,7 +258,7 @@ class Digest:
         )
 
     def _add_runs(self, part: Columns, places: Array) -> None:
-        """The part's runs, their epochs counted on from where the channel was."""
+        """Add the part's runs, with epochs counted on from where each channel was."""
         starts = np.zeros(len(places), np.int64)
         for number, place in enumerate(places.tolist()):
             first, latest, reset, after = part["sessions"][number].tolist()
@@ -277,7 +280,10 @@ class Digest:
     # -- the whole ------------------------------------------------------------------------------
 
     def moments(self) -> Array:
-        """i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file bytes."""
+        """Return the milliseconds with packets, i64[4, n].
+
+        Rows: milliseconds since 1970, rising; packets; payload bytes; file bytes.
+        """
         rows = np.empty((4, sum(map(moments.count, self._moments))), np.int64)
         used = 0
         for part in map(moments.expanded, self._moments):
@@ -290,16 +296,20 @@ class Digest:
         return summed([rows[:, :used]], 4)
 
     def minutes(self) -> dict[int, Array]:
-        """Of each channel's place, i64[5, n]: minutes since 1970, rising; packets, payload bytes,
-        file bytes, messages."""
+        """Return the minutes with packets by channel's place, i64[5, n].
+
+        Rows: minutes since 1970, rising; packets; payload bytes; file bytes; messages.
+        """
         rows = np.concatenate(self._minutes or [np.zeros((6, 0), np.int64)], axis=1)
         return {
             place: summed([rows[1:, rows[0] == place]], 5) for place in np.unique(rows[0]).tolist()
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
-        """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
-        may touch and overlap."""
+        """Return the numbers that came, by channel's place and epoch, i64[n, 2].
+
+        Rows are ranges `[first, after)`, which may touch and overlap.
+        """
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
         for place in np.unique(rows[0]).tolist():
@@ -310,7 +320,7 @@ class Digest:
         return found
 
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
-        """Of each channel's place, (symbol, messages), most first."""
+        """Return (symbol, messages) by channel's place, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
         for (place, symbol), (count, _) in self._symbols.items():
             found.setdefault(place, []).append((symbol, count))
@@ -320,12 +330,12 @@ class Digest:
 
 
 def moments_of(part: Columns) -> Columns:
-    """The compact moments (`moments.expanded`) among a stretch's columns."""
+    """Select the compact moments (`moments.expanded`) among a stretch's columns."""
     return {name: part[f"moments_{name}"] for name in moments.NAMES}
 
 
 def summed(parts: list[Array], columns: int) -> Array:
-    """Columns of the parts, i64[columns, n], with one entry for each value of the first, rising."""
+    """Sum the parts' columns, i64[columns, n], to one entry for each value of the first, rising."""
     if len(parts) == 1:
         rows = parts[0]
     else:

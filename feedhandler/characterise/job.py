@@ -1,10 +1,9 @@
-"""The job: captures in, one digest and one account a file out; wherever slices are read.
+"""The job: makes one digest of captures, and an account of each file, wherever slices are read.
 
 `characterise` finds the captures, cuts them into slices, has a runner tally each slice, puts the
-pieces of each file together in order and has read again what did not fit. A runner is a function
-from slices to their results in the same order; `in_process` is the one that needs nothing, the one
-for a cluster is `cluster`'s. What is wrong with one file is told in its account, and the rest
-counts.
+pieces of each file together in order, and has misaligned slices read again. A runner is a function
+from slices to their results in the same order; `in_process` needs nothing else, `cluster` has the
+one for Spark. A fault of one file is reported in its account; the other files count.
 
 Captures follow one another in the order in which they are named (folders and patterns: in the order
 of names), which for the interarrival should be the order of time.
@@ -40,11 +39,11 @@ from feedhandler.replay.playing.selection import Selection, Selector
 
 
 class Request(Struct, frozen=True):
-    """What of the captures is meant, and how closely it is looked at.
+    """The part of the captures that the job reads, and whether it reads messages.
 
     `feed`: a name or a description's path; `from_ns`, `until_ns`: the window in ns since 1970;
     `groups`: (address as a number, port or None); `services`; `messages`: whether messages are
-    looked at, or packets only; `channels`: which lines carry one channel, where that is told.
+    looked at, or packets only; `channels`: which lines carry one channel, where that is given.
     """
 
     feed: str
@@ -57,7 +56,7 @@ class Request(Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """The part of it that chooses datagrams."""
+        """The part of the request that selects datagrams."""
         return Selection(
             from_ns=self.from_ns,
             until_ns=self.until_ns,
@@ -67,20 +66,20 @@ class Request(Struct, frozen=True):
 
 
 class Tallied(NamedTuple):
-    """What became of one slice."""
+    """The result of one slice."""
 
     report: SliceReport
     columns: Columns
 
 
-#: Calls a function with each of many values, in any place; answers in order.
+#: Calls a function with each of many values, in any process; yields results in order.
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-#: Tallies slices; answers in their order.
+#: Tallies slices; yields results in their order.
 Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
 
 
 class FileAccount(Struct):
-    """What was read of one file; `problem` is empty where nothing was wrong with it."""
+    """The account of reading one file; `problem` is empty where nothing was wrong with it."""
 
     path: str
     kind: str = ""
@@ -98,8 +97,10 @@ class FileAccount(Struct):
 
 
 class Outcome(NamedTuple):
-    """What the job found. `lines`: where `digest` is of the arbitrated stream, that of the lines
-    (`arbitrated`)."""
+    """The result of the job.
+
+    `lines`: where `digest` is of the arbitrated stream, the digest of the lines (`arbitrated`).
+    """
 
     digest: Digest
     files: list[FileAccount]
@@ -108,12 +109,12 @@ class Outcome(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def _table(feed: str) -> FeedTable:
-    """The feed's table; a worker reads many slices of one feed."""
+    """Load the feed's table, cached: a worker reads many slices of one feed."""
     return load_feed(feed).table
 
 
 def tally_slice(part: Slice, request: Request) -> Tallied:
-    """Read one slice and tally what is meant of it. What workers run."""
+    """Read one slice and tally the selected part of it; runs in a worker."""
     table = _table(request.feed)
     selector = Selector(request.selection, table)
     tally = Tally(table, request.messages, tally_keys(request.channels))
@@ -133,13 +134,16 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
 
 
 def in_process(slices: Sequence[Slice], request: Request) -> Iterator[Tallied]:
-    """A runner: one slice after the other, here."""
+    """Tally the slices one after the other, in this process: a runner."""
     return (tally_slice(part, request) for part in slices)
 
 
 def look_at_all(paths: Sequence[str]) -> tuple[list[CaptureFile], list[FileAccount]]:
-    """Every capture that the paths mean, and an account of each file; odd ones have the account
-    only. Raises `UsageError` for a path that names nothing, and where no file is a capture."""
+    """Find every capture that the paths mean, and make an account of each file.
+
+    Files that cannot be read have an account only. Raises `UsageError` for a path that names
+    nothing, and where no file is a capture.
+    """
     files, accounts = [], []
     for path in find_captures(paths):
         account = FileAccount(shown(path))
@@ -165,10 +169,11 @@ def characterise(
     workers: int = 1,
     slice_size: int | None = None,
 ) -> Outcome:
-    """The digest of all captures. `slice_size` in bytes, by default as suits so many workers;
-    `mapper` calls what reads a slice beforehand, where channels are to be guessed.
+    """Make the digest of all captures.
 
-    Raises `UsageError` for paths that mean nothing and for an unknown feed (`ConfigError`).
+    `slice_size` in bytes, by default as suits so many workers; `mapper` runs the extra read that
+    guesses channels, where that is needed. Raises `UsageError` for paths that mean nothing and for
+    an unknown feed (`ConfigError`).
     """
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
@@ -190,8 +195,10 @@ def characterise(
 def with_channels(
     request: Request, files: Sequence[CaptureFile], mapper: Mapper, workers: int
 ) -> Request:
-    """The request with the channels that the captures' lines carry, where packets name no service
-    and nobody has told: guessed, for which the captures are read once more."""
+    """Complete the request with guessed channels, where packets name no service and none are given.
+
+    The guess reads the captures once more.
+    """
     if request.channels is not None or load_feed(request.feed).table.service_size:
         return request
     slices = cut_into_slices(files, slice_bytes(cut_bytes(files), workers))
@@ -199,7 +206,7 @@ def with_channels(
 
 
 def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = map) -> Samples:
-    """Some of the numbered packets in the slices, which tell the channels (`Samples.guess`)."""
+    """Sample the numbered packets in the slices, to guess the channels from (`Samples.guess`)."""
     samples = Samples()
     for each in mapper(sample_slice, [(part, request) for part in slices]):
         samples.merge(each)
@@ -207,7 +214,7 @@ def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = ma
 
 
 def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
-    """The payloads of the first datagrams in the captures, at most `count`."""
+    """Return the payloads of the first datagrams in the captures, at most `count`."""
     found: list[bytes] = []
     files, _ = look_at_all(paths)
     for part in cut_into_slices(files, SLICE_BYTES_MAX):
@@ -219,7 +226,7 @@ def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
 
 
 def sample_slice(task: tuple[Slice, Request]) -> Samples:
-    """Some of the numbered packets of one slice. What workers run."""
+    """Sample the numbered packets of one slice; runs in a worker."""
     part, request = task
     table = _table(request.feed)
     selector = Selector(request.selection, table)
@@ -236,7 +243,10 @@ def stitched(
     account: FileAccount,
     again: Callable[[Slice], Iterable[Tallied]],
 ) -> Iterator[Tallied]:
-    """What counts of one file's results, in order; noted in its account."""
+    """Yield those results of one file that count, in order, and note them in its account.
+
+    `again` reads a slice anew where its boundaries were wrong.
+    """
     stitcher = Stitcher()
     account.slices = len(group)
     for part in group:
@@ -253,7 +263,7 @@ def stitched(
 
 
 def note(account: FileAccount, report: SliceReport) -> None:
-    """Add what a slice's reader met."""
+    """Add a slice's report to the account."""
     account.records += report.records
     account.datagrams += report.datagrams
     account.cut_payloads += report.cut_payloads
