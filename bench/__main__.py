@@ -74,6 +74,7 @@ LONG = [
     "memory",
     "fixcast_memory",
     "overlay_hooks",
+    "overlay_aeron",
     "overlay_memory",
     "outage",
     "stall_long",

@@ -5,6 +5,10 @@ H = 0 and 1), and through a C program that sends each to the same addresses with
 What counts is processor time, with what the kernel does for the sending in it; a window of
 datagrams is under way, so none is lost. Bars: 80 % of C, 350,000 sends a second of processor.
 
+`unicast`: one datagram to 10 and to 100 addresses on loopback, by one `sendmmsg` and by one
+submission to io_uring, in turns. What counts is processor time of the process, with what the kernel
+does for the sending in it. No bar: io_uring is told beside; left out where it is refused.
+
 `release`: 100 receivers' messages with one deadline are released by one thread, and a C program
 waits for the same instants. Bars: late at most twice as C at p99 and p99.9, window p99 50 us.
 
@@ -12,6 +16,7 @@ waits for the same instants. Bars: late at most twice as C at p99 and p99.9, win
 H = 1 at most 0.43 of H = 0, of H = 2 0.34.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -26,8 +31,10 @@ from typing import Any
 import numpy
 
 from bench.programs import compiled
+from feedhandler.overlay.io_uring import RingPort, refusal
 from feedhandler.overlay.measuring import Spikes, Technique, opened
 from feedhandler.overlay.members import Proxy, Sender
+from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Release
 from feedhandler.overlay.releasing import release_all
 from feedhandler.overlay.running import Loop, open_socket
@@ -38,11 +45,15 @@ from feedhandler.overlay.wire import Head, Kind
 MESSAGES = 20_000
 WINDOW = 48
 ROUNDS = 3
+#: Datagrams that receivers have room for at a time, and how often each way has its turn.
+BURST, TURNS = 50, 20
 RECEIVERS = 100
 INSTANTS = 2_000
 PERIOD_NS = 2_000_000
 SPIKED = 1_500
-SMOKE: dict[str, object] = {"MESSAGES": 200, "ROUNDS": 1, "INSTANTS": 20, "SPIKED": 40}
+SMOKE: dict[str, object] = {
+    "MESSAGES": 200, "ROUNDS": 1, "TURNS": 2, "INSTANTS": 20, "SPIKED": 40,
+}  # fmt: skip
 PROXY_BAR, SENDS_BAR = 0.8, 350_000
 SPIKE_BARS = {1: 0.43, 2: 0.34}
 PATIENCE_S = 30
@@ -150,10 +161,54 @@ def _proxy(program: Path, hedging: int) -> dict[str, Any]:
     }
 
 
+def _bound(stack: contextlib.ExitStack) -> socket.socket:
+    sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    sock.bind(("127.0.0.1", 0))
+    sock.setblocking(False)
+    return sock
+
+
+def _drained(sockets: list[socket.socket]) -> int:
+    """Take what has come to these sockets; how many datagrams."""
+    came = 0
+    for sock in sockets:
+        with contextlib.suppress(BlockingIOError):
+            while sock.recv(2_048):
+                came += 1
+    return came
+
+
+def _unicast(targets: int) -> tuple[dict[str, Any], list[str]]:
+    """Sends a processor second by each of both ways."""
+    if reason := refusal():
+        return {"targets": targets, "skipped": f"io_uring is refused: {reason}"}, []
+    datagram, came = bytes(256), 0
+    with contextlib.ExitStack() as stack:
+        receivers = [_bound(stack) for _ in range(targets)]
+        addresses = tuple(each.getsockname() for each in receivers)
+        ring = RingPort(_bound(stack))
+        stack.callback(ring.close)
+        ports = [Port(_bound(stack)), ring]
+        spent = numpy.zeros((TURNS, len(ports)))
+        for turn in range(TURNS):
+            for way in (0, 1) if turn % 2 else (1, 0):
+                began_ns = time.process_time_ns()
+                for _ in range(BURST):
+                    ports[way].send(datagram, addresses)
+                spent[turn, way] = time.process_time_ns() - began_ns
+                came += _drained(receivers)
+    rates = BURST * targets * 1e9 / numpy.median(spent, axis=0)
+    lost = TURNS * len(ports) * BURST * targets - came
+    return {
+        "targets": targets,
+        "io_uring_of_sendmmsg": round(float(numpy.median(spent[:, 0] / spent[:, 1])), 2),
+        "sends_a_processor_second": round(float(rates[0])),
+        "io_uring_sends_a_processor_second": round(float(rates[1])),
+    }, [f"unicast to {targets}: {lost} datagrams never came"] if lost else []
+
+
 def _released(begin_ns: int) -> numpy.ndarray:
     """How late each receiver's release was, ns: (instants, receivers)."""
-    from feedhandler.overlay.port import Port
-
     late = numpy.zeros((INSTANTS, RECEIVERS), numpy.int64)
     holding = [Release(2_000_000) for _ in range(RECEIVERS)]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -211,13 +266,19 @@ def _spikes() -> tuple[dict[str, Any], list[str]]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """All three; quick: one round of the proxy."""
+    """All four; quick: one round of the proxy."""
     with tempfile.TemporaryDirectory() as folder:
         program = compiled("overlay_ceiling", folder)
         proxies = {f"h{hedging}": _proxy(program, hedging) for hedging in (0, 1)}
         release = _release(program)
     spikes, problems = _spikes()
-    return {"proxy": proxies, "release": release, "spikes": spikes, "problems": problems}
+    figures: dict[str, Any] = {"proxy": proxies, "release": release, "spikes": spikes}
+    figures["unicast"] = []
+    for targets in (10, RECEIVERS):
+        found, lost = _unicast(targets)
+        figures["unicast"].append(found)
+        problems += lost
+    return {**figures, "problems": problems}
 
 
 if __name__ == "__main__":

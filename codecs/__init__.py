@@ -1,7 +1,8 @@
-"""Bytes to meaning and back: feed descriptions, the compiled scanner, records and columns.
+"""Decoding and encoding of market data: feed descriptions, the compiled scanner, records and
+columns.
 
-The errors come at once; what else is named here is imported when it is first used, since it brings
-numpy, which takes a command longer to load than all else.
+The errors are imported at once; the other names on first use, since they import numpy, which takes
+a command longer to load than everything else.
 """
 
 from importlib import import_module
@@ -41,7 +42,7 @@ __all__ = [
     "pack_messages",
 ]
 
-#: Which module has what.
+#: The names of each module.
 _HOMES = {
     "feed": ("BadPacket", "Feed", "Packet", "Reference", "key_word", "pack_messages"),
     "kinds": ("REJECT_TEXT", "PacketKind", "Reject"),

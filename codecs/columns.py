@@ -1,19 +1,19 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Messages as columns: all fields of one message type into numpy arrays, and on to Arrow.
+"""Messages as columns: all fields of one message type as numpy arrays, and as Arrow.
 
 `Columns` takes the bytes of packets and the `MessageIndex` that the scanner made of them, picks the
 messages of one layout, and decodes every field into preallocated arrays, which it reuses from one
 call to the next. The bytes are walked in compiled code without the GIL, a block of rows at a time,
-field by field; prices and full times are then made of whole columns.
+field by field; prices and full times are then computed by whole columns.
 
 Columns, by name: `seq` (u64), `service` (u32), `symbol` (u64, as the scanner gives it; the text
 itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields.
-Integers keep the width of the wire. Text is `S<n>`, cut at its
-first NUL, without trailing spaces. A price has two columns: `<name>_raw` (the wire's integer) and
-`<name>` (f64, the nearest float; not a number where the scale is unknown). Full times are i64, and
-`UNKNOWN_TIME` where the day is needed and not given. A layout with a repeated group gives one row
-an element, the message's own fields repeated, and the column `element` (i32) with the element's
-number, -1 for the one row of a message without elements.
+Integers keep the width of the wire. Text is `S<n>`, cut at its first NUL, without trailing spaces.
+A price has two columns: `<name>_raw` (the wire's integer) and `<name>` (f64, the nearest float; NaN
+where the scale is unknown). Full times are i64, and `UNKNOWN_TIME` where the day is needed and not
+given. A layout with a repeated group gives one row for each element, the message's own fields
+repeated, and the column `element` (i32) with the element's number, -1 for the one row of a message
+without elements.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from cython.cimports.feedhandler.codecs.scanner import MessageIndex
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.times import SECOND_NS, UNIT_NS, Midnights
 
-#: What a full time is where it cannot be known: the least i64, which numpy calls NaT.
+#: The value of a full time that cannot be known: the least i64, which numpy calls NaT.
 UNKNOWN_TIME = -(2**63)
-#: With these a wire time's one is its unit.
+#: Midnights of 0: with them the wire time 1 converts to its unit in ns.
 _FROM_ZERO = Midnights(0, 0, 0)
 #: Rows decoded field by field before the next rows: their messages then stay in the first caches.
 _BLOCK_ROWS = cython.declare(cython.Py_ssize_t, 512)
@@ -46,7 +46,7 @@ def count_rows(
     group_at: cython.Py_ssize_t,
     group_size: cython.Py_ssize_t,
 ) -> int:
-    """How many rows the messages of type `code` and sizes in [least, below) make."""
+    """Return the number of rows of the messages of type `code` with sizes in [least, below)."""
     rows: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
     elements: cython.Py_ssize_t
@@ -80,9 +80,11 @@ def select_rows(
     packets: cython.uint[::1],
     numbers: cython.int[::1],
 ) -> int:
-    """Write, for each row: `bases[0]` the message's offset, `bases[1]` the element's (-1: none),
-    sequence, symbol, packet and element number. The arrays hold at least `count_rows` entries.
-    Returns the rows."""
+    """Write the position of each row into the arrays, and return the number of rows.
+
+    `bases[0]` gets the message's offset, `bases[1]` the element's (-1: none); the others the
+    sequence number, symbol, packet and element number. The arrays must hold `count_rows` entries.
+    """
     rows: cython.Py_ssize_t = 0
     packet: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
@@ -202,7 +204,7 @@ def _copy_text(
     texts: cython.uchar[::1],
     to: cython.Py_ssize_t,
 ) -> cython.int:
-    """Copy text up to its first NUL, without trailing spaces; the rest becomes NUL."""
+    """Copy text up to its first NUL, without trailing spaces; fill the rest with NUL."""
     length: cython.Py_ssize_t = 0
     place: cython.Py_ssize_t
     at += base
@@ -229,9 +231,12 @@ def fill_columns(
     cells1: cython.uchar[:, ::1],
     texts: cython.uchar[::1],
 ) -> None:
-    """Decode every field of `plan` for rows 0..rows-1. Each row of the plan: the field's offset,
-    its size, which of `bases` it counts from, whether it is text, and its row among the cells of
-    its width (text: where its column begins in `texts`). A base of -1 gives 0 or blank."""
+    """Decode every field of `plan` for rows 0..rows-1 into the cells and `texts`.
+
+    Each row of the plan has five numbers: the field's offset, its size, which of `bases` it counts
+    from, whether it is text, and its row among the cells of its width (text: where its column
+    begins in `texts`). A base of -1 gives 0 or blank.
+    """
     first: cython.Py_ssize_t = 0
     last: cython.Py_ssize_t
     row: cython.Py_ssize_t
@@ -281,7 +286,7 @@ class Columns:
     layout    a message type, or the name of a layout where a type has two
     capacity  rows to make room for at first; grows when a call needs more
 
-    `rows` is how many the last `decode` made; `arrays` and `to_arrow` give them.
+    `rows` is the number of rows of the last `decode`; `arrays` and `to_arrow` return them.
     """
 
     def __init__(self, feed: Any, layout: int | str, capacity: int = 4_096) -> None:
@@ -304,12 +309,12 @@ class Columns:
         self._reserve(capacity)
 
     def _next_size(self) -> int:
-        """The size from which the type's next layout takes over."""
+        """Return the least size of the type's next larger layout."""
         sizes = [each.size for each in self.feed.layouts[self.layout.code]]
         return min((size for size in sizes if size > self.layout.size), default=2**32 - 1)
 
     def _reserve(self, capacity: int) -> None:
-        """Make the arrays, for `capacity` rows."""
+        """Allocate the arrays for `capacity` rows."""
         self.capacity = capacity
         self._bases = numpy.zeros((2, capacity), numpy.int64)
         self._seqs = numpy.zeros(capacity, numpy.uint64)
@@ -335,7 +340,7 @@ class Columns:
         self._views = self._column_views()
 
     def _column_views(self) -> dict[str, numpy.ndarray]:
-        """The cells of every field under its name (prices: `<name>_raw`), of full capacity."""
+        """Return the cells of every field by name (prices: `<name>_raw`), at full capacity."""
         views = {}
         for (field, _), (_, size, _, is_text, cell) in zip(
             self._fields, self._plan.tolist(), strict=True
@@ -355,11 +360,11 @@ class Columns:
         day: date | None = None,
         scales: Mapping[int, int] | None = None,
     ) -> int:
-        """Decode the layout's messages that `index` names in `data` (the very bytes that were
-        scanned). Returns the rows, which replace those of the call before.
+        """Decode the layout's messages in `data`, found by `index`, and return the number of rows.
 
-        `day` is the trading day of times since midnight; `scales` gives decimal places by symbol
-        for feeds that tell them in reference data only.
+        The rows replace those of the call before. `data` must be the bytes that were scanned into
+        `index`. `day` is the trading day of times since midnight; `scales` gives decimal places by
+        symbol for feeds that have them in reference data only.
         """
         selection = self._selection
         rows = count_rows(index, *selection)
@@ -422,7 +427,7 @@ class Columns:
         return columns
 
     def _powers(self, price: int | str, scales: Mapping[int, int]) -> Any:
-        """What to divide a price's integers by: a number, or one for each row."""
+        """Return the divisor of a price's integers: one number, or one for each row as an array."""
         if isinstance(price, int):
             return _POWERS[price]
         if price in self._views:
@@ -431,7 +436,7 @@ class Columns:
         return _POWERS.take(known)
 
     def _named_times(self) -> list[tuple[str, str, list[tuple[str, int]]]]:
-        """The layout's times as (name, since, [(column, nanoseconds a unit)])."""
+        """Return the layout's times as (name, since, [(column, ns a unit)])."""
         named = {field.wire: field.name for field, base in self._fields if base == 0}
         rules: dict[str, tuple[str, str, list[tuple[str, int]]]] = {}
         for rule in self.feed.description.times:
@@ -469,7 +474,7 @@ class Columns:
         return found
 
     def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:
-        """Of each packet, its send time in nanoseconds since 1970, or `UNKNOWN_TIME`."""
+        """Return the send time of each packet in ns since 1970, or `UNKNOWN_TIME`."""
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
         sent = raw * self.feed.send_time_ns(1, _FROM_ZERO)
         if self.feed.send_time_ns(0, None) is None:  # they count from midnight
@@ -480,8 +485,10 @@ class Columns:
         return sent
 
     def to_arrow(self) -> Any:
-        """The columns as a `pyarrow.RecordBatch` of their own memory: text as strings, unknown
-        times as nulls, prices with an unknown scale as nulls."""
+        """Return the columns as a `pyarrow.RecordBatch` with memory of its own.
+
+        Text becomes strings; unknown times and prices of unknown scale become nulls.
+        """
         import pyarrow
 
         arrays, names = [], []
@@ -492,7 +499,7 @@ class Columns:
 
 
 def _moments(midnights: Midnights, since_ns: Any) -> Any:
-    """As `Midnights.moment_ns`, of a whole column."""
+    """Return `Midnights.moment_ns` of a whole column."""
     begins_ns, early_ns, late_ns = midnights
     if begins_ns == 0:
         return since_ns + late_ns

@@ -1,8 +1,8 @@
-"""The structure of a feed description: what a TOML file may say, before any of it is believed.
+"""The structure of a feed description: its tables and keys, before their content is checked.
 
-One struct a TOML table, one attribute a key; `codecs/FORMAT.md` tells what each means. An unknown
-key or a value of the wrong type is refused here, with its place in the file; whether the parts fit
-each other is `loader`'s to check, which finds the line of what is wrong with `DescriptionFile`.
+One struct for each TOML table, one attribute for each key; `codecs/FORMAT.md` says what each means.
+An unknown key or a value of the wrong type is refused here, with its place in the file; `loader`
+checks whether the parts fit each other, and finds the line of a fault with `DescriptionFile`.
 """
 
 import re
@@ -31,15 +31,17 @@ class FieldDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LengthDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The packet's length: whole packet = field + add."""
+    """The packet's length field: the whole packet has field + add bytes."""
 
     field: str
     add: int = 0
 
 
 class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The sequence number: its field, what it counts, what a heartbeat's means, and which number
-    is set aside for packets outside the sequence."""
+    """The sequence number: its field, what it counts, and the meaning of a heartbeat's.
+
+    `unsequenced` is the number that is set aside for packets outside the sequence.
+    """
 
     field: str
     counts: Literal["packets", "messages"]
@@ -49,7 +51,7 @@ class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 
 
 class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The field that tells kinds of packets apart, and its values."""
+    """The header field that distinguishes kinds of packets, and its values."""
 
     field: str
     data: list[int]
@@ -59,7 +61,7 @@ class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """When the packet was sent: one field with a unit, or `field` in s and `nanoseconds` beside."""
+    """The packet's send time: one field with a unit, or `field` in s with `nanoseconds`."""
 
     field: str
     unit: Literal["s", "ms", "us", "ns"]
@@ -88,7 +90,7 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
 
 class MessageDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What every message begins with: `length`, and `type` unless the packet header tells it."""
+    """The header of every message: `length`, and `type` unless the packet header has it."""
 
     header_size: int
     length: FieldDescription
@@ -97,7 +99,7 @@ class MessageDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 
 class TimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How fields of a message make a full time, called `name` in records and columns."""
+    """The fields of a message that make a full time, called `name` in records and columns."""
 
     name: str
     since: Literal["midnight", "epoch", "send_second"]
@@ -149,8 +151,8 @@ class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_size: int = 1_400
 
 
-#: What stands for `[packet]` and `[message]` where FIX frames the feed: no header, nothing at fixed
-#: places. MsgSeqNum counts messages, and a heartbeat carries the next one.
+#: In place of `[packet]` and `[message]` where FIX frames the feed: no header, nothing at fixed
+#: offsets. MsgSeqNum counts messages, and a heartbeat carries the next one.
 FIX_PACKET = PacketDescription(
     header_size=0,
     fields=[],
@@ -164,7 +166,7 @@ FIX_MESSAGE = MessageDescription(header_size=0, length=FieldDescription(0, "u8")
 
 
 class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A whole description file."""
+    """The whole content of a description file."""
 
     name: str
     title: str
@@ -186,7 +188,7 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DescriptionFile:
-    """A description file: `description`, what it says, and where in it something is wrong.
+    """A description file: its parsed `description`, and the line of each key.
 
     Raises `ConfigError` naming the file, the line, the key and the reason where it cannot be read,
     is no TOML, or has an unknown key, a missing one or a value of the wrong type.
@@ -194,7 +196,7 @@ class DescriptionFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: The message or control that is looked at: ("messages", 3). Types may come twice.
+        #: Path of the message or control being checked: ("messages", 3). Types may come twice.
         self.table: KeyPath = ()
         try:
             self._text = path.read_text(encoding="utf-8")
@@ -212,7 +214,7 @@ class DescriptionFile:
             raise self._refusal(wrong.path, self._shown(wrong.path), wrong) from None
 
     def refusal(self, key: str, reason: str) -> ConfigError:
-        """What is wrong at `key`, which is written as `messages[230].Price`, with its line."""
+        """Return the error for `reason` at `key`, as in `messages[230].Price`, with its line."""
         path = self._find(key)
         return self._refusal(path, key, WrongKey(path, reason))
 
@@ -221,7 +223,7 @@ class DescriptionFile:
         return ConfigError(f"{self.path}:{line}: {key}: {wrong.reason}", wrong.hint or _HINT)
 
     def _shown(self, path: KeyPath) -> str:
-        """`messages[230].Price.at`: messages by their types, fields by their names."""
+        """Return a path as in `messages[230].Price.at`: by types of messages, names of fields."""
         text, value = "", self._values
         for part in path:
             value = _item(value, part)
@@ -236,8 +238,7 @@ class DescriptionFile:
         return text
 
     def _find(self, key: str) -> KeyPath:
-        """The way through the file to a key that is written as `_shown` writes it, or as far on it
-        as the file goes."""
+        """Return the path of a key as `_shown` writes it, as far as the file has it."""
         path: KeyPath = ()
         value: Any = self._values
         for name, label in re.findall(r"([^.\[\]]+)|\[([^\]]*)\]", key):
@@ -266,7 +267,7 @@ class DescriptionFile:
 
 
 def _item(value: Any, part: str | int) -> Any:
-    """What a table has under a key, or an array at a place; None where there is no such thing."""
+    """Return what a table has under a key, or an array at an index; None where it has none."""
     if isinstance(part, int):
         return value[part] if isinstance(value, list) and part < len(value) else None
     return value.get(part) if isinstance(value, dict) else None

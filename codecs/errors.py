@@ -1,15 +1,14 @@
-"""Errors that say whose fault it is.
+"""Errors that name the party at fault and the remedy.
 
-Every error a user can meet derives from `FeedhandlerError` and carries, beside what went wrong,
-a hint that names the remedy. Bad packets never become exceptions: the hot path counts them by
-reason and drops them.
+Every error a user can meet derives from `FeedhandlerError` and carries, beside the message, a hint
+that names the remedy. Bad packets never become exceptions: the hot path counts them by reason and
+drops them.
 """
 
 import errno
 import os
 
-#: What an operating system says of a place that cannot take what is written, though path and rights
-#: are in order; and what helps.
+#: Error numbers of a write that fails though path and rights are in order, each with its remedy.
 DISK_FAULTS = {
     errno.ENOSPC: "make room there, or name another place",
     errno.EDQUOT: "the quota is used up: make room there, or name another place",
@@ -47,8 +46,8 @@ class HostFault(FeedhandlerError):
 
 
 def reason_of(error: OSError) -> str:
-    """The operating system's complaint in our style: lower case, no full stop."""
-    # Libraries put sentences of their own in its place.
+    """Return the operating system's reason in our style: lower case, no full stop."""
+    # Libraries replace the system's text by sentences of their own.
     known = os.strerror(error.errno) if error.errno in DISK_FAULTS else ""
     reason = known or error.strerror or str(error) or type(error).__name__
     return f"{reason[:1].lower()}{reason[1:]}"
@@ -57,8 +56,10 @@ def reason_of(error: OSError) -> str:
 def unwritable(
     place: object, error: OSError, hint: str = "check path and rights"
 ) -> FeedhandlerError:
-    """What to raise where `place` could not be written: `HostFault` for a full or failing disk,
-    with its remedy; else `UsageError` with `hint`."""
+    """Return the error to raise where `place` could not be written.
+
+    `HostFault` for a full or failing disk, with its remedy; else `UsageError` with `hint`.
+    """
     message = f"cannot write {place}: {reason_of(error)}"
     if error.errno in DISK_FAULTS:
         return HostFault(message, DISK_FAULTS[error.errno])

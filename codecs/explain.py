@@ -1,8 +1,8 @@
 """Faults of a packet that the scanner rejects: message, field, found and wanted values.
 
 The scanner answers a bad packet with a reason and nothing else, which is all that a hot path needs.
-`explain` looks at such a packet again, slowly, and tells what somebody needs who has to find out
-whose fault it is. It allocates at will: bound how many packets it is asked about.
+`explain` examines such a packet again, slowly, for a person who has to find out whose fault it is.
+It allocates at will: limit the number of packets that it is called for.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_heade
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a packet, and where."""
+    """The fault of a packet, and where it is."""
 
     reason: Reject
     what: str
@@ -40,7 +40,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 def explain(feed: Feed, data: bytes) -> Fault | None:
-    """What is wrong with a packet of `feed`; None where nothing is."""
+    """Return the fault of a packet of `feed`, or None where it has none."""
     if feed.table.fix:
         return _fix_fault(feed, data)
     header = PacketHeader()
@@ -53,7 +53,7 @@ def explain(feed: Feed, data: bytes) -> Fault | None:
         except BadPacket as error:
             return _not_inflated(error.reason, data, header)
         verdict = parse_header(feed.table, data, 0, len(data), header)
-        header.flags = 0  # what the flag said of the body is done
+        header.flags = 0  # the flag means compressed; the body is inflated now
         verdict = verdict or check_messages(feed.table, data, 0, header)
     if verdict == Reject.FINE:
         return None
@@ -61,8 +61,11 @@ def explain(feed: Feed, data: bytes) -> Fault | None:
 
 
 def _fix_fault(feed: Feed, data: bytes) -> Fault | None:
-    """What is wrong with a FIX datagram: as its framing has it, or, where that finds nothing, what
-    an administrative message says in its body."""
+    """Return the fault of a FIX datagram, or None.
+
+    The framing's own fault comes first; where it finds none, that of an administrative message's
+    body.
+    """
     try:
         feed.decode_packet(data)
     except BadPacket as error:
@@ -165,9 +168,11 @@ def _sized(
 def _messages(
     feed: Feed, data: bytes, header: PacketHeader
 ) -> Iterator[tuple[int, int, int, int | str]]:
-    """(number from 1, first byte, size, type) of each message up to the first that does not fit,
-    whose size is -1 where its header is not whole. Before them (0, ...), and behind all of them
-    once more the last number with the byte behind it, size 0."""
+    """Yield (number from 1, first byte, size, type) of each message up to the first bad one.
+
+    The size is -1 where a message's header is not whole. Before them comes (0, ...), and behind
+    each message that fits its number with the byte behind it and size 0.
+    """
     table = feed.table
     at = header.body
     yield 0, at, 0, ""
@@ -200,7 +205,7 @@ def _number(feed: Feed, data: bytes, field: Field) -> int:
 
 
 def _code(value: int) -> str:
-    """A code as specifications write it: small ones as numbers, others also as 0x8004."""
+    """Return a code as specifications write it: small ones as numbers, others also as 0x8004."""
     return str(value) if value < 1000 else f"{value} ({value:#x})"
 
 

@@ -1,10 +1,10 @@
 """A feed: everything its description says, ready to decode and encode packets.
 
-`Feed.table` drives the compiled scanner; the methods here are the convenient side for tools, tests,
-generators and whoever reads a message at a time. `load_feed` (in `loader`) makes feeds.
+`Feed.table` drives the compiled scanner; the methods here serve tools, tests, generators and others
+that read a message at a time. `load_feed` (in `loader`) makes feeds.
 
 Prices in encoding: an `int` is the wire integer; a `Price`, `Decimal`, `float` or text is scaled by
-the message's own scale. Times: the raw wire fields are what is encoded.
+the message's own scale. Times are encoded from the raw wire fields.
 """
 
 import functools
@@ -34,11 +34,11 @@ from feedhandler.codecs.trading_day import TradingDay
 if TYPE_CHECKING:
     from feedhandler.codecs.reference_data import ReferenceData
 
-#: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
+#: Largest body that a compressed packet may inflate to, so that the packet's length fits a u16.
 INFLATED_SIZE_MAX = 65_535 - 16
 
 #: Characters that a routing key or an address reserves: word and pattern separators, wildcards,
-#: and what begins and joins an address's options. Blanks are no part of a word either.
+#: and what begins and joins an address's options. A word contains no blanks either.
 KEY_RESERVED = ".,*#?& "
 _KEY_TABLE = str.maketrans(dict.fromkeys(KEY_RESERVED, "_"))
 
@@ -46,13 +46,15 @@ _KINDS = {kind.name.lower(): kind for kind in PacketKind}
 
 
 def key_word(text: str) -> str:
-    """`text` as one word of a routing key: each character of `KEY_RESERVED` becomes `_`, so that
-    an address can name every symbol."""
+    """Return `text` as one word of a routing key: each character of `KEY_RESERVED` becomes `_`.
+
+    So an address can name every symbol.
+    """
     return text.translate(_KEY_TABLE)
 
 
 class BadPacket(PeerError):
-    """A packet that cannot be read; `reason` says why."""
+    """A packet that cannot be decoded; `reason` is the scanner's."""
 
     def __init__(self, reason: Reject, where: str = "packet") -> None:
         super().__init__(f"{where}: {REJECT_TEXT[reason]}", "the sender's bytes are at fault")
@@ -60,7 +62,7 @@ class BadPacket(PeerError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """Which message names symbols, and where: `read` takes a name straight from its bytes."""
+    """The message that names symbols; `read` takes a name straight from its bytes."""
 
     code: int
     """the message type, as `MessageIndex.types` has it"""
@@ -73,8 +75,10 @@ class Reference(msgspec.Struct, frozen=True):
     """messages shorter than this tell nothing"""
 
     def read(self, message: bytes | memoryview) -> tuple[int, str] | None:
-        """(symbol, name) of a whole reference message, or None where it is too short or nameless.
-        The name's parts are joined by the separator: `AIRF.XPAR`."""
+        """Return (symbol, name) of a whole reference message; None where it is short or nameless.
+
+        The name's parts are joined by the separator: `AIRF.XPAR`.
+        """
         if len(message) < self.least_size:
             return None
         parts = [_stripped(message, field) for field in self.name]
@@ -82,11 +86,11 @@ class Reference(msgspec.Struct, frozen=True):
         return (self.symbol(message), name) if name else None
 
     def symbol(self, message: bytes | memoryview) -> int:
-        """The symbol that a whole reference message is about."""
+        """Return the symbol that a whole reference message is about."""
         return self._integer(message, self.index)
 
     def read_scale(self, message: bytes | memoryview) -> int | None:
-        """Decimal places of the symbol's prices, where reference data tells them."""
+        """Return the decimal places of the symbol's prices; None where the message has none."""
         if self.scale is None or len(message) < self.least_size:
             return None
         return self._integer(message, self.scale)
@@ -102,10 +106,13 @@ def _stripped(message: bytes | memoryview, field: Field) -> str:
 
 
 class Packet(msgspec.Struct):
-    """A decoded packet. `header` has every header field by name, as on the wire; `messages` are
-    records, or `UnknownMessage` where a message could not be decoded; `sequences` are the
-    messages' numbers (their own where the feed counts messages, else the packet's); `control` is
-    the body of a control or reset packet. `send_time_ns` is None where the day is not known."""
+    """A decoded packet.
+
+    `header` has every header field by name, as on the wire; `messages` are records, or
+    `UnknownMessage` where a message could not be decoded; `sequences` are the messages' numbers
+    (their own where the feed counts messages, else the packet's); `control` is the body of a
+    control or reset packet. `send_time_ns` is None where the day is not known.
+    """
 
     kind: PacketKind
     sequence: int
@@ -124,13 +131,13 @@ class Packet(msgspec.Struct):
 
 
 class Feed:
-    """One feed. Shared and read-only: its methods keep no state between calls.
+    """One feed, shared and read-only: its methods keep no state between calls.
 
     name, title, key, number, zone, byte_order   as described
     table       the compiled scanner's `FeedTable`
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
-    reference   which message names symbols; None where the feed has none
+    reference   the message that names symbols; None where the feed has none
     trading_day when its trading days begin
     symbols_are_text  whether symbols are names themselves, rather than indices
     """
@@ -177,20 +184,22 @@ class Feed:
         return {ways[0].label: ways for ways in self.layouts.values()}
 
     def type_name(self, code: int) -> str | None:
-        """The description's name of a message type; None for one that it does not have."""
+        """Return the description's name of a message type; None for one that it does not have."""
         ways = self.layouts.get(code)
         return ways[0].name if ways else None
 
     def type_label(self, code: int) -> int | str:
-        """A message type as people write it: `230`, or `P` where types are characters."""
+        """Return a message type as people write it: `230`, or `P` where types are characters."""
         ways = self.layouts.get(code)
         if ways:
             return ways[0].label
         return chr(code) if self._labels_are_text and 32 < code < 127 else code
 
     def type_code(self, label: int | str) -> int:
-        """The integer of a message type given as number, character or digits. Raises `UsageError`
-        for what can be none."""
+        """Return the integer of a message type given as number, character or digits.
+
+        Raises `UsageError` for what can be no type.
+        """
         if isinstance(label, int):
             return label
         if label.isdigit() and not (self._labels_are_text and len(label) == 1):
@@ -205,14 +214,17 @@ class Feed:
 
     @functools.cached_property
     def needs_reference_scales(self) -> bool:
-        """Whether reference data alone tells the scale of some prices."""
+        """Whether the scale of some prices is known from reference data only."""
         blocks: list[Block] = [*self._by_name.values()]
         blocks += [layout.group for layout in self._by_name.values() if layout.group is not None]
         return any(field.price == "reference" for block in blocks for field in block.named)
 
     @functools.cached_property
     def needs_send_time(self) -> bool:
-        """Whether a message without its packet's header lacks what tells its times."""
+        """Whether some messages, taken out of their packet, need its send time for their own times.
+
+        False for feeds whose messages need the packet header for their type anyway.
+        """
         rules = self.description.times
         return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
 
@@ -220,10 +232,11 @@ class Feed:
         return "its types are " + ", ".join(str(label) for label in self.message_types)
 
     def layout(self, type: int | str, size: int | None = None) -> Layout:
-        """The layout of a message type (or of a layout's own name). Of several, the one for a
-        message of `size` bytes: the largest that is not longer; without `size` the shortest.
+        """Return the layout of a message type, or the layout with that name.
 
-        Raises `UsageError` for an unknown type, and where `size` is below every layout.
+        Of several, the one for a message of `size` bytes: the largest that is not longer; without
+        `size` the shortest. Raises `UsageError` for an unknown type, and where `size` is below
+        every layout.
         """
         if isinstance(type, str) and type in self._by_name:
             return self._by_name[type]
@@ -238,7 +251,7 @@ class Feed:
         return fitting[-1]
 
     def describe(self) -> dict[str, Any]:
-        """The feed in a nutshell, JSON-ready."""
+        """Return a JSON-ready summary of the feed."""
         packet = self.description.packet
         return {
             "name": self.name,
@@ -261,8 +274,10 @@ class Feed:
     # -- symbols --------------------------------------------------------------------------------
 
     def symbol_name(self, symbol: int) -> str | None:
-        """A symbol as the scanner gives it, in words: its index in decimal, or its text without
-        padding; None for `NO_SYMBOL`."""
+        """Return the text of a symbol as the scanner gives it; None for `NO_SYMBOL`.
+
+        That is its index in decimal, or its text without padding.
+        """
         if symbol == scanner.NO_SYMBOL:
             return None
         if self.symbols_are_text:
@@ -270,8 +285,7 @@ class Feed:
         return str(symbol)
 
     def symbol_text(self, symbol: int) -> str:
-        """The symbol as a word of a routing key: `key_word(symbol_name)`, or `-` for a message that
-        has none."""
+        """Return the symbol as a word of a routing key; `-` where it has no name."""
         name = self.symbol_name(symbol)
         return key_word(name) if name else "-"
 
@@ -285,12 +299,12 @@ class Feed:
         scales: Mapping[int, int] | None = None,
         known: "ReferenceData | None" = None,
     ) -> Packet:
-        """Everything in one packet. Compressed bodies are inflated (at most `INFLATED_SIZE_MAX`).
+        """Decode a whole packet; compressed bodies are inflated (at most `INFLATED_SIZE_MAX`).
 
-        `day` is the trading day that times since midnight belong to. `scales` gives decimal
-        places by symbol, for feeds that tell them in reference data only; `known` has them instead,
-        and learns from the reference messages in the packet.
-        Raises `BadPacket` where the scanner rejects the packet.
+        `day` is the trading day that times since midnight belong to. `scales` gives decimal places
+        by symbol, for feeds that have them in reference data only; `known` has them instead, and
+        learns from the reference messages in the packet. Raises `BadPacket` where the scanner
+        rejects the packet.
         """
         header, index = self._scratch.pop() if self._scratch else self._new_scratch()
         try:
@@ -316,7 +330,7 @@ class Feed:
             if verdict == Reject.COMPRESSED:
                 data, flags = self.inflate(data), header.flags
                 verdict = scanner.parse_header(self.table, data, 0, len(data), header)
-                header.flags = 0  # the flag says compressed; the body is so no more
+                header.flags = 0  # the flag means compressed; the body is inflated now
                 verdict = verdict or scanner.scan_messages(self.table, data, 0, header, index)
                 header.flags = flags
         if verdict != Reject.FINE:
@@ -339,7 +353,7 @@ class Feed:
         return packet
 
     def midnights(self, day: date | None) -> Midnights | None:
-        """What wire times of a trading day count from; None where the day is not known."""
+        """Return the midnights that wire times of `day` count from; None for an unknown day."""
         return None if day is None else self.trading_day.midnights(day, self.zone)
 
     def _packet(
@@ -397,10 +411,13 @@ class Feed:
         send_time: int | None = None,
         known: "ReferenceData | None" = None,
     ) -> Record | UnknownMessage:
-        """The record of one whole message. `type` is needed only where the packet header tells the
-        message type. `scale`: decimal places of prices that only reference data could tell; `known`
-        has them instead, and learns where this is a reference message. `send_time`: its packet's,
-        as in the header, for times that are told within that second only."""
+        """Decode one whole message to its record.
+
+        `type` is needed only where the packet header has the message type. `scale`: decimal places
+        of prices that have them in reference data only; `known` has them instead, and learns where
+        this is a reference message. `send_time`: its packet's, as in the header, for times that are
+        given within that second only. Raises `UsageError` where `type` is needed and missing.
+        """
         table = self.table
         if table.type_in_packet:
             if type is None:
@@ -419,7 +436,7 @@ class Feed:
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
 
     def _symbol_of(self, message: bytes, code: int) -> int:
-        """The symbol of a whole message, as the scanner gives it."""
+        """Return the symbol of a whole message, as the scanner gives it."""
         layout = self.layouts[code][0] if code in self.layouts else None
         if layout is None or not layout.symbol:
             return scanner.NO_SYMBOL
@@ -428,8 +445,10 @@ class Feed:
         return int.from_bytes(data, "big" if field.kind == "c" else self._int_order)
 
     def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:
-        """A header's raw send time as nanoseconds since 1970; None where it counts from a midnight
-        that is not known."""
+        """Return a header's raw send time in ns since 1970.
+
+        None where it counts from a midnight that is not known.
+        """
         given = self.description.packet.send_time
         if given.nanoseconds:
             return send_time
@@ -438,8 +457,10 @@ class Feed:
         return None if midnights is None else midnights.moment_ns(send_time * self._send_unit_ns)
 
     def send_times_apart_ns(self, earlier: int, later: int) -> int:
-        """Nanoseconds from one raw send time to another, negative where `later` is the earlier one.
-        Times since midnight are at most half a day apart."""
+        """Return the ns from one raw send time to another, negative where `later` is earlier.
+
+        Times since midnight are taken as at most half a day apart.
+        """
         given = self.description.packet.send_time
         apart = (later - earlier) * (1 if given.nanoseconds else self._send_unit_ns)
         if given.since == "epoch":
@@ -447,7 +468,7 @@ class Feed:
         return (apart + DAY_NS // 2) % DAY_NS - DAY_NS // 2
 
     def inflate(self, data: bytes) -> bytes:
-        """The packet with its compressed body inflated and its length patched.
+        """Return the packet with its compressed body inflated and its length patched.
 
         Raises `BadPacket` where the body is no zlib stream or inflates to more than
         `INFLATED_SIZE_MAX`.
@@ -475,11 +496,13 @@ class Feed:
         scales: Mapping[int, int] | None = None,
         known: "ReferenceData | None" = None,
     ) -> list[dict[str, Any]]:
-        """The messages of a packet as JSON-ready dicts: `seq`, `service`, `type`, `name` (of the
-        layout), `symbol` (its name where `names` has it), then the fields; of a packet outside the
-        sequence `unsequenced` as well. A packet without messages that is no data packet gives one
-        dict whose `type` is its kind. `scales` and `known` as in `decode_packet`. Raises
-        `BadPacket`."""
+        """Return the messages of a packet as JSON-ready dicts.
+
+        Each has `seq`, `service`, `type`, `name` (of the layout), `symbol` (its name where `names`
+        has it), then the fields; of an unsequenced packet `unsequenced` as well. A packet without
+        messages that is no data packet gives one dict whose `type` is its kind. `scales` and
+        `known` as in `decode_packet`. Raises `BadPacket`.
+        """
         packet = self.decode_packet(data, day, scales=scales, known=known)
         if packet.kind != PacketKind.DATA and not packet.messages:
             return [self._control_dict(packet)]
@@ -526,11 +549,11 @@ class Feed:
         scale: int | None = None,
         **fields: Any,
     ) -> bytes:
-        """One whole message, its own header included. `type` is a message type, a layout's name
-        (where a type has two layouts, the type alone means the shortest), or a record; `fields`
-        are by attribute name, the missing ones 0 or blank.
+        """Encode one whole message, its own header included.
 
-        Raises `UsageError` for an unknown type or field and for values that do not fit.
+        `type` is a message type, a layout's name (where a type has two layouts, the type alone
+        means the shortest), or a record; `fields` are by attribute name, the missing ones 0 or
+        blank. Raises `UsageError` for an unknown type or field and for values that do not fit.
         """
         if isinstance(type, Record):
             layout = type.layout
@@ -553,7 +576,10 @@ class Feed:
         return bytes(message)
 
     def encode_control(self, packet_type: int, **fields: Any) -> bytes:
-        """The body of a control packet, for `encode_packet(kind="control", body=...)`."""
+        """Encode the body of a control packet, for `encode_packet(kind="control", body=...)`.
+
+        Raises `UsageError` for an unknown packet type or field and for values that do not fit.
+        """
         layout = self.controls.get(packet_type)
         if layout is None:
             raise UsageError(
@@ -578,15 +604,16 @@ class Feed:
         count: int | None = None,
         header: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """One whole packet.
+        """Encode one whole packet.
 
         `messages` are whole messages; `body` is a control packet's body instead (for a reset whose
         body carries the next number it is made from `next_sequence`, by default the number after
         `sequence`). An unsequenced packet gets the number that the feed sets aside. `send_time` is
-        the raw number, with two fields seconds * 10**9 + nanoseconds.
-        `packet_type` is the kind field's value, by default the first that the description lists
-        for `kind`. `header` sets further header fields by name. `count` overrides the number of
-        messages (for packets whose body is compressed).
+        the raw number, with two fields seconds * 10**9 + nanoseconds. `packet_type` is the kind
+        field's value, by default the first that the description lists for `kind`. `header` sets
+        further header fields by name. `count` overrides the number of messages (for packets whose
+        body is compressed). Raises `UsageError` where the feed has no packets of this kind, and for
+        values that do not fit.
         """
         kind = _KINDS[kind] if isinstance(kind, str) else kind
         packet = self.description.packet
@@ -654,8 +681,10 @@ class Feed:
 
 
 def pack_messages(messages: Iterable[bytes], room: int) -> list[list[bytes]]:
-    """Messages in order, cut into runs of at most `room` bytes and 255 messages, as packets hold
-    them. A message longer than `room` makes a run of its own."""
+    """Cut messages, in order, into runs for packets: at most `room` bytes and 255 messages.
+
+    A message longer than `room` makes a run of its own.
+    """
     runs: list[list[bytes]] = []
     used = room + 1
     for message in messages:

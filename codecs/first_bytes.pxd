@@ -1,4 +1,4 @@
-# A number out of one load of eight bytes; who calls it has seen that they are there.
+# An integer from one load of eight bytes, which the caller has checked to be there.
 
 cdef extern from *:
     """

@@ -1,17 +1,17 @@
 """Kinds of packets and reasons to reject one, as enumerations and as plain numbers.
 
-`REJECT_TEXT` says each reason in words, for counters and reports.
+`REJECT_TEXT` has the text of each reason, for counters and reports.
 """
 
 from enum import IntEnum
 
-#: Inside the product a packet outside the sequence has a number all the same, with this bit set: in
-#: records of the ring and in tags. No packet of the sequence has so high a number.
+#: Inside the product an unsequenced packet has a number, too, with this bit set: in records of the
+#: ring and in tags. No packet of the sequence has so high a number.
 UNSEQUENCED_BIT = 1 << 62
 
 
 class PacketKind(IntEnum):
-    """What a packet is for."""
+    """The kinds of packets."""
 
     DATA = 0
     """carries market messages and advances the sequence"""
@@ -28,7 +28,7 @@ class PacketKind(IntEnum):
 
 
 class Reject(IntEnum):
-    """What is wrong with a packet; 0 where nothing is."""
+    """The reasons to reject a packet; 0 where nothing is wrong."""
 
     FINE = 0
     TRUNCATED = 1

@@ -1,9 +1,9 @@
-"""One message layout at work: bytes to a record and back.
+"""Message layouts: bytes to a record and back.
 
-A `Layout` is built by the loader from a description that it has checked. It knows the place of
+A `Layout` is built by the loader from a description that it has checked. It knows the offset of
 every field and owns a record class (`msgspec.Struct`) whose attributes are the fields' names in
 snake_case, plus the full times that the feed's time rules make of them. Reserved bytes have no
-attribute: they are written as zeros and read past, as is whatever follows the layout.
+attribute: they are written as zeros and skipped in reading, as is whatever follows the layout.
 
 Decoded values: integers as they are; text up to its first NUL, without trailing spaces; single
 characters (`c1`) as they are, NUL as ""; fields with a price scale as `Price` (of unknown scale
@@ -35,8 +35,11 @@ _CHARACTERS = ["" if code == 0 else chr(code) for code in range(256)]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a layout. `at` counts from the message's first byte (a control packet's: from
-    the end of the packet header; an element's: from the element's first byte)."""
+    """One field of a layout.
+
+    `at` counts from the message's first byte (a control packet's: from the end of the packet
+    header; an element's: from the element's first byte).
+    """
 
     name: str
     wire: str
@@ -52,7 +55,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> str:
-        """The field in the language of `struct`."""
+        """The field's format for the `struct` module."""
         if self.kind == "c":
             return f"{self.size}s"
         if self.kind == "x":
@@ -67,7 +70,7 @@ class Record(msgspec.Struct):
     layout: ClassVar["Block"]
 
     def wire(self) -> dict[str, Any]:
-        """Field values under the specification's own names, prices as wire integers."""
+        """Return the field values under the specification's own names, prices as wire integers."""
         return {
             field.wire: _raw_value(getattr(self, field.name))
             for field in self.layout.fields
@@ -75,8 +78,11 @@ class Record(msgspec.Struct):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON-ready values: prices as floats (a price whose scale is not known as
-        its integer under `<name>_raw`), groups as lists, full times as integer nanoseconds."""
+        """Return the fields as JSON-ready values.
+
+        Prices are floats (a price of unknown scale: its integer under `<name>_raw`), groups are
+        lists, full times integers in ns.
+        """
         plain: dict[str, Any] = {}
         for name in self.__struct_fields__:
             value = getattr(self, name)
@@ -93,15 +99,17 @@ class Record(msgspec.Struct):
 
 
 class UnknownMessage(msgspec.Struct):
-    """A message that could be framed but not decoded: its type is not in the description, or it is
-    shorter than its layout (`reason` says which). `data` is the whole message."""
+    """A message that could be framed but not decoded; `data` is the whole message.
+
+    Its type is not in the description, or it is shorter than its layout (`reason` says which).
+    """
 
     type: int | str
     data: bytes
     reason: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: the bytes in hexadecimal."""
+        """Return JSON-ready values: the reason, and the bytes in hexadecimal."""
         return {"reason": self.reason, "data": self.data.hex()}
 
 
@@ -118,10 +126,10 @@ def _text(data: bytes) -> str:
 
 
 class Block:
-    """A run of fields with fixed places: a message's fixed part, a control body, an element.
+    """A run of fields with fixed offsets: a message's fixed part, a control body, an element.
 
     `size` counts from offset 0; bytes before the first field (a message's own header) and between
-    fields are read past and written as zeros.
+    fields are skipped in reading and written as zeros.
     """
 
     def __init__(
@@ -164,8 +172,11 @@ class Block:
         return "".join(codes)
 
     def _price_places(self) -> list[tuple[int, int | None, int | None, str]]:
-        """Of each price: its position, its constant scale, the position of the field that holds
-        its scale, the name under which its scale is told from outside."""
+        """Return the position and the scale of each price.
+
+        The scale is a constant, the position of the field that holds it, or the name under which
+        the caller gives it.
+        """
         positions = {field.name: i for i, field in enumerate(self.named)}
         places: list[tuple[int, int | None, int | None, str]] = []
         for i, field in enumerate(self.named):
@@ -196,8 +207,10 @@ class Block:
     def values(
         self, data: bytes, at: int, context: TimeContext, scales: Mapping[str, int | None]
     ) -> list[Any]:
-        """The record's values, in order, of the block at `at` (group, where there is one, left
-        out). `scales` gives the decimal places of prices whose scale is told elsewhere."""
+        """Return the record's values, in order, of the block at `at`, without the group.
+
+        `scales` gives the decimal places of prices whose scale is not in the message.
+        """
         raw: list[Any] = list(self._struct.unpack_from(data, at))
         times = [reader(raw, context) for _, reader in self.times]
         for i in self._characters:
@@ -216,7 +229,7 @@ class Block:
         return raw + times if times else raw
 
     def pack(self, values: Mapping[str, Any], scales: Mapping[str, int | None]) -> bytes:
-        """The bytes of the block. Fields not in `values` are 0 or blank.
+        """Encode the block. Fields not in `values` are 0 or blank.
 
         Raises `UsageError` for a name that is no field and for a value that does not fit.
         """
@@ -269,7 +282,7 @@ class Block:
                 f"{self.name}: {field.name} = {value!r} is longer than {field.size} bytes",
                 "shorten the text",
             )
-        # One character is kept as it is, so its blank is NUL whatever the padding.
+        # A single character is decoded unchanged, so its blank is NUL whatever the padding.
         blank = b" " if field.pad == "space" and field.size > 1 else b"\0"
         return data.ljust(field.size, blank)
 
@@ -319,7 +332,7 @@ class Layout(Block):
         context: TimeContext,
         scales: Mapping[str, int | None],
     ) -> Record:
-        """The record of the message of `size` bytes at `at`; `size` is at least `self.size`."""
+        """Decode the message of `size` bytes at `at`; `size` must be at least `self.size`."""
         values = self.values(data, at, context, scales)
         if self.group is not None:
             count = len(self.named)
@@ -344,7 +357,7 @@ class Layout(Block):
         )
 
     def encode(self, values: Mapping[str, Any], scales: Mapping[str, int | None]) -> bytearray:
-        """The message's bytes, its own header still zero. Full times in `values` are left out."""
+        """Encode the message, its own header still zero. Full times in `values` are ignored."""
         own = dict(values)
         for name, _ in self.times:
             own.pop(name, None)
@@ -359,5 +372,5 @@ class Layout(Block):
 
 
 def record_values(record: Record) -> dict[str, Any]:
-    """A record's attributes by name, one level deep."""
+    """Return a record's attributes by name, one level deep."""
     return {name: getattr(record, name) for name in record.__struct_fields__}

@@ -1,10 +1,10 @@
-"""From a description file to a working `Feed`: checks that its parts fit, builds what runs.
+"""Loading of a description file into a `Feed`: checks that its parts fit, builds what runs.
 
-`description` has checked the structure (keys, types of values). Here every statement is held
-against the others: fields that overlap or leave their message, names that name nothing, types that
-come twice, scales without a field. The first contradiction ends the loading with a `ConfigError`
-that names file, line, key and reason. `list_feeds` and `load_feed` find the descriptions that come
-with the package (`codecs/feeds/*.toml`).
+`description` has checked the structure (keys, types of values). Here every statement is checked
+against the others: fields that overlap or leave their message, names of fields that do not exist,
+types that come twice, scales without a field. The first contradiction ends the loading with a
+`ConfigError` that names file, line, key and reason. `list_feeds` and `load_feed` find the
+descriptions that come with the package (`codecs/feeds/*.toml`).
 """
 
 import re
@@ -41,31 +41,31 @@ from feedhandler.codecs.trading_day import TradingDay
 
 FEEDS_FOLDER = Path(__file__).parent / "feeds"
 
-#: Largest whole message or packet that a u16 length can tell, with room for what it excludes.
+#: Largest whole message or packet of a u16 length, with room for what the length excludes.
 SIZE_MAX = 65_575
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
-#: Names that records, or the JSON objects made of them, use for other things.
+#: Names that records, or the JSON objects made of them, use for something else.
 _RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
-#: The name that the symbol itself has there: a message's field has it only where it is the symbol.
+#: The name of the symbol itself in these: a message's field has it only where it is the symbol.
 _SYMBOL = "symbol"
 #: Feeds of description files outside the package that are in use, by number.
 _OWN_FEEDS: "WeakValueDictionary[int, Feed]" = WeakValueDictionary()
 
 
 def snake_case(wire_name: str) -> str:
-    """`SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
+    """Convert `SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
     return "_".join(word.lower() for word in _WORD.findall(wire_name))
 
 
 class _Builder:
-    """Checks one description and builds its parts. Every refusal goes through `refuse`."""
+    """Checks one description and builds its parts; `refuse` raises the error of every refusal."""
 
     def __init__(self, file: DescriptionFile) -> None:
         self.file = file
         self.description = file.description
         self.byte_order = file.description.byte_order
-        #: Of `[[times]]`, by place: those that fit a message, and those that give one its time.
+        #: Indices of `[[times]]`: rules that fit a message, and rules that give one its time.
         self._fitting: set[int] = set()
         self._applied: set[int] = set()
 
@@ -109,7 +109,7 @@ class _Builder:
             self.refuse("day_begins_at", error.message)
 
     def _check_framing(self) -> None:
-        """What each framing needs is there, and nothing that belongs to the other."""
+        """Check that the tables of the feed's framing are there, and none of the other framing."""
         description = self.description
         if description.framing == "binary":
             if description.fix is not None:
@@ -126,7 +126,7 @@ class _Builder:
                     self.refuse(key, "a feed that is framed by FIX has no such table")
 
     def _fix_feed(self, fix: FixDescription) -> Feed:
-        """The feed whose messages frame themselves."""
+        """Build a feed that is framed by FIX."""
         names: dict[int, str] = {}
         if not 0 < fix.symbol_tag < 10**TAG_DIGITS_MAX:
             self.refuse("fix.symbol_tag", f"{fix.symbol_tag} is no FIX tag")
@@ -150,7 +150,7 @@ class _Builder:
         return FixFeed(self.description, table_of, names)
 
     def _check_required(self) -> None:
-        """The header fields that no feed can do without are named."""
+        """Check that the header fields that no feed can do without are named."""
         packet = self.description.packet
         for key, name in [
             ("length.field", packet.length.field),
@@ -163,7 +163,7 @@ class _Builder:
                 self.refuse(f"packet.{key}", "empty: it must name a field of the packet header")
 
     def check_number(self, others: Iterable[Feed]) -> None:
-        """The feed's number is none of another feed's: it alone tells in tags whose they are."""
+        """Check that no other feed has this number, which alone identifies the feed in tags."""
         number, name = self.description.number, self.description.name
         taken = {feed.number: feed.name for feed in others if feed.name != name}
         if number in taken:
@@ -176,7 +176,7 @@ class _Builder:
     # -- fields ---------------------------------------------------------------------------------
 
     def _field(self, key: str, given: FieldDescription) -> Field:
-        """One field, its type understood."""
+        """Build one field, its type parsed."""
         where = f"{key}.{given.name or given.type}"
         kind, size = given.type[:1], given.type[1:]
         if given.type in INTEGER_TYPES:
@@ -210,7 +210,7 @@ class _Builder:
     def _fields(
         self, key: str, given: list[FieldDescription], begin: int, size: int
     ) -> list[Field]:
-        """Fields in the order of their offsets, none overlapping, all within [begin, size)."""
+        """Build fields by ascending offset, none overlapping, all within [begin, size)."""
         fields = sorted((self._field(key, field) for field in given), key=lambda field: field.at)
         at = begin
         names: set[str] = set()
@@ -253,7 +253,7 @@ class _Builder:
     # -- layouts --------------------------------------------------------------------------------
 
     def code(self, key: str, label: int | str) -> int:
-        """A message type as the integer that the wire carries."""
+        """Return a message type as the integer that the wire carries."""
         if isinstance(label, str):
             if len(label) != 1 or ord(label) > 255:
                 self.refuse(key, f"type {label!r} must be a number or one character")
@@ -263,7 +263,7 @@ class _Builder:
         return label
 
     def _layouts(self) -> dict[int, list[Layout]]:
-        """Layouts by type, each type's sorted by size."""
+        """Build the layouts by type, each type's sorted by size."""
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
         begin = self.description.message.header_size
@@ -343,7 +343,7 @@ class _Builder:
         self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
 
     def _check_symbol_name(self, key: str, layout: Layout) -> None:
-        """No other field stands where records and columns have the message's symbol."""
+        """Check that no other field has the name of the symbol in records and columns."""
         places = [(f"{key}.{field.wire}", field) for field in layout.named]
         if layout.group is not None:
             places += [(f"{key}.group.{field.wire}", field) for field in layout.group.named]
@@ -358,7 +358,7 @@ class _Builder:
     def _conflate_by(
         self, key: str, given: LayoutDescription, fields: list[Field], symbol: str
     ) -> list[str]:
-        """The fields that tell messages of one type and symbol apart, beside these two."""
+        """Return the fields that, with type and symbol, identify what a newer message replaces."""
         if given.conflate_by and given.conflate != "latest":
             self.refuse(f"{key}.conflate_by", 'is for conflate = "latest" alone')
         names = {name: field for field in fields for name in (field.wire, field.name) if name}
@@ -384,7 +384,7 @@ class _Builder:
         return Block(given.name, given.size, fields, self.byte_order)
 
     def _times(self, fields: list[Field]) -> list[tuple[str, TimeReader]]:
-        """The first rule of each name whose fields the layout has."""
+        """Return the readers of the first time rule of each name whose fields the layout has."""
         named = [field for field in fields if field.kind != "x"]
         positions = {field.wire: i for i, field in enumerate(named) if field.kind == "u"}
         times: dict[str, TimeReader] = {}
@@ -407,7 +407,7 @@ class _Builder:
         return list(times.items())
 
     def _check_times(self) -> None:
-        """Every time rule gives some message its time."""
+        """Check that every time rule applies to some message."""
         for place, rule in enumerate(self.description.times):
             if place in self._applied:
                 continue
@@ -453,7 +453,7 @@ class _Builder:
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
     ) -> FeedTable:
-        """The `FeedTable` of scanner `module` (compiled, or its interpreted twin)."""
+        """Build the `FeedTable` of scanner `module` (compiled, or its interpreted twin)."""
         table = module.FeedTable()
         packet = self.description.packet
         table.big_endian = self.byte_order == "big"
@@ -487,7 +487,7 @@ class _Builder:
         return table
 
     def _unsequenced(self, table: FeedTable) -> None:
-        """The sequence number that marks packets outside the sequence, where there is one."""
+        """Set the sequence number that marks unsequenced packets, where there is one."""
         given = self.description.packet.sequence
         if given.unsequenced is None:
             return
@@ -500,7 +500,7 @@ class _Builder:
         table.sets_aside = True
 
     def _known_flags(self, table: FeedTable, header: Block) -> None:
-        """Delivery flags are known where the field's `values` name them; without any, all are."""
+        """Set the known delivery flags: those in the field's `values`; without any, all."""
         packet = self.description.packet
         if not packet.flags:
             return
@@ -535,7 +535,7 @@ class _Builder:
         self._place(table, header, "type", kind.field, 2)
         seen: set[int] = set()
         for name in PacketKind:
-            # Unsequenced packets are told by their number: no value of the field stands for them.
+            # Unsequenced packets are known by their number: no value of the field marks them.
             for value in getattr(kind, name.name.lower(), ()):
                 if value in seen or not 0 <= value < 1 << 8 * table.kind_size:
                     self.refuse(
@@ -606,7 +606,7 @@ def _same_symbol(one: Layout, other: Layout) -> bool:
 
 
 def _same_conflation(one: Layout, other: Layout) -> bool:
-    """Whether messages of one type are conflated alike, whichever layout they have."""
+    """Return whether two layouts of one type are conflated by the same fields."""
     places = [
         [(layout.by_name[name].at, layout.by_name[name].size) for name in layout.conflate_by]
         for layout in (one, other)
@@ -615,7 +615,7 @@ def _same_conflation(one: Layout, other: Layout) -> bool:
 
 
 def _time_parts(rule: TimeDescription) -> list[tuple[str, int]]:
-    """(field, nanoseconds a unit) of each part that a time rule names."""
+    """Return (field, ns a unit) of each part that a time rule names."""
     named = [
         (rule.seconds, UNIT_NS["s"]),
         (rule.milliseconds, UNIT_NS["ms"]),
@@ -626,16 +626,16 @@ def _time_parts(rule: TimeDescription) -> list[tuple[str, int]]:
 
 
 def list_feeds() -> list[str]:
-    """Names of the feeds that come with the package, in alphabetical order."""
+    """Return the names of the feeds that come with the package, in alphabetical order."""
     return sorted(path.stem for path in FEEDS_FOLDER.glob("*.toml"))
 
 
 def load_feed(name_or_path: str | Path) -> Feed:
-    """The feed of that name (see `list_feeds`), or of the description file at that path.
+    """Return the feed of that name (see `list_feeds`), or of the description file at that path.
 
-    A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError`
-    for an unknown name (naming the known ones) and for a wrong description (naming file, line, key
-    and reason), to which belongs the number of another feed.
+    A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError` for
+    an unknown name (naming the known ones) and for a wrong description (naming file, line, key and
+    reason), also where it has the number of another feed.
     """
     text = str(name_or_path)
     if not text.endswith(".toml"):
@@ -655,7 +655,7 @@ def _load_own(path: Path) -> Feed:
 
 
 def _load_other(path: Path) -> Feed:
-    """A description outside the package, whose number must not be that of a feed in use."""
+    """Load a description outside the package, whose number must not be that of a feed in use."""
     builder = _Builder(DescriptionFile(path))
     feed = builder.feed()
     builder.check_number([*map(load_feed, list_feeds()), *_OWN_FEEDS.values()])

@@ -6,7 +6,7 @@ from cython.cimports.feedhandler.codecs.fix.scanning import message_size_at
 
 
 def message_size(table, data, at, end):
-    """The size of the message that begins at `at`; 0 where there is none that ends by `end`."""
+    """Return the size of the message that begins at `at`; 0 where none ends by `end`."""
     size: cython.Py_ssize_t = 0
     place: cython.int
     behind: cython.int
@@ -22,8 +22,7 @@ def message_size(table, data, at, end):
 
 
 def message_end(table, data, at, end, count):
-    """Where the `count` messages end that stand one behind the other from `at` on; -1 where there
-    are not so many before `end`."""
+    """Return the end of `count` consecutive messages from `at` on; -1 where `end` is before."""
     size: cython.Py_ssize_t
     for _ in range(count):
         size = message_size(table, data, at, end)

@@ -11,15 +11,16 @@ import msgspec
 
 from feedhandler.codecs.errors import UsageError
 
-#: Decimal places above which a scale is nonsense rather than a price (a u8 could say 255).
+#: Most decimal places of a price; a larger scale on the wire (a u8 goes up to 255) is nonsense.
 SCALE_MAX = 18
 
 
 class Price(msgspec.Struct, frozen=True, order=False):
-    """`raw` / 10**`scale`, exactly. `scale` is None where only reference data that has not been
-    seen could tell it; such a price has no value yet, only its `raw` integer.
+    """`raw` / 10**`scale`, exactly.
 
-    Two prices are equal when integer and scale are: as on the wire, not as numbers.
+    `scale` is None where it depends on reference data that has not been seen; such a price has no
+    value yet, only its `raw` integer. Two prices are equal when integer and scale are: as on the
+    wire, not as numbers.
     """
 
     raw: int
@@ -36,7 +37,7 @@ class Price(msgspec.Struct, frozen=True, order=False):
         return Decimal(self.raw).scaleb(-self._scale())
 
     def __float__(self) -> float:
-        """The nearest float (correctly rounded). Raises `UsageError` while the scale is unknown."""
+        """Return the nearest float. Raises `UsageError` while the scale is unknown."""
         return self.raw / 10 ** self._scale()
 
     def __str__(self) -> str:
@@ -52,10 +53,11 @@ class Price(msgspec.Struct, frozen=True, order=False):
 
 
 def to_raw(value: Any, scale: int | None, what: str) -> int:
-    """The wire integer of a price given as an int (the wire integer itself), a `Price`, or a
-    `Decimal`, float or text (scaled by 10**`scale`).
+    """Return the wire integer of a price.
 
-    Raises `UsageError`, naming field `what`, where the value has more decimals than the scale.
+    `value` is an int (the wire integer itself), a `Price`, or a `Decimal`, float or text (scaled by
+    10**`scale`). Raises `UsageError`, naming field `what`, where the value has more decimals than
+    the scale, or no scale is known.
     """
     if isinstance(value, int):
         return value

@@ -1,26 +1,26 @@
-"""Knowledge from reference data about a feed's symbols: their names and the scales of their prices.
+"""Reference data of a feed's symbols: their names and the scales of their prices.
 
-Some feeds tell a price's decimal places only in the message that names the symbol. Whoever decodes
-a stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
-`decode_message` as `known`: reference messages among what is decoded are learnt from, and prices
-behind them have their scale.
+Some feeds give a price's decimal places only in the message that names the symbol. A reader of a
+stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
+`decode_message` as `known`: it learns from the reference messages that are decoded, and prices
+after them have their scale.
 """
 
 from feedhandler.codecs.feed import Feed
 
 
 class ReferenceData:
-    """Names and price scales by symbol, as far as they were told; both may be added to."""
+    """Names and price scales by symbol, as far as they were received; the owner may add to both."""
 
     def __init__(self, feed: Feed) -> None:
         self.names: dict[int, str] = {}
         self.scales: dict[int, int] = {}
         self._reference = feed.reference
-        #: The type of the messages that are learnt from; -1 where the feed has none.
+        #: The type of reference messages; -1 where the feed has none.
         self.code = -1 if feed.reference is None else feed.reference.code
 
     def learn(self, message: bytes) -> None:
-        """Take in a whole message of type `code`; one that is too short tells nothing."""
+        """Learn from a whole message of type `code`; one that is too short is ignored."""
         reference = self._reference
         if reference is None or len(message) < reference.least_size:
             return

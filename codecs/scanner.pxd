@@ -1,4 +1,4 @@
-# What other compiled modules may use of the scanner. The meaning of each name stands in scanner.py.
+# Declarations for other compiled modules; scanner.py describes each name.
 
 from feedhandler.codecs.fix.runs cimport Run
 

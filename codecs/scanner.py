@@ -1,17 +1,17 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""The scanner: from a packet's bytes to its header fields and to where its messages lie.
+"""The scanner: from a packet's bytes to its header fields and the offsets of its messages.
 
-One scanner walks the packets of every feed. What differs between feeds (field places, byte order,
-what a length includes, what a sequence number counts, where a message keeps its symbol) stands in
-a `FeedTable`, which `feedhandler.codecs.loader` builds from a feed description.
+One scanner walks the packets of every feed. What differs between feeds (offsets of fields, byte
+order, what a length includes, what a sequence number counts, where a message keeps its symbol)
+stands in a `FeedTable`, which `feedhandler.codecs.loader` builds from a feed description.
 
 Promises: never reads outside `data[start:start + size]`; answers every packet with exactly one
 `Reject` (0, `FINE`, where nothing is wrong) and never raises for what a peer sent; allocates
 nothing per packet. The compiled module and this very file, interpreted, agree on every input.
-Message *contents* are not looked at, but for the type and the symbol: unknown types pass, and so do
-messages shorter than their layout and packets with an unknown delivery flag. They are counted.
+Message *contents* are not examined, except type and symbol: unknown types pass, and so do messages
+shorter than their layout and packets with an unknown delivery flag. They are counted.
 
-Reject reasons (`feedhandler.codecs.kinds.Reject` says the same to Python code):
+Reject reasons (the values of `feedhandler.codecs.kinds.Reject`):
 
 FINE                 nothing wrong
 TRUNCATED            fewer bytes than the packet header (or than a reset's next number) needs
@@ -27,7 +27,7 @@ INDEX_FULL           more messages than the index has room for; the caller's doi
 CHECKSUM             FIX: a message's CheckSum is not the sum of its bytes
 MALFORMED            FIX: a field of a message's envelope or header is wrong or missing
 
-A feed that is framed by FIX has no packet header. What is a packet elsewhere is a *run* there
+A feed that is framed by FIX has no packet header. In place of a packet it has a *run*
 (`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
 administrative message. A datagram may hold several; `parse_next` reads the first in one go,
 `parse_first` and `parse_further` of `feedhandler.codecs.fix.scanning` in two.
@@ -72,16 +72,16 @@ NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
 SEVERAL_SYMBOLS = 0xFFFF_FFFF_FFFF_FFFE
 #: The send time of messages that came without their packet's header.
 NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF
-#: What `FeedTable.unsequenced` holds where the feed sets no number aside: none ever compares equal,
-#: but for one at the very end of a u64 field, which `sets_aside` tells apart.
+#: `FeedTable.unsequenced` where the feed sets no number aside: no number equals it except the
+#: largest u64, for which `sets_aside` decides.
 NO_SEQUENCE = 0xFFFF_FFFF_FFFF_FFFF
-#: Reject reasons, `FINE` included: how long an array of counters by reason must be.
+#: Number of reject reasons, `FINE` included: the length of an array of counters by reason.
 REJECT_COUNT = 13
 #: Constant header fields a description may name (IEX-TP has two).
 CONSTANTS_MAX = 4
 #: Message types a description may lay out; slot 0 stands for every unknown type.
 SLOTS_MAX = 255
-#: The numbers of messages an index is made for where nothing else is said: a u16 count's reach.
+#: Default capacity of an index, in messages: the greatest u16 count.
 INDEX_CAPACITY = 65_535
 
 
@@ -91,9 +91,9 @@ class FeedTable:
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
     size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
     the loader refuses others. Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
-    data packet that carries it stands outside the sequence. With `fix` the feed is framed by FIX:
-    no field of a packet header is used, and messages keep their symbols in fields `symbol_tag`. The
-    small arrays are written by the methods below, one entry at a time.
+    data packet that carries it is outside the sequence. With `fix` the feed is framed by FIX: no
+    field of a packet header is used, and messages keep their symbols in fields `symbol_tag`. The
+    methods below write the small arrays, one entry at a time.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,10 @@ class FeedTable:
             self.known_flags[value] = 1
 
     def set_constant(self, at: int, size: int, value: int) -> None:
-        """Demand `value` of the header field of `size` bytes at `at`."""
+        """Require `value` of the header field of `size` bytes at `at`.
+
+        Raises ValueError for more than `CONSTANTS_MAX` fields.
+        """
         if self.constant_count >= CONSTANTS_MAX:
             raise ValueError(f"more than {CONSTANTS_MAX} constant header fields")
         self.constant_at[self.constant_count] = at
@@ -150,30 +153,33 @@ class FeedTable:
         self.constant_count += 1
 
     def set_kind(self, value: cython.ushort, kind: cython.uchar) -> None:
-        """Packets whose kind field holds `value` are of `kind` (DATA, HEARTBEAT, ...)."""
+        """Set the kind (DATA, HEARTBEAT, ...) of packets whose kind field holds `value`.
+
+        Raises ValueError for a kind above CONTROL.
+        """
         if kind > CONTROL:
             raise ValueError(f"there is no kind {kind}")
         self.kinds[value] = kind
 
     def set_control(self, packet_type: cython.ushort, body_size: cython.ushort) -> None:
-        """Packets of `packet_type` have a body of at least `body_size` bytes and no messages."""
+        """Set the least body size of packets of `packet_type`, which have no messages."""
         self.control_sizes[packet_type] = body_size
 
     def set_compressed(self, flags: cython.uchar) -> None:
-        """A packet with messages and this delivery flag has a compressed body."""
+        """Mark the delivery flag of packets whose body, where it has messages, is compressed."""
         self.compressed[flags] = 1
 
     def is_compressed(self, flags: cython.uchar) -> bool:
-        """Does this delivery flag mean a compressed body, where there are messages?"""
+        """Return whether this delivery flag means a compressed body, where there are messages."""
         return bool(self.compressed[flags])
 
     def set_known_flags(self, flags: list[int]) -> None:
-        """Of delivery flags only these are known; before this call all are."""
+        """Set the known delivery flags; before this call all are known."""
         for value in range(256):
             self.known_flags[value] = value in flags
 
     def knows_flags(self, flags: cython.uchar) -> bool:
-        """Is this delivery flag known? (A packet with another is read as uncompressed.)"""
+        """Return whether this delivery flag is known; a packet with another is uncompressed."""
         return bool(self.known_flags[flags])
 
     def set_type(
@@ -184,9 +190,12 @@ class FeedTable:
         symbol_is_text: cython.bint,
         least_size: cython.uint,
     ) -> None:
-        """Messages of `message_type` keep their symbol at `symbol_at` (from the message's first
-        byte), `symbol_size` bytes long (0: they have none), and are at least `least_size` long.
-        Text has no byte order: it is read as it stands."""
+        """Set where messages of `message_type` keep their symbol, and their least size.
+
+        The symbol is at `symbol_at` from the message's first byte, `symbol_size` bytes long (0:
+        none). Text has no byte order: it is read big-endian. Raises ValueError for more than
+        `SLOTS_MAX` types.
+        """
         if self.slot_count > SLOTS_MAX:
             raise ValueError(f"more than {SLOTS_MAX} message types")
         self.slots[message_type] = self.slot_count
@@ -198,12 +207,12 @@ class FeedTable:
 
 
 class PacketHeader:
-    """What a packet's header says, as integers; written by `parse_header`, reused at will.
+    """A packet's header as integers; written by `parse_header`, reused at will.
 
     sequence       as on the wire
     next_sequence  the number after this packet: sequence + 1, or + count where the feed counts
                    messages. Skip: the number after those that are skipped. Heartbeat: the number
-                   expected next, where the feed tells it, else 0. Reset: the number that the
+                   expected next, where the feed gives it, else 0. Reset: the number that the
                    following packet will carry. Control, unsequenced: 0, and so for a heartbeat that
                    carries the number set aside.
     session        0 where the header has none
@@ -216,7 +225,7 @@ class PacketHeader:
     flags          the delivery flag; 0 where the header has none
     count          messages in the packet
 
-    `check_messages` adds what it saw on its way; both are 0 on any answer but FINE:
+    `check_messages` sets two counters; both are 0 on any answer but FINE:
 
     unknown        messages of types that the description does not lay out
     short          messages that are shorter than their layout
@@ -231,7 +240,7 @@ class PacketHeader:
 
 
 class MessageIndex:
-    """Where the messages of one packet, or of many, lie: preallocated arrays, entries 0..count-1.
+    """Positions of the messages of one packet or many, in preallocated arrays: 0..count-1.
 
     types      u16  message type
     symbols    u64  the symbol: an index, or up to 8 text bytes read big-endian as they stand
@@ -248,9 +257,9 @@ class MessageIndex:
     services    u32  the header's service
     send_times  u64  the header's send time, raw
 
-    `unknown` counts messages of types that the description does not lay out, `short` those that
-    are shorter than their layout. Both are in the index like any other. `capacity` is at most
-    2**32 - 1.
+    `unknown` counts messages of types that the description does not lay out, `short` those that are
+    shorter than their layout. Both are in the index like any other. `capacity` is at most 2**32 -
+    1.
     """
 
     def __init__(self, capacity: cython.Py_ssize_t = 65_535) -> None:
@@ -271,7 +280,7 @@ class MessageIndex:
         self.count = self.packets = self.unknown = self.short = 0
 
     def arrays(self) -> dict[str, numpy.ndarray]:
-        """Numpy views (no copies) of the entries in use, by name."""
+        """Return numpy views (no copies) of the entries in use, by name."""
         return {
             name: numpy.asarray(getattr(self, name))[: self.count]
             for name in ("types", "symbols", "offsets", "sizes", "sequences")
@@ -318,7 +327,7 @@ def _read(
     size: cython.int,
     big: cython.bint,
 ) -> cython.ulonglong:
-    """The unsigned integer of `size` bytes (0..8) at `at`; of 0 bytes: 0."""
+    """Return the unsigned integer of `size` bytes (0..8) at `at`; of 0 bytes: 0."""
     if size == 2:
         return _u16(data, at, big)
     if size == 4:
@@ -345,7 +354,7 @@ def _field(
     big: cython.bint,
     eight: cython.bint,
 ) -> cython.ulonglong:
-    """`_read`, of a packet that begins at `first`: in one load, where `eight` bytes are there."""
+    """Return `_read` of a packet that begins at `first`; `eight`: bytes for one load are there."""
     if eight:
         return first_bytes(first + at, size, big)
     value: cython.ulonglong = 0
@@ -373,9 +382,11 @@ def _write(
 
 
 def frame_length(table, data, start, size):
-    """The whole length of the packet that begins at `start`, from its length field; 0 while
-    `size` is too small to hold that field. For cutting a TCP stream into packets. FIX: of the first
-    message, which can stand alone; 0 while it is not whole."""
+    """Return the whole length of the packet that begins at `start`, from its length field.
+
+    0 while `size` is too small to hold that field. For cutting a TCP stream into packets. FIX: of
+    the first message, which can stand alone; 0 while it is not whole.
+    """
     if table.fix:
         return cython.cast(cython.int, message_size_at(data, start, start + size))
     if size < table.length_at + table.length_size or start < 0 or start + size > len(data):
@@ -387,12 +398,12 @@ def frame_length(table, data, start, size):
     )
 
 
-@cython.boundscheck(False)  # the first line holds the packet against the bounds
+@cython.boundscheck(False)  # the first line checks the packet against the bounds
 def parse_header(table, data, start, size, out):
-    """Read the header of the packet `data[start:start + size]` into `out`; returns a `Reject`.
+    """Read the header of the packet `data[start:start + size]` into `out`; return a `Reject`.
 
-    `out` is complete only where the answer is FINE. The messages are not looked at:
-    `check_messages` or `scan_messages` does that.
+    `out` is complete only where the answer is FINE. The messages are not examined: `check_messages`
+    or `scan_messages` does that.
     """
     if start < 0 or size < table.header_size or start + size > len(data):
         return TRUNCATED
@@ -400,10 +411,12 @@ def parse_header(table, data, start, size, out):
     return parse_header_at(table, first, len(data) - start, size, out)
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_next(table, data, start, size, out):
-    """`parse_header` of the first packet in the datagram `data[start:start + size]`; the next one,
-    where `out.length` is less than `size`, begins behind it. Only FIX has several in a datagram.
+    """Read the first packet header in the datagram `data[start:start + size]`; return a `Reject`.
+
+    The next packet, where `out.length` is less than `size`, begins behind it. Only FIX has several
+    in a datagram.
     """
     if not table.fix:
         return parse_header(table, data, start, size, out)
@@ -414,14 +427,16 @@ def parse_next(table, data, start, size, out):
 
 
 def parse_header_at(table, first, room, size, out):
-    """`parse_header` for compiled callers that know where the packet begins: of the `room` bytes
-    from `first` on, it is the first `size`."""
+    """Read a packet header for compiled callers that know its address; return a `Reject`.
+
+    Of the `room` bytes from `first` on, the packet is the first `size`. See `parse_header`.
+    """
     big: cython.bint = table.big_endian
     eight: cython.bint
     place: cython.int
     if table.fix:
         return parse_run(table, first, room, size, out, True)
-    # The loader has seen that all fields lie in the header.
+    # The loader has checked that all fields lie in the header.
     eight = cython.compiled and table.header_size + 8 <= room
     if size < table.header_size or size > room:
         return TRUNCATED
@@ -465,18 +480,18 @@ def _classify(
     first: cython.p_const_uchar,
     out: PacketHeader,
 ) -> cython.int:
-    """Set `out.kind` and `out.next_sequence`."""
+    """Set `out.kind` and `out.next_sequence`; return a `Reject`."""
     big: cython.bint = table.big_endian
     out.kind = DATA
     if table.kind_size:
-        # The field of the kind is that of the type.
+        # The kind is in the same field as the type.
         out.kind = table.kinds[cython.cast(cython.ushort, out.packet_type)]
         if out.kind == UNKNOWN_KIND:
             return UNKNOWN_PACKET_TYPE
     if out.count == 0 and table.heartbeat_when_empty and out.kind == DATA:
         out.kind = HEARTBEAT
     if out.sequence == table.unsequenced and table.sets_aside and out.kind <= HEARTBEAT:
-        # A heartbeat stays what it is, but the number tells nothing of the sequence.
+        # A heartbeat stays one, but its number says nothing about the sequence.
         if out.kind == DATA:
             out.kind = UNSEQUENCED
         out.next_sequence = 0
@@ -504,7 +519,7 @@ def _classify(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
-    """What can be said of a packet's body before its messages are walked: -2 means walk it."""
+    """Return the `Reject` of a body that needs no walk of its messages; -2: walk it."""
     if header.kind == CONTROL or (header.kind == RESET and table.reset_size):
         if header.length - header.body < table.control_sizes[header.packet_type & 0xFFFF]:
             return CONTROL_SHORT
@@ -515,11 +530,11 @@ def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
 
 
 def check_messages(table, data, start, header):
-    """Walk the messages of a packet whose header `parse_header` found FINE; returns a `Reject`.
+    """Walk the messages of a packet whose header `parse_header` found FINE; return a `Reject`.
 
     FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
     packets, and resets that carry their number in the body, hold no messages: there the body must
-    be as long as its layout. Counts into `header.unknown` and `header.short`.
+    be at least as long as its layout. Counts into `header.unknown` and `header.short`.
     """
     header.unknown = header.short = 0
     if table.fix:
@@ -582,7 +597,7 @@ def _symbol(
     size: cython.Py_ssize_t,
     slot: cython.int,
 ) -> cython.ulonglong:
-    """The symbol of the message of `size` bytes at `at`."""
+    """Return the symbol of the message of `size` bytes at `at`."""
     symbol_size: cython.int = table.symbol_size[slot]
     place: cython.Py_ssize_t = at + table.symbol_at[slot]
     if symbol_size == 0 or size < table.symbol_at[slot] + symbol_size:
@@ -625,8 +640,10 @@ def _fill(
     header: PacketHeader,
     out: MessageIndex,
 ) -> cython.int:
-    """Append the packet's messages to `out`, offsets counted from `base`. On a reject nothing is
-    appended (entries beyond `out.count` are scratch)."""
+    """Append the packet's messages to `out`, offsets counted from `base`; return a `Reject`.
+
+    On a reject nothing is appended (entries beyond `out.count` are scratch).
+    """
     if table.fix:
         return fill_run(table, data, start, base, header, out)
     verdict: cython.int = _check_body(table, header)
@@ -690,19 +707,21 @@ def _fill(
 
 
 def scan_messages(table, data, start, header, out):
-    """`check_messages`, and every message's type, symbol, offset, size and number into `out`,
-    which is emptied first. Offsets count from `start`. Returns a `Reject`; on any but FINE `out`
-    stays empty."""
+    """Check the messages of a packet and write their positions to `out`; return a `Reject`.
+
+    As `check_messages`, with every message's type, symbol, offset, size and number. `out` is
+    emptied first; offsets count from `start`. On any answer but FINE `out` stays empty.
+    """
     out.count = out.packets = out.unknown = out.short = 0
     return _fill(table, data, start, start, header, out)
 
 
 def scan_packets(table, data, start, size, header, out):
-    """Scan the packets that stand back to back in `data[start:start + size]`, appending to `out`;
-    offsets count from the beginning of `data`.
+    """Scan the consecutive packets in `data[start:start + size]`, appending to `out`.
 
-    Returns FINE at the end of the bytes, or the first packet's `Reject`: what came before it is in
-    `out`, and `header` holds the packet it happened in.
+    Offsets count from the beginning of `data`. Returns FINE at the end of the bytes; else the
+    `Reject` of the first bad packet: what came before it is in `out`, and `header` holds the bad
+    packet's.
     """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
@@ -724,11 +743,11 @@ def scan_packets(table, data, start, size, header, out):
 
 
 def scan_datagrams(table, data, starts, sizes, header, out, rejects):
-    """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`; offsets count
-    from the beginning of `data`. A bad packet is counted in `rejects[reason]` and left out, a good
-    one in `rejects[FINE]`.
+    """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`.
 
-    Returns how many datagrams were dealt with: all of them, or fewer where `out` became full.
+    Offsets count from the beginning of `data`. A bad packet is counted in `rejects[reason]` and
+    left out, a good one in `rejects[FINE]`. Returns the number of datagrams handled: all of them,
+    or fewer where `out` became full.
     """
     place: cython.Py_ssize_t
     verdict: cython.int
@@ -746,9 +765,12 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
 
 
 def patch_header(table, data, start, length, count):
-    """Write `length` (of the whole packet) and `count` of messages into the header at `start`: a
-    thinned packet keeps its header, with length and count of what is left. Returns a `Reject`
-    (TRUNCATED where the header does not fit into `data`). FIX has no header to patch."""
+    """Write `length` (of the whole packet) and `count` of messages into the header at `start`.
+
+    A packet of which messages were left out keeps its header, with the length and count of what
+    remains. Returns a `Reject` (TRUNCATED where the header does not fit into `data`). FIX has no
+    header to patch.
+    """
     if table.fix:
         return FINE
     if start < 0 or start + table.header_size > len(data):

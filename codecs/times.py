@@ -1,10 +1,10 @@
-"""From wire times to integer nanoseconds since 1970 UTC.
+"""Conversion of wire times to integer nanoseconds since 1970 UTC.
 
 Feeds count from midnight in the exchange's own zone, from 1970, or only within the second in which
 the packet was sent. A time since midnight needs the trading day; without one it stays unknown
 (None). On a day with a change of clocks, wire times are taken as time elapsed since midnight.
 
-Days here are the calendar's. Which trading day a moment belongs to, `trading_day` tells.
+Days here are calendar days; `trading_day` says which trading day a moment belongs to.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _EPOCH = date(1970, 1, 1)
 
 @lru_cache(maxsize=1024)
 def day_start_ns(day: date, zone: str) -> int:
-    """Nanoseconds since 1970 UTC at which `day` begins in `zone` (a tz database name)."""
+    """Return the ns since 1970 UTC at which `day` begins in `zone` (a tz database name)."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
     offset = midnight.utcoffset() or timedelta(0)
     days = (day - _EPOCH).days
@@ -30,25 +30,28 @@ def day_start_ns(day: date, zone: str) -> int:
 
 
 def day_of(time_ns: int, zone: str) -> date:
-    """The calendar's day in `zone` that the moment `time_ns` belongs to."""
+    """Return the calendar day in `zone` that `time_ns`, in ns since 1970, belongs to."""
     return datetime.fromtimestamp(time_ns // SECOND_NS, ZoneInfo(zone)).date()
 
 
 class Midnights(NamedTuple):
-    """What wire times of one trading day count from: those from `begins_ns` after midnight on from
-    `late_ns`, earlier ones from `early_ns`."""
+    """The midnights, in ns since 1970, that wire times of one trading day count from.
+
+    A time of `begins_ns` after midnight or more counts from `late_ns`, an earlier one from
+    `early_ns`.
+    """
 
     begins_ns: int
     early_ns: int
     late_ns: int
 
     def moment_ns(self, since_ns: int) -> int:
-        """The moment that is `since_ns` after midnight."""
+        """Return the moment that is `since_ns` after midnight, in ns since 1970."""
         return since_ns + (self.late_ns if since_ns >= self.begins_ns else self.early_ns)
 
 
 class TimeContext:
-    """What a message's time may depend on: the day's midnights and the packet's send time."""
+    """The midnights and the packet's send time that a message's times may depend on."""
 
     __slots__ = ("midnights", "send_ns")
 
@@ -62,11 +65,12 @@ TimeReader = Callable[[Sequence[int], TimeContext], int | None]
 
 
 def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
-    """A reader that adds up `parts`, pairs of (position among the raw values, nanoseconds a unit),
-    to what `since` names: `midnight`, `epoch` or `send_second`.
+    """Return a reader that adds up `parts` and counts the sum from what `since` names.
 
-    `send_second`: the parts are less than a second and belong to the last moment at or before the
-    packet's send time that has them, so the event lies within the second before it was sent.
+    `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`
+    or `send_second`. For `send_second` the parts are less than a second and belong to the last
+    moment at or before the packet's send time that has them, so the event lies within the second
+    before it was sent.
     """
 
     def total(values: Sequence[int]) -> int:

@@ -1,11 +1,11 @@
-"""TOML files that people write: what is wrong in one, by line and key, and a value as text.
+"""TOML files that people write: faults by line and key, and a value as text.
 
-`tomllib` tells no line numbers for values, and msgspec tells a fault in its own words. Here both
+`tomllib` gives no line numbers for values, and msgspec's messages are not for operators. Here both
 become what an operator needs: `parse_toml` refuses what is no TOML with the line, `convert` makes a
 struct of the values or raises `WrongKey` (unknown keys with the nearest known one, wrong types in
-plain words), and `KeyLines` answers with the line of a key, or of the nearest table around it.
+plain words), and `KeyLines` has the line of each key, or of the nearest table around it.
 
-`toml_value` writes one value back. What the keys mean is for the caller to know (`config`,
+`toml_value` writes one value back. The meaning of the keys is left to the caller (`config`,
 `codecs.description`).
 """
 
@@ -21,7 +21,7 @@ from msgspec import inspect
 
 from feedhandler.codecs.errors import ConfigError
 
-#: A key's way through the file: names, and indices into arrays.
+#: A key's path in the file: names, and indices into arrays.
 KeyPath = tuple[str | int, ...]
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -45,21 +45,21 @@ _KINDS = {
 
 
 class WrongKey(Exception):
-    """Something is wrong at a key: its path, why, and the remedy."""
+    """A fault at a key: its path, the reason, and the remedy."""
 
     def __init__(self, path: KeyPath, reason: str, hint: str = "") -> None:
         super().__init__(reason)
         self.path, self.reason, self.hint = path, reason, hint
 
     def located(self, text: str, source: str) -> ConfigError:
-        """The error to raise, with the line of `text`, which `source` names, and the key."""
+        """Return the error to raise, with the key and its line in `text`, which `source` names."""
         line, key = KeyLines(text)[self.path], path_text(self.path)
         where = f"{source}:{line}: {key}: " if key else f"{source}:{line}: "
         return ConfigError(where + self.reason, self.hint)
 
 
 def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
-    """The values in `text`; `source` names it, `what` is what the file should be.
+    """Return the values in `text`; `source` names it, `what` is what the file should be.
 
     Raises `ConfigError` with the line where it is no TOML.
     """
@@ -75,8 +75,11 @@ def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
 
 
 def convert(values: Any, to: type[_Struct]) -> _Struct:
-    """The values as a `to`. Raises `WrongKey` for a key that it has not, a key that is missing and
-    a value of the wrong type; the first in the order of the file's tables."""
+    """Convert the values to the struct `to`.
+
+    Raises `WrongKey` for a key that it does not have, a key that is missing and a value of the
+    wrong type; the first in the order of the file's tables.
+    """
     refuse_unknown(values, to)
     try:
         return msgspec.convert(values, to)
@@ -89,7 +92,7 @@ def convert(values: Any, to: type[_Struct]) -> _Struct:
 
 
 def refuse_unknown(values: Any, to: type[msgspec.Struct]) -> None:
-    """Raise `WrongKey` for a key that the struct `to`, or one inside it, has not."""
+    """Raise `WrongKey` for a key that the struct `to`, or one inside it, does not have."""
     _refuse_unknown(values, inspect.type_info(to), ())
 
 
@@ -112,7 +115,7 @@ def _refuse_unknown(values: Any, kind: inspect.Type, path: KeyPath) -> None:
 
 
 def _plain_type(kind: inspect.Type) -> inspect.Type:
-    """The type without its metadata, and of `X | None` the X."""
+    """Return the type without its metadata, and of `X | None` the X."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         if isinstance(kind, inspect.Metadata):
             kind = kind.type
@@ -122,7 +125,7 @@ def _plain_type(kind: inspect.Type) -> inspect.Type:
 
 
 def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
-    """`a, b or c`: what the value at `path` may be, where that is one of a few words."""
+    """Return `a, b or c`: the possible values at `path`, where it is a choice of words; else ""."""
     kind = _plain_type(inspect.type_info(to))
     for part in path:
         if isinstance(part, int):
@@ -141,7 +144,7 @@ def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
 
 
 def plain_words(reason: str) -> str:
-    """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
+    """Rewrite msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
     if "matching regex" in reason and "@" in reason:
         return "wants 1 to 64 letters, digits, or _ - . @"
     if "matching regex" in reason:
@@ -162,7 +165,7 @@ def plain_words(reason: str) -> str:
 class KeyLines:
     """Line numbers (from 1) of the keys, tables and array elements of one TOML text.
 
-    It never rejects anything: whether the text is TOML at all is `tomllib`'s business.
+    It never rejects anything: `tomllib` decides whether the text is TOML at all.
     """
 
     def __init__(self, text: str) -> None:
@@ -185,7 +188,7 @@ class KeyLines:
                 self._key(table)
 
     def __getitem__(self, path: KeyPath) -> int:
-        """The line of `path`, or of the innermost table around it that stands in the text."""
+        """Return the line of `path`, or of the innermost table around it that is in the text."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
@@ -194,7 +197,7 @@ class KeyLines:
         self._kind, self._token, self._line = next(self._tokens)
 
     def _until(self, mark: str) -> str:
-        """What stands before the next `mark`, which is passed over."""
+        """Return the text before the next `mark`, and skip the mark."""
         passed = ""
         while self._kind and self._token != mark:
             passed += self._token
@@ -203,14 +206,14 @@ class KeyLines:
         return passed
 
     def _key(self, table: KeyPath) -> None:
-        """`key = value`, in a table."""
+        """Read `key = value`, in a table."""
         line = self._line
         path = (*table, *_split(self._until("=")))
         self._lines.setdefault(path, line)
         self._value(path)
 
     def _value(self, path: KeyPath) -> None:
-        """Whatever stands behind `=`, or in an array."""
+        """Read the value behind `=`, or an element of an array."""
         opened = self._token if self._kind == "mark" else ""
         if opened not in ("[", "{"):
             while self._kind in ("word", "text"):  # a date and its time are two words
@@ -230,7 +233,7 @@ class KeyLines:
         self._next()
 
     def _enter_table(self, names: list[str], is_array: bool) -> KeyPath:
-        """The path of a table header: every array of tables on the way takes its last index."""
+        """Return the path of a table header, with the last index of each array of tables in it."""
         path: KeyPath = ()
         for name in names[:-1]:
             path = (*path, name)
@@ -245,7 +248,7 @@ class KeyLines:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """(kind, token, line) of each token but blanks and comments; kind "" for ever at the end."""
+    """Yield (kind, token, line) of each token but blanks and comments; then ("", "", line)."""
     line = 1
     for found in _TOKEN.finditer(text):
         if found.lastgroup != "skipped":
@@ -256,18 +259,18 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _split(dotted: str) -> list[str]:
-    """The parts of a dotted key, unquoted."""
+    """Return the parts of a dotted key, unquoted."""
     return [part.strip("[ \"'") for part in dotted.split(".")]
 
 
 def parse_path(dotted: str) -> KeyPath:
-    """`$.channel[0].line[1].port`, as msgspec writes a path, as a `KeyPath`."""
+    """Convert a path as msgspec writes it, `$.channel[0].line[1].port`, to a `KeyPath`."""
     parts = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", dotted)
     return tuple(name or int(index) for name, index in parts)
 
 
 def path_text(path: KeyPath) -> str:
-    """`channel[0].line[1].port`."""
+    """Return a path as text: `channel[0].line[1].port`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -275,7 +278,7 @@ def path_text(path: KeyPath) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One string, integer, float or boolean as TOML text, or a tuple of them."""
+    """Return a string, integer, float or boolean, or a tuple of them, as TOML text."""
     if isinstance(value, tuple):
         return f"[{', '.join(toml_value(each) for each in value)}]"
     if isinstance(value, str):

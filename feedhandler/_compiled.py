@@ -104,6 +104,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     ),
     "overlay": (
         "overlay.forwarding",
+        "overlay.io_uring",
         "overlay.judging",
         "overlay.port",
         "overlay.release",
@@ -187,6 +188,7 @@ _COMPILED_ONLY_NAMES = frozenset(
         "fixcast.system_calls",
         "ingest.receiver",
         "overlay.forwarding",
+        "overlay.io_uring",
         "overlay.judging",
         "overlay.port",
         "replay.playing.frame_sender",

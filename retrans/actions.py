@@ -1,8 +1,9 @@
-"""What a channel's recovery wants done: values that `Recovery.take` hands out, for others to do.
+"""Actions that the recovery of a channel requests: values that `Recovery.take` returns.
 
-Numbers are sequence numbers, ranges half-open: `first` to `end` - 1. A `request_id` is unique
-within one `Recovery`, and where each begins its count (`first_id`) among several; requests for
-packets and for a refresh share one count.
+Recovery decides, its owner carries out. Numbers are sequence numbers, ranges half-open: `first` to
+`end` - 1. A `request_id` is unique within one `Recovery`; several of them share one range of
+identifiers where each is given its own `first_id`. Requests for packets and requests for a refresh
+are counted together.
 """
 
 from dataclasses import dataclass
@@ -22,14 +23,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Forget the request: whatever still answers it is late."""
+    """Drop the request; answers that still come to it are late."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Announce every hole below `until` as lost: everything missing there has been abandoned."""
+    """Announce every gap below `until` as lost: everything missing there has been abandoned."""
 
     until: int
     epoch: int
@@ -37,8 +38,10 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Disprove:
-    """The server, which has everything that was sent, does not have `number` yet: what came with
-    that number, or a higher one, was forged (or has overtaken the server)."""
+    """Report that the server, which has everything that was sent, does not have `number` yet.
+
+    What came with that number or a higher one was forged, or has overtaken the server.
+    """
 
     number: int
     epoch: int
@@ -54,14 +57,14 @@ class AskRefresh:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Tell the operator: something that only a person can mend."""
+    """Notify the operator of a condition that only a person can mend."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoSnapshot:
-    """Whoever wants a snapshot cannot have one for now; one that comes later is for all."""
+    """Notify those who want a snapshot that none can be had for now; a later one is for all."""
 
     reason: str
     """no refresh, refused, timed out, failed, resting (asked for in vain lately), or reset (a new

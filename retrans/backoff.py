@@ -1,4 +1,4 @@
-"""How long to wait before trying again: doubling, jittered, bounded.
+"""Waits between attempts: doubling, jittered, bounded.
 
 Receivers that lost the same packet, or the same server, lose it at the same instant. The jitter
 keeps them from coming back at the same instant too.
@@ -11,7 +11,7 @@ DOUBLINGS_MAX = 32
 
 
 class Backoff:
-    """Waits of a half to the whole of `first_us`, then twice that, and so on up to `most_us`.
+    """Waits of half to all of `first_us`, then of twice that, and so on up to `most_us`.
 
     The same `seed` gives the same waits.
     """
@@ -24,7 +24,7 @@ class Backoff:
         self._random = random.Random(seed)
 
     def delay_ns(self, tries: int) -> int:
-        """The wait after `tries` failures, 1 the first; at least half of `first_us`."""
+        """Return the wait in ns after `tries` failures (1: the first); at least half `first_us`."""
         doublings = min(max(tries - 1, 0), DOUBLINGS_MAX)
         whole = min(self._first_ns << doublings, self._most_ns)
         return self._random.randint(whole // 2, whole)

@@ -1,4 +1,4 @@
-# The types of the request client. The meaning of each name stands in client.py.
+# Types of attributes and methods; client.py describes each name.
 
 from feedhandler.codecs.scanner cimport FeedTable
 from feedhandler.retrans.protocol cimport RecoveryProtocol, StreamFramer

@@ -1,25 +1,27 @@
 # cython: annotation_typing=False
 """The client of a retransmission or refresh server: one connection, the requests of all services.
 
-A plain state machine. The owner tells it when the connection is there (`connected`) and gone
-(`disconnected`), what to ask, what bytes came (`feed`) and what time it is (`tick`); it answers
-with events, with bytes to write (`take_output`) and with the next deadline. It sends heartbeats
-when the server is silent, answers the server's, and calls a server dead that stays silent.
+A plain state machine. The owner reports that the connection is there (`connected`) or gone
+(`disconnected`), makes requests, and passes on bytes (`feed`) and the time (`tick`); the client
+returns events, bytes to write (`take_output`) and the next deadline. It sends heartbeats when the
+server is silent, answers the server's, and declares a server dead that stays silent.
 
-What the server sends is believed only as far as it answers a question: a response must echo one of
+What the server sends is believed only as far as it answers a request: a response must echo one of
 our requests, its SourceID and service; a packet must be whole by the feed's own scanner, carry the
-delivery flag of a retransmission and lie inside a range that was accepted. Anything else is counted
-by name (`COUNTS`), told once as `Broken`, and nothing of that connection is listened to any more.
-So is a packet of a snapshot that cannot be read; one that can is handed on as it came.
+delivery flag of a retransmission and lie inside a range that was accepted. Anything else, and a
+packet of a snapshot that cannot be read, is counted by name (`COUNTS`) and reported once as
+`Broken`; whatever that connection brings afterwards is ignored. A readable packet of a snapshot is
+handed on unchanged.
 
 A server answers in order, and slowly at times: requests that were cancelled or are done stay known,
-so that what still answers them is late, not wrong. A packet that answers a cancelled request but is
-waited for by another one is handed on for that one. Each packet is handed on once per request.
+so that an answer to them counts as late, not as wrong. A packet that answers a cancelled request
+but is waited for by another one is handed on for that one. Each packet is handed on once per
+request.
 
 Left to others: time-outs and retries of requests (`recovery`), connecting (`tcp`), whether a
 snapshot makes sense (`refresh`).
 
-Compiled; the types of attributes and verbs stand in `client.pxd`.
+Compiled; the types of attributes and methods stand in `client.pxd`.
 """
 
 import cython
@@ -66,8 +68,8 @@ from feedhandler.retrans.settings import RecoverySettings
 #: packets. Of those that wait for a response the oldest that was cancelled is forgotten first: a
 #: server that answers it after all is so far behind that a new connection is better.
 REQUESTS_MAX = 4096
-#: Ranges kept of what a server was ever granted to send, for each service; beyond it the set is
-#: made coarser, to half as many. A line that loses every hundredth packet adds one a packet.
+#: Most accepted ranges remembered for each service, answered or not; beyond it the set is
+#: coarsened to half as many. A line that loses every hundredth packet adds one for each loss.
 GRANTED_RANGES_MAX = 1024
 
 #: What is counted, by name.
@@ -104,7 +106,10 @@ COUNTS: dict[str, str] = {
 @cython.cfunc
 @cython.locals(at=cython.Py_ssize_t, low=cython.Py_ssize_t, high=cython.Py_ssize_t, flags=bytearray)
 def _strike(flags: bytearray, low: int, high: int) -> int:
-    """Clear those flags; how many of them were set. A packet has few: quicker than slices."""
+    """Clear `flags[low:high]` and return how many were set.
+
+    A packet has few numbers, so a loop is quicker than slices.
+    """
     struck = 0
     for at in range(low, high):
         if flags[at]:
@@ -116,10 +121,11 @@ def _strike(flags: bytearray, low: int, high: int) -> int:
 @cython.final
 @cython.cclass
 class _Request:
-    """One request and what has come of it.
+    """One request and the state of its answer.
 
     Once it is accepted, `due` has a byte for each number of the range, 1 until the server has sent
-    it. `wanted` has the same until the owner has it; `over` says that the owner waits no more.
+    it. `wanted` has the same until the number is handed to the owner; `over`: the owner waits no
+    more.
     """
 
     def __init__(self, request: Ask | AskRefresh) -> None:
@@ -135,26 +141,31 @@ class _Request:
         self.wanted = bytearray(b"\1") * self.wanted_count
 
     def accept(self) -> None:
-        """The server will send the range."""
+        """Mark every number of the range as due: the server has accepted the request."""
         self.due_count = self.end - self.first
         self.due = bytearray(b"\1") * self.due_count
 
     def sent(self, first: int, end: int) -> bool:
-        """The server has sent these numbers of the range; False where it had before."""
+        """Mark `first` to `end` - 1 as sent by the server; return False where none is new.
+
+        The numbers must lie inside the range.
+        """
         new = _strike(self.due, first - self.first, end - self.first)
         self.due_count -= new
         return new > 0
 
     def given(self, first: int, end: int) -> bool:
-        """The owner is given those of these numbers that are in the range; False where it waits for
-        none of them."""
+        """Mark the numbers among `first` to `end` - 1 that are in the range as handed to the owner.
+
+        Returns False where the owner waits for none of them.
+        """
         low, high = max(first, self.first) - self.first, min(end, self.end) - self.first
         new = _strike(self.wanted, low, high)
         self.wanted_count -= new
         return new > 0
 
     def finish(self) -> None:
-        """The owner waits no more."""
+        """Mark the request as over: the owner waits no more."""
         self.over = True
         self.wanted = bytearray()
 
@@ -162,8 +173,10 @@ class _Request:
 @cython.final
 @cython.cclass
 class RequestClient:
-    """One connection's client. `source_id` (ASCII, at most 20 characters) says who asks;
-    `counts` counts by the names of `COUNTS`.
+    """The client's end of successive connections to one server.
+
+    `source_id` (printable ASCII, 1 to 20 characters) identifies us to the server; `counts` counts
+    by the names of `COUNTS`.
 
     Raises `UsageError` for a feed without recovery over TCP, and for a SourceID that does not fit.
     """
@@ -198,7 +211,7 @@ class RequestClient:
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """A clean sheet."""
+        """Reset everything that belongs to one connection."""
         self._framer = StreamFramer(self._feed, self._packet_bytes_max)
         self._requests: dict[int, _Request] = {}
         self._ids: dict[int, _Request] = {}
@@ -213,12 +226,12 @@ class RequestClient:
     # -- the connection -------------------------------------------------------------------------
 
     def connected(self, now_ns: int) -> None:
-        """The connection is there; nothing of an earlier one counts any more."""
+        """Begin a new connection; nothing of an earlier one counts any more."""
         self._begin(now_ns)
         self._up = True
 
     def disconnected(self, now_ns: int) -> None:
-        """The connection is gone, and every request with it."""
+        """End the connection, and every request with it."""
         if self._up and self._framer.buffered:
             self.counts["cut_off"] += 1
         self._up = False
@@ -226,17 +239,17 @@ class RequestClient:
 
     @property
     def up(self) -> bool:
-        """Is there a connection whose server is still believed?"""
+        """Whether there is a connection whose server has not broken the protocol."""
         return self._up
 
     @property
     def outstanding(self) -> int:
-        """Requests that somebody waits for."""
+        """The number of requests that the owner waits for."""
         return len(self._ids)
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` must be called next."""
         if not self._up:
             return NEVER_NS
         return min(
@@ -245,7 +258,7 @@ class RequestClient:
         )
 
     def take_output(self) -> bytes:
-        """The bytes to write, once."""
+        """Return the bytes to write, and forget them."""
         output = bytes(self._output)
         self._output.clear()
         return output
@@ -253,7 +266,7 @@ class RequestClient:
     # -- asking ---------------------------------------------------------------------------------
 
     def ask(self, request: Ask, now_ns: int) -> bool:
-        """Request packets; False (and counted) where there is no connection or no room.
+        """Request packets; return False (and count it) where there is no connection or no room.
 
         Raises `UsageError` for a range that is empty or wider than the settings allow, and for a
         `request_id` that is under way.
@@ -266,7 +279,10 @@ class RequestClient:
         return self._ask(request, now_ns)
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Request a snapshot; False (and counted) where there is no connection or no room."""
+        """Request a snapshot; return False (and count it) where there is no connection or no room.
+
+        Raises `UsageError` for a `request_id` that is under way.
+        """
         return self._ask(request, now_ns)
 
     def _ask(self, request: Ask | AskRefresh, now_ns: int) -> bool:
@@ -289,7 +305,7 @@ class RequestClient:
         return True
 
     def _make_room(self) -> bool:
-        """Is there room for one more request? Forgets the oldest cancelled one to make some."""
+        """Return whether there is room for a request; forgets the oldest cancelled one for it."""
         if len(self._ids) >= REQUESTS_MAX:
             return False
         if len(self._requests) >= REQUESTS_MAX:
@@ -297,7 +313,7 @@ class RequestClient:
         return True
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for this request any more. A request that is not under way is ignored."""
+        """Cancel a request; one that is not under way is ignored."""
         known = self._ids.pop(request_id, None)
         if known is not None:
             known.finish()
@@ -306,7 +322,7 @@ class RequestClient:
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass: a silent server is asked for a sign of life, then given up."""
+        """Let time pass: send heartbeats to a silent server, then give it up."""
         if not self._up or now_ns < self.deadline_ns:
             return []
         if now_ns >= self._heard_ns + self._dead_ns:
@@ -318,7 +334,7 @@ class RequestClient:
         return []
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in what came; what it means. After `Broken` everything is ignored."""
+        """Take in received bytes and return their events; after `Broken` everything is ignored."""
         if not self._up or not data:
             return []
         self._heard_ns = now_ns
@@ -339,7 +355,7 @@ class RequestClient:
         return Broken(reason)
 
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
-        """What one packet means goes to `events`, as far as it makes sense."""
+        """Append the events of one packet to `events`. Raises `WireError` for a wrong one."""
         if self._protocol.open(packet) == DATA:
             self._data(packet, events)
             return
@@ -382,7 +398,7 @@ class RequestClient:
 
     @cython.locals(known=_Request)
     def _judge(self, response: Response) -> _Request:
-        """The request that a response answers. Raises `WireError` where it is not ours."""
+        """Return the request that a response answers. Raises `WireError` for a wrong response."""
         number = response.number
         known = self._requests.get(number)
         if response.source_id != self.source_id:
@@ -402,7 +418,10 @@ class RequestClient:
 
     @cython.locals(granted=RangeSet)
     def _grant(self, known: _Request) -> None:
-        """The server has promised the packets of a request."""
+        """Record that the server has promised the packets of a request.
+
+        Raises `WireError` where too many accepted requests wait for packets.
+        """
         if self._due_requests >= REQUESTS_MAX:
             raise WireError("never_sent", f"no packets for {REQUESTS_MAX} requests it accepted")
         known.accept()
@@ -424,7 +443,10 @@ class RequestClient:
 
     @cython.locals(header=PacketHeader, known=_Request)
     def _data(self, packet: bytes, events: list[Event]) -> None:
-        """A packet with messages, whose header the protocol has just read."""
+        """Handle a packet with messages, whose header the protocol has just read.
+
+        Raises `WireError` where it was not requested or does not fit.
+        """
         header = self._protocol.header
         service, first, end = header.service, header.sequence, header.next_sequence
         if header.flags == REFRESH:
@@ -455,8 +477,11 @@ class RequestClient:
 
     @cython.locals(known=_Request, granted=RangeSet)
     def _note_sent(self, service: int, first: int, end: int) -> None:
-        """Note that the server has sent these numbers, for the request accepted earliest that they
-        are due for. Raises `WireError` where none was accepted that holds them."""
+        """Mark the numbers as sent for the request accepted earliest that they are due for.
+
+        Numbers sent a second time are allowed. Raises `WireError` where no accepted range holds
+        them.
+        """
         due = self._due.get(service, [])
         for place, known in enumerate(due):
             if known.first <= first and end <= known.end and known.sent(first, end):
@@ -470,14 +495,14 @@ class RequestClient:
         raise _unasked(f"packet {first} of service {service}")
 
     def _check_refresh(self, packet: bytes) -> None:
-        """Raises `WireError` where a snapshot's packet cannot be read."""
+        """Check that a snapshot's packet can be read. Raises `WireError` where not."""
         reader = self._reader
         reader.read(packet)
         if reader.fault:
             raise WireError(reader.fault, f"a packet of a snapshot that {FAULTS[reader.fault]}")
 
     def _check(self, packet: bytes) -> None:
-        """Raises `WireError` where the messages of the packet just read do not fit it."""
+        """Check the messages of the packet just read. Raises `WireError` for wrong ones."""
         verdict = check_messages(self._table, packet, 0, self._protocol.header)
         if verdict:
             raise WireError(

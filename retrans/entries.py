@@ -1,4 +1,4 @@
-"""The words of a stored packet's entry (`store.PacketStore`), as plain numbers."""
+"""The indices of the words in a stored packet's table entry (`store.PacketStore`)."""
 
 SEQUENCE, NEXT, RUN, OFFSET, SIZE, STAMP, SKIP, COUNT = range(8)
 ENTRY_WORDS = 8

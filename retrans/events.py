@@ -1,4 +1,4 @@
-"""What a request client tells: values that `RequestClient.feed` and `tick` hand out.
+"""Events of a request client: values that `RequestClient.feed` and `tick` return.
 
 Numbers are sequence numbers. A `request_id` is the one that its `Ask` or `AskRefresh` carried.
 """
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The server will send the packets asked for."""
+    """The server will send the requested packets."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The server will not; `reason` is a `RetransReject`, or a number that we do not know."""
+    """The server refuses the request; `reason` is a `RetransReject`, or a number unknown to us."""
 
     request_id: int
     reason: int
@@ -23,10 +23,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet asked for has come: checked, whole, its numbers asked for, told once.
+    """A requested packet has come: checked, whole, its numbers requested, reported once.
 
     It may have come in answer to an earlier request for the same numbers that was cancelled; then
-    it can be there before its own request is accepted.
+    it can precede the acceptance of its own request.
     """
 
     request_id: int
@@ -38,7 +38,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Every number of the range has come; nothing more is told of the request."""
+    """Every number of the range has come; no further event names this request."""
 
     request_id: int
 
@@ -52,7 +52,7 @@ class RefreshAccepted:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRejected:
-    """The server will not; `reason` is a `RefreshReject`, or a number that we do not know."""
+    """The server refuses the refresh; `reason` is a `RefreshReject`, or a number unknown to us."""
 
     request_id: int
     reason: int
@@ -60,8 +60,10 @@ class RefreshRejected:
 
 @dataclass(frozen=True, slots=True)
 class RefreshPacket:
-    """A packet of a snapshot, over the connection: checked, whole, and as it came; a compressed
-    body still is."""
+    """A packet of a snapshot that came over the connection: checked, whole and unchanged.
+
+    A compressed body is still compressed.
+    """
 
     service: int
     sequence: int
@@ -70,8 +72,7 @@ class RefreshPacket:
 
 @dataclass(frozen=True, slots=True)
 class RefreshSnapshot:
-    """A whole snapshot in one piece, good for live number `last`: checked, and its `messages` as
-    they came."""
+    """A whole snapshot, valid up to live number `last`: checked, its `messages` unchanged."""
 
     request_id: int
     service: int
@@ -81,7 +82,7 @@ class RefreshSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class RefreshFailed:
-    """No snapshot will come of this request; `reason` is for who logs it."""
+    """The request will bring no snapshot; `reason` is text for the log."""
 
     request_id: int
     reason: str
@@ -89,8 +90,10 @@ class RefreshFailed:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The peer broke the protocol or is dead: the last event of a connection, which must be closed;
-    `reason` is one line for the log."""
+    """The peer broke the protocol or is dead: the last event of a connection, which must be closed.
+
+    `reason` is one line for the log.
+    """
 
     reason: str
 

@@ -1,4 +1,4 @@
-# What other compiled modules may use of healing. The meaning of each name stands in healing.py.
+# Declarations for other compiled modules; healing.py describes each name.
 
 from feedhandler.retrans.ranges cimport RangeSet
 from libc.stdint cimport int64_t

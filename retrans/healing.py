@@ -1,29 +1,29 @@
 # cython: annotation_typing=False
-"""Healing what was lost: asking for a snapshot, waiting for it, judging whether it reaches.
+"""Healing of declared losses: request a snapshot, wait for it, judge whether it reaches far enough.
 
 One `Healing` a channel. It is in one of five phases:
 
-IDLE     nothing is asked for
+IDLE     nothing is requested
 ASKED    a refresh was requested, and no snapshot has begun since
 TAKING   a snapshot has begun: wait for its end
-PAUSED   the snapshot failed, was refused or was too old: ask again after a back-off, unless one
+PAUSED   the snapshot failed, was refused or was too old: request again after a back-off, unless one
          begins by itself before that
 RESTING  all tries are used up, or the server will not; try again much later, or when it is back
 
-A snapshot heals when its LastSeqNum reaches every lost range, whether it was asked for or not. A
+A snapshot heals when its LastSeqNum reaches every lost range, whether it was requested or not. A
 snapshot begun before the loss may be too old: then the next one is waited for. Each request and
-each snapshot that begins in a pause is a try; `refresh_tries` of them, and the channel rests. It
-rests in any case when the attempt, all its tries together, has lasted `attempt_us` long.
+each snapshot that begins in a pause is a try; after `refresh_tries` of them the channel rests. It
+rests in any case when the attempt, all its tries together, has lasted `attempt_us`.
 
-A server that has come back is asked at once for what it may not have heard: the same try, with the
-time that it has left. It also ends a rest early, but once only: an attempt begun so that comes to
-nothing is followed by a whole rest, however often the server comes and goes.
+When a server has come back, a request that it may not have received is sent again at once; that is
+the same try, with the time that it has left. A returning server also ends a rest early, but only
+once: if the attempt begun so fails, a whole rest follows, however often the server comes and goes.
 
-A snapshot may also be wanted, by a subscriber that has just attached: the same phases, but while
-nothing is lost nobody rests, and refreshes wanted so begin at least `refresh_backoff_us` apart.
-Whoever wants one is told `NoSnapshot` once where it cannot be had for now.
+A subscriber that has just attached may also want a snapshot: the phases are the same, but while
+nothing is lost there is no rest, and such refreshes begin at least `refresh_backoff_us` apart.
+Where none can be had for now, one `NoSnapshot` says so.
 
-Compiled; the types of attributes and verbs stand in `healing.pxd`.
+Compiled; the types of attributes and methods stand in `healing.pxd`.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Lost ranges kept for who asks; what heals is decided by the highest number alone.
+#: Lost ranges kept, for reports; whether a snapshot heals depends on the highest number alone.
 LOST_RANGES_MAX = 256
 #: No deadline: the largest signed 64-bit number.
 NEVER = (1 << 63) - 1
@@ -50,7 +50,7 @@ ATTEMPT_TIMEOUTS = 2
 
 
 class Phase(Enum):
-    """What is under way."""
+    """The phase of a channel's healing (see the module)."""
 
     IDLE = auto()
     ASKED = auto()
@@ -60,7 +60,7 @@ class Phase(Enum):
 
 
 def attempt_us(settings: RecoverySettings) -> int:
-    """How long a service may be trying to heal before it is stale, whatever the servers do."""
+    """Return how long, in µs, a service may try to heal before it is stale."""
     return settings.refresh_tries * ATTEMPT_TIMEOUTS * settings.refresh_timeout_us
 
 
@@ -71,11 +71,12 @@ _TRYING = (Phase.ASKED, Phase.TAKING, Phase.PAUSED)
 @cython.final
 @cython.cclass
 class Healing:
-    """What one channel has lost. `configured`: there is a refresh to wait for; `server`: there is
-    one to ask for it, else snapshots come by themselves only.
+    """The declared losses of one channel, and the attempt to heal them.
 
-    `new_id` numbers the requests. A server that refuses for "today" rests until `trading_day`
-    turns. Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
+    `configured`: there is a refresh to wait for; `server`: there is a server to request it from,
+    else snapshots come by themselves only. `new_id` numbers the requests. A server that refuses for
+    "today" is not asked until `trading_day` turns. Actions are appended to `actions`, in order;
+    `counts` has every key of `recovery.COUNTS`.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class Healing:
         self._attempt_ns = attempt_us(settings) * 1000
         #: When the attempt under way ends in a rest.
         self._until_ns = NEVER
-        #: It was begun before its turn, because the server had come back.
+        #: The attempt under way was begun before its turn, because the server had come back.
         self._early = False
-        #: Somebody waits for a snapshot.
+        #: Whether a subscriber waits for a snapshot.
         self._wanted = False
         #: The request that the server has not answered yet; 0 for none.
         self._open_id = 0
@@ -121,32 +122,35 @@ class Healing:
 
     @property
     def hurt(self) -> bool:
-        """Was anything lost and not healed?"""
+        """Whether anything was lost and is not healed."""
         return bool(self.lost)
 
     @property
     def trying(self) -> bool:
-        """Is a snapshot to be expected?"""
+        """Whether a snapshot is to be expected."""
         return self.phase in _TRYING
 
     # -- what happens in the stream ---------------------------------------------------------
 
     def lose(self, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 was announced lost."""
+        """Record that `first` to `end` - 1 was announced lost; begin an attempt if idle."""
         self.lost.add(first, end - 1)
         self._count("lost", end - first)
         if self.phase is Phase.IDLE:
             self._begin(now_ns)
 
     def void(self) -> None:
-        """A new numbering: what was lost of the old one no longer matters."""
+        """Forget the losses of the old sequence epoch, and refuse the snapshot wanted in it."""
         self.lost.clear()
         self._refuse("reset")
         self._idle()
         self._alerted.clear()
 
     def want(self, now_ns: int) -> None:
-        """Somebody wants a snapshot, though nothing need be lost."""
+        """Request a snapshot for a subscriber, though nothing need be lost.
+
+        Appends `NoSnapshot` where none can be had for now.
+        """
         self._wanted = True
         if self.trying:
             return
@@ -165,7 +169,7 @@ class Healing:
     # -- the refresh server -----------------------------------------------------------------
 
     def accept(self, request_id: int, now_ns: int) -> None:
-        """The server will send a snapshot."""
+        """Restart the time-out of a request that the server accepted; count a late answer."""
         if request_id != self._open_id:
             return self._count("late")
         self._open_id = 0
@@ -174,7 +178,12 @@ class Healing:
             self._go(Phase.ASKED, now_ns + self._timeout_ns)
 
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The server refuses, for `reason`."""
+        """React to the server's refusal, by its `reason` in `reactions.REFRESH`.
+
+        A late answer is only counted.
+
+        Alerts the operator once for each reason.
+        """
         if request_id != self._open_id:
             return self._count("late")
         self._open_id = 0
@@ -189,7 +198,7 @@ class Healing:
                 Alert(f"the refresh server refuses service {self.service}: {reply.text} ({reason})")
             )
         if self.phase is not Phase.ASKED:
-            # A snapshot has begun by itself, or is paused for: its turn first.
+            # A snapshot has begun by itself, or a pause is under way: these come first.
             return
         if reply.reaction is RefreshReaction.PAUSE:
             self._again(now_ns)
@@ -198,18 +207,20 @@ class Healing:
 
     @property
     def barred_until_ns(self) -> int:
-        """When the day turns, or turned, for which the server has refused to go on; 0 where it
-        never did."""
+        """The turn of the day until which the server refused, perhaps past; 0: never."""
         return self._barred_until_ns
 
     def resume(self) -> None:
-        """The operator takes back what the server said of today; `retry` follows."""
+        """Lift the server's refusal for today, by order of the operator; `retry` must follow."""
         self._barred_until_ns = 0
         self._early = False
         self._alerted.clear()
 
     def retry(self, now_ns: int) -> None:
-        """The refresh server can be asked again: what it may not have heard is asked now."""
+        """Request again, now that the server can be reached.
+
+        Repeats a request that it may not have received, or ends a rest early, once a rest.
+        """
         if self.phase is Phase.ASKED and self._open_id:
             self._request(now_ns)
         elif self.phase is Phase.RESTING and not self._early and now_ns >= self._barred_until_ns:
@@ -219,25 +230,28 @@ class Healing:
     # -- snapshots --------------------------------------------------------------------------
 
     def await_end(self, now_ns: int) -> None:
-        """A snapshot has begun."""
+        """Wait for the end of the snapshot that has begun; in a pause it counts as a try."""
         if self.phase is Phase.PAUSED:
             self._tries += 1
         if self.phase in (Phase.ASKED, Phase.PAUSED):
             self._go(Phase.TAKING, now_ns + self._timeout_ns)
 
     def fail(self, now_ns: int) -> None:
-        """A snapshot has come to nothing."""
+        """Count a failed snapshot; request again after a back-off, or rest."""
         self._count("snapshots_failed")
         if self.phase in (Phase.ASKED, Phase.TAKING):
             self._again(now_ns)
 
     def satisfy(self) -> None:
-        """A whole snapshot came, and nothing was lost."""
+        """End the attempt: a whole snapshot came, and nothing was lost."""
         self._wanted = False
         self._idle()
 
     def heal(self, last: int, now_ns: int) -> bool:
-        """A whole snapshot up to `last` came: does it reach everything that was lost?"""
+        """Return whether the whole snapshot up to `last` reaches every lost range.
+
+        If so the channel is healed; else the snapshot is too old and counts as a failed try.
+        """
         if last < self.lost.highest:
             self._count("snapshots_old")
             if self.phase in (Phase.ASKED, Phase.TAKING):
@@ -252,7 +266,7 @@ class Healing:
     # -- the clock --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Time-outs, and what has waited long enough."""
+        """Handle what is due: the end of a rest or a pause, or a time-out."""
         if self.deadline_ns > now_ns:
             return
         if self.phase is Phase.RESTING:
@@ -274,7 +288,7 @@ class Healing:
         return self.settings.refresh_timeout_us * 1000
 
     def _start(self, now_ns: int) -> None:
-        """An attempt starts: its tries and its time."""
+        """Start an attempt: reset its tries and its time."""
         self._tries = 0
         self._early = False
         self._until_ns = now_ns + self._attempt_ns
@@ -285,7 +299,7 @@ class Healing:
         self._ask_or_rest(now_ns)
 
     def _ask_or_rest(self, now_ns: int) -> None:
-        """Ask, where there is somebody who may be asked."""
+        """Request a snapshot where a server may be asked; rest where not."""
         if not self.configured:
             self._rest("no refresh", now_ns)
         elif now_ns < self._barred_until_ns:
@@ -296,7 +310,7 @@ class Healing:
             self._go(Phase.ASKED, now_ns + self._timeout_ns)
 
     def _request(self, now_ns: int) -> None:
-        """Send the try's request, in place of what it has sent before."""
+        """Send the request of this try, in place of the one before."""
         self._cancel()
         self._asked_ns = now_ns
         if self.server:
@@ -305,14 +319,17 @@ class Healing:
             self._actions.append(AskRefresh(self._open_id, self.service))
 
     def _again(self, now_ns: int) -> None:
-        """A try has failed: ask again after a back-off, or rest."""
+        """Schedule another try after a back-off, or rest where all tries are used up."""
         if self._tries >= self.settings.refresh_tries:
             self._rest("failed", now_ns)
         else:
             self._go(Phase.PAUSED, now_ns + self._backoff.delay_ns(self._tries))
 
     def _rest(self, reason: str, now_ns: int) -> None:
-        """Nothing more for a while; a snapshot that is merely wanted is not waited for."""
+        """Stop trying until `refresh_retry_us` is over, or the day has turned after a refusal.
+
+        A snapshot that is merely wanted is not waited for: that returns to IDLE.
+        """
         self._refuse(reason)
         if not self.hurt:
             self._idle()
@@ -323,7 +340,7 @@ class Healing:
         self._go(Phase.RESTING, max(retry_ns, self._barred_until_ns) if self.configured else NEVER)
 
     def _refuse(self, reason: str) -> None:
-        """Whoever wants a snapshot is told, once, that there is none for now."""
+        """Append `NoSnapshot`, once, where a subscriber waits for a snapshot."""
         if self._wanted:
             self._wanted = False
             self._count("wants_refused")
@@ -338,7 +355,7 @@ class Healing:
         self.deadline_ns = min(due_ns, self._until_ns) if phase in _TRYING else due_ns
 
     def _cancel(self) -> None:
-        """Whatever still answers the open request is late."""
+        """Cancel the open request; answers that still come to it are late."""
         if self._open_id:
             self._actions.append(Cancel(self._open_id))
             self._open_id = 0

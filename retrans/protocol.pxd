@@ -1,4 +1,4 @@
-# What other compiled modules may use of the protocol. The meaning of each name stands in protocol.py.
+# Declarations for other compiled modules; protocol.py describes each name.
 
 from feedhandler.codecs.scanner cimport FeedTable, PacketHeader
 

@@ -1,10 +1,10 @@
 # cython: annotation_typing=False
-"""Bytes to meaning and back for recovery over TCP: requests, responses, heartbeats (UTP-MD).
+"""Encoding and decoding of recovery over TCP: requests, responses, heartbeats (UTP-MD).
 
 Packet types are 20 and 10 (retransmission request and response), 22 and 23 (the same for refresh),
 2 and 24 (heartbeat and its answer); their layouts are the `[[controls]]` of the feed's description.
-`StreamFramer` cuts a TCP stream into packets, `RecoveryProtocol.read` says what one means,
-and its other methods make packets.
+`StreamFramer` cuts a TCP stream into packets, `RecoveryProtocol.read` decodes one, and its other
+methods encode packets.
 
 Promises: what the peer sent wrong becomes a `WireError` with a name to count it by, however the
 bytes were cut; nothing is kept beyond one incomplete packet of bounded size. Left to others:
@@ -12,7 +12,7 @@ whether a packet makes sense at that moment (`client`, `server`).
 
 Ranges are half-open here and inclusive on the wire (BeginSeqNum to EndSeqNum).
 
-Compiled; the types of attributes and verbs stand in `protocol.pxd`.
+Compiled; the types of attributes and methods stand in `protocol.pxd`.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
 
 #: A deadline that never comes.
 NEVER_NS = 2**63 - 1
-#: Longest packet of a connection, where nothing else is said: what a line may carry by default.
+#: Default of the longest packet of a connection: what a line may carry by default.
 PACKET_BYTES_MAX = 2048
 #: Bytes of a SourceID.
 SOURCE_ID_BYTES = 20
@@ -42,7 +42,7 @@ REFRESH = 17
 
 
 class RetransReject(IntEnum):
-    """Why a retransmission is refused: RejectReason of packet type 10."""
+    """Reasons for refusing a retransmission: RejectReason of packet type 10."""
 
     NONE = 0
     """accepted"""
@@ -63,7 +63,7 @@ class RetransReject(IntEnum):
 
 
 class RefreshReject(IntEnum):
-    """Why a refresh is refused: RejectReason of packet type 23."""
+    """Reasons for refusing a refresh: RejectReason of packet type 23."""
 
     NONE = 0
     """accepted"""
@@ -96,8 +96,11 @@ WIRE_ERRORS: dict[str, str] = {
 
 
 class WireError(PeerError):
-    """Bytes that mean nothing. `name` is a key of `WIRE_ERRORS`; of a packet whose header could be
-    read, `packet_type`, `number` and `service` are what it says."""
+    """Bytes that do not follow the protocol.
+
+    `name` is a key of `WIRE_ERRORS`; `packet_type`, `number` and `service` are those of the
+    packet's header where that could be read, else 0.
+    """
 
     def __init__(self, name: str, message: str, header: PacketHeader | None = None) -> None:
         super().__init__(message)
@@ -109,20 +112,22 @@ class WireError(PeerError):
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Packet type 2: the peer lives and wants to hear the same of us."""
+    """Packet type 2: the peer is alive and expects a `HeartbeatReply`."""
 
 
 @dataclass(slots=True)
 class HeartbeatReply:
-    """Packet type 24."""
+    """Packet type 24: the answer to a heartbeat."""
 
     source_id: str
 
 
 @dataclass(slots=True)
 class RetransRequest:
-    """Packet type 20: the packets `first` to `end` - 1 of `service` (empty where `end` <= `first`,
-    which a request on the wire can say). `number` is its PacketSeqNum."""
+    """Packet type 20: a request for the packets `first` to `end` - 1 of `service`.
+
+    `number` is its PacketSeqNum. The range is empty where `end` <= `first`, which the wire allows.
+    """
 
     number: int
     service: int
@@ -133,7 +138,7 @@ class RetransRequest:
 
 @dataclass(slots=True)
 class RefreshRequest:
-    """Packet type 22: a snapshot of `service`."""
+    """Packet type 22: a request for a snapshot of `service`."""
 
     number: int
     service: int
@@ -142,8 +147,10 @@ class RefreshRequest:
 
 @dataclass(slots=True)
 class Response:
-    """Packet type 10, or 23 where `refresh`: the answer to the request with PacketSeqNum `number`;
-    `reason` 0 where it was accepted."""
+    """Packet type 10, or 23 where `refresh`: the answer to the request with PacketSeqNum `number`.
+
+    `reason` is 0 where the request was accepted.
+    """
 
     refresh: bool
     number: int
@@ -154,7 +161,7 @@ class Response:
 
 @dataclass(slots=True)
 class Data:
-    """A packet with messages, not looked into; `flags` is its DeliveryFlag."""
+    """A packet with messages, which are not decoded; `flags` is its DeliveryFlag."""
 
     service: int
     sequence: int
@@ -178,8 +185,9 @@ class StreamFramer:
     """Cuts a stream into packets by their length field.
 
     `feed` returns the packets that have become whole. Where the stream stops making sense,
-    `failure` tells why; what came whole before it is still returned, so that it does not matter how
-    the bytes were cut. After that the framer takes nothing more: `feed` raises the failure.
+    `failure` is the reason; packets that were whole before that are still returned, so that it does
+    not matter how the bytes were cut. After that the framer takes nothing more: `feed` raises the
+    failure.
     """
 
     def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
@@ -187,7 +195,7 @@ class StreamFramer:
         self._header_size = feed.table.header_size
         self._packet_bytes_max = packet_bytes_max
         kind = feed.description.packet.kind
-        #: The packet types that the feed knows, as they stand on the wire.
+        #: The wire bytes of the packet types that the feed knows; None where it has no such field.
         self._types: frozenset[bytes] | None = None
         self._type_at, self._type_end = 0, 0
         self._order: Any = feed.byte_order
@@ -202,7 +210,7 @@ class StreamFramer:
 
     @property
     def buffered(self) -> int:
-        """Bytes of a packet that is not whole yet."""
+        """Bytes held of an incomplete packet."""
         return len(self._buffer)
 
     @cython.locals(
@@ -213,7 +221,10 @@ class StreamFramer:
         whole=bytes,
     )
     def feed(self, data: bytes) -> list[bytes]:
-        """Take in what arrived; the packets that are whole now."""
+        """Take in received bytes and return the packets that are whole now.
+
+        Raises the `failure` of an earlier call; one found now ends the list of packets and is kept.
+        """
         if self.failure is not None:
             raise self.failure
         whole = self._buffer + data if self._buffer else data
@@ -234,7 +245,7 @@ class StreamFramer:
         return packets
 
     def _judge(self, data: bytes, length: int, at: int) -> WireError | None:
-        """What is wrong with the packet header at `at`."""
+        """Return the fault of the packet header at `at`, or None."""
         if length < self._header_size:
             return WireError("length_too_small", f"a packet of {length} bytes")
         if length > self._packet_bytes_max:
@@ -250,7 +261,10 @@ class StreamFramer:
 @cython.final
 @cython.cclass
 class SendClock:
-    """Moments as a packet header's raw send time: where it counts from midnight, the calendar's."""
+    """Converts the time to a packet header's raw send time, in the feed's unit.
+
+    Where the feed counts from midnight, it is the calendar day's midnight in the feed's time zone.
+    """
 
     def __init__(self, feed: Feed) -> None:
         given = feed.description.packet.send_time
@@ -260,7 +274,7 @@ class SendClock:
         self._start = self._end = 0
 
     def _midnight_ns(self, now_ns: int) -> int:
-        """The midnight before `now_ns`."""
+        """Return the last midnight of the feed's time zone before `now_ns`, in ns since 1970."""
         if not self._start <= now_ns < self._end:
             day = day_of(now_ns, self._zone)
             self._start = day_start_ns(day, self._zone)
@@ -268,7 +282,7 @@ class SendClock:
         return self._start
 
     def send_time(self, now_ns: int) -> int:
-        """`now_ns` as a packet header's raw send time."""
+        """Return `now_ns` as a packet header's raw send time."""
         since = self._midnight_ns(now_ns) if self._from_midnight else 0
         return (now_ns - since) // self._unit_ns
 
@@ -276,8 +290,10 @@ class SendClock:
 @cython.final
 @cython.cclass
 class _Form:
-    """The packets of one control type: made and read by the places of their fields, since requests
-    come by the thousand when a line is bad."""
+    """Encodes and decodes the packets of one control type by the byte offsets of their fields.
+
+    Offsets are looked up once, since requests come by the thousand when a line is bad.
+    """
 
     def __init__(self, feed: Feed, code: int) -> None:
         packet, layout = feed.description.packet, feed.controls[code]
@@ -296,7 +312,7 @@ class _Form:
         self.size = len(self._blank)
 
     def fill(self, texts: Mapping[str, str], **numbers: int) -> bytes:
-        """A packet with these fields. Raises `UsageError` for a value that does not fit."""
+        """Return a packet with these fields. Raises `UsageError` for values that do not fit."""
         data = bytearray(self._blank)
         for name, value in numbers.items():
             at, size = self._places[name]
@@ -312,12 +328,12 @@ class _Form:
         return bytes(data)
 
     def number(self, packet: bytes, name: str) -> int:
-        """An integer field of a packet of `size` bytes."""
+        """Return an integer field of a packet of `size` bytes."""
         at, size = self._places[name]
         return int.from_bytes(packet[at : at + size], self._order)
 
     def text(self, packet: bytes, name: str) -> str:
-        """A text field of a packet of `size` bytes, without its padding."""
+        """Return a text field of a packet of `size` bytes, without its padding."""
         at, size = self._places[name]
         return packet[at : at + size].split(b"\0", 1)[0].rstrip(b" ").decode("latin-1")
 
@@ -325,7 +341,7 @@ class _Form:
 @cython.final
 @cython.cclass
 class RecoveryProtocol:
-    """The recovery packets of one feed.
+    """Encodes and decodes one feed's recovery packets; `header` is that of the last one read.
 
     Raises `UsageError` for a feed whose description has no such packets.
     """
@@ -353,19 +369,19 @@ class RecoveryProtocol:
     # -- reading --------------------------------------------------------------------------------
 
     def read(self, packet: bytes) -> Frame:
-        """What one whole packet says; `header` then has its header. Raises `WireError`."""
+        """Decode one whole packet; `header` then has its header. Raises `WireError`."""
         self.open(packet)
         return self.meaning(packet)
 
     def open(self, packet: bytes) -> int:
-        """Read a whole packet's header into `header`; the kind of packet. Raises `WireError`."""
+        """Read a packet's header into `header` and return its kind. Raises `WireError`."""
         verdict = parse_header(self._table, packet, 0, len(packet), self.header)
         if verdict:
             raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
         return self.header.kind
 
     def meaning(self, packet: bytes) -> Frame:
-        """What the packet says that was just opened. Raises `WireError`."""
+        """Decode the packet whose header `open` has just read. Raises `WireError`."""
         header = self.header
         kind = header.kind
         if kind == DATA:
@@ -402,26 +418,26 @@ class RecoveryProtocol:
         return Response(code == self._responses[1], answered, service, source_id, reason)
 
     def is_request(self, packet_type: int) -> bool:
-        """Is this the type of a request, of either kind?"""
+        """Return whether this is the packet type of a request, of either kind."""
         return packet_type in self._requests
 
     def is_refresh(self, packet_type: int) -> bool:
-        """Is this the type of a refresh request or response?"""
+        """Return whether this is the packet type of a refresh request or response."""
         return packet_type in (self._requests[1], self._responses[1])
 
     # -- making ---------------------------------------------------------------------------------
 
     def heartbeat(self, now_ns: int) -> bytes:
-        """Packet type 2."""
+        """Encode a heartbeat (packet type 2)."""
         return self._feed.encode_packet(kind="heartbeat", send_time=self._clock.send_time(now_ns))
 
     def heartbeat_reply(self, source_id: str, now_ns: int) -> bytes:
-        """Packet type 24."""
+        """Encode a heartbeat's answer (type 24). Raises `UsageError` for a long SourceID."""
         form = self._forms[self._heartbeat_reply]
         return form.fill({"source_id": source_id}, send_time=self._clock.send_time(now_ns))
 
     def retrans_request(self, request: RetransRequest, now_ns: int) -> bytes:
-        """Packet type 20. Raises `UsageError` for numbers that do not fit."""
+        """Encode a retransmission request (type 20). Raises `UsageError` for wrong values."""
         return self._forms[self._requests[0]].fill(
             {"source_id": request.source_id},
             number=request.number,
@@ -432,7 +448,7 @@ class RecoveryProtocol:
         )
 
     def refresh_request(self, request: RefreshRequest, now_ns: int) -> bytes:
-        """Packet type 22. Raises `UsageError` for numbers that do not fit."""
+        """Encode a refresh request (type 22). Raises `UsageError` for wrong values."""
         return self._forms[self._requests[1]].fill(
             {"source_id": request.source_id},
             number=request.number,
@@ -441,7 +457,7 @@ class RecoveryProtocol:
         )
 
     def response(self, response: Response, now_ns: int) -> bytes:
-        """Packet type 10 or 23."""
+        """Encode a response (type 10 or 23). Raises `UsageError` for wrong values."""
         return self._forms[self._responses[response.refresh]].fill(
             {"source_id": response.source_id, "status": "R" if response.reason else "A"},
             service=response.service,

@@ -1,4 +1,4 @@
-# What other compiled modules may use of quotas. The meaning of each name stands in quota.py.
+# Declarations for other compiled modules; quota.py describes each name.
 
 from libc.stdint cimport int64_t
 

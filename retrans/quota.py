@@ -1,22 +1,22 @@
 # cython: annotation_typing=False
-"""What one retransmission server will bear: requests per second, per day, and at once.
+"""The request limits of one retransmission server: per second, per day, and under way at once.
 
 All channels that ask the same server share its `Quota`. Places are given in turn: a channel that
-was refused one is served before a channel that had one already, so that a service with thousands
-of holes cannot starve one with a single hole.
+was refused one is served before a channel that had one already, so that a service with thousands of
+gaps cannot starve one with a single gap.
 
-The server's own words count too. When it says "too many requests today", everybody pauses once;
-when it says so again to a request sent after the pause, the quota is closed until the next day,
-or until the operator has it resumed.
-When it refuses a range as too wide, everybody asks for half of that from then on. And when it says
-nothing at all to `SILENT_ROUNDS` requests, each sent after the one before had timed out, it is
-silent: nobody asks it for `SILENCE_NS`, or until it says something after all, or has been connected
-to anew. If it says nothing to the first request after that either, it is silent again.
+The server's refusals count too. When it says "too many requests today", all channels pause once;
+when it says so again to a request sent after the pause, the quota is closed until the next day, or
+until the operator resumes it. When it refuses a range as too wide, all channels request half of
+that from then on. And when it answers none of `SILENT_ROUNDS` requests, each sent after the one
+before had timed out, it is silent: it is not asked for `SILENCE_NS`, or until it says something
+after all, or a new connection is made. If the first request after that is not answered either, it
+is silent again.
 
 Time is an argument, in ns since 1970. A day is the trading day that the quota is given: when it
 turns, all counts of the day begin again. A clock that is set back turns nothing.
 
-Compiled; the types of attributes and verbs stand in `quota.pxd`.
+Compiled; the types of attributes and methods stand in `quota.pxd`.
 """
 
 import cython
@@ -26,14 +26,14 @@ from feedhandler.codecs.trading_day import TradingDay
 SECOND_NS = 1_000_000_000
 #: How often a channel that waits for a place looks again; its owner may let it look sooner.
 POLL_NS = 1_000_000
-#: This part of a second's requests may go at once.
+#: One part in so many of a second's requests may go at once.
 BURST_PARTS = 10
-#: No limit worth the name, for a day or a second without one.
+#: Stands for "no limit" of a day or a second.
 UNLIMITED = 1 << 62
 
-#: Requests, one after another, that a server must have left without a word to be called silent.
+#: Requests, one after another, that a server must leave unanswered to be considered silent.
 SILENT_ROUNDS = 3
-#: How long a silent server is left alone, so that not every hole waits for it.
+#: How long a silent server is not asked, so that not every gap waits for it.
 SILENCE_NS = 5 * SECOND_NS
 
 #: The same for C.
@@ -44,8 +44,11 @@ _SILENCE_NS = cython.declare(cython.longlong, SILENCE_NS)
 @cython.final
 @cython.cclass
 class Quota:
-    """`per_s` and `per_day` requests (0: no limit), `outstanding_max` under way; `trading_day` says
-    when the day turns."""
+    """The request limits of one server, shared by all channels that ask it.
+
+    `per_s` and `per_day` requests (0: no limit), at most `outstanding_max` under way; `trading_day`
+    says when the day turns.
+    """
 
     def __init__(
         self, per_s: int, per_day: int, outstanding_max: int, trading_day: TradingDay
@@ -60,7 +63,7 @@ class Quota:
         self._paused_until_ns = 0
         self._width_max = UNLIMITED
         self._turns_ns = 0
-        # Time-outs in a row without a word, when the latest was, and until when it is silent.
+        # Time-outs in a row, when the latest was, and until when the server counts as silent.
         self._rounds = 0
         self._round_ns = 0
         self._silent_until_ns = 0
@@ -73,7 +76,10 @@ class Quota:
         self.waiting: dict[int, None] = {}
 
     def take(self, service: int, now_ns: int) -> bool:
-        """A place for one request of `service`; where there is none it waits in turn."""
+        """Take a place for one request of `service`; where there is none, queue it.
+
+        Returns whether it got the place.
+        """
         if self.exhausted(now_ns) or self._free(now_ns) <= self._ahead(service):
             self.waiting.setdefault(service)
             return False
@@ -85,17 +91,17 @@ class Quota:
         return True
 
     def release(self) -> None:
-        """A request is over: answered, refused, timed out, or void."""
+        """Give back the place of a request that is over: answered, refused, timed out, or void."""
         assert self.outstanding > 0
         self.outstanding -= 1
 
     def withdraw(self, service: int) -> None:
-        """`service` no longer waits."""
+        """Remove `service` from the queue for a place."""
         if self.waiting:
             self.waiting.pop(service, None)
 
     def ready_ns(self, now_ns: int) -> int:
-        """When to try again after `take` refused; always later than `now_ns`."""
+        """Return when to try again after `take` refused; always later than `now_ns`."""
         if now_ns < self._paused_until_ns:
             return self._paused_until_ns
         if self._tokens(now_ns) > 0:
@@ -103,13 +109,17 @@ class Quota:
         return self._theoretical_ns - (self._burst - 1) * self._interval_ns
 
     def exhausted(self, now_ns: int) -> bool:
-        """Nothing more can be asked today."""
+        """Return whether no more requests can be made today; begins a new day where it turns."""
         if now_ns >= self._turns_ns:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
     def refuse(self, sent_ns: int, now_ns: int, pause_ns: int) -> bool:
-        """The server says "too many today" to a request sent at `sent_ns`: is it closed now?"""
+        """Record a refusal for today; return whether that closes the quota.
+
+        The first refusal causes a pause of `pause_ns`; one of a request sent after the pause closes
+        the quota until the day turns.
+        """
         if not self._paused_until_ns:
             self._paused_until_ns = now_ns + pause_ns
         elif sent_ns >= self._paused_until_ns:
@@ -118,28 +128,35 @@ class Quota:
 
     @property
     def paused_until_ns(self) -> int:
-        """When the pause ends, or ended, that the server's refusal caused; 0 where none did."""
+        """The end of the pause that a refusal caused, which may be past; 0 where there was none."""
         return self._paused_until_ns
 
     def closed_until_ns(self, now_ns: int) -> int:
-        """When the day turns, where nothing more can be asked until then; else 0."""
+        """Return when the day turns where no more requests can be made until then; else 0."""
         return self._turns_ns if self.exhausted(now_ns) else 0
 
     def resume(self, now_ns: int) -> bool:
-        """The operator has the day's requests counted anew, the server's refusals among them;
-        could nothing more be asked?"""
+        """Reset the day's count and refusals for the operator; return whether it was exhausted."""
         was_exhausted = self.exhausted(now_ns)
         self.closed = False
         self._paused_until_ns = self.used_today = 0
         return was_exhausted
 
     def accept(self, sent_ns: int) -> None:
-        """The server has accepted a request sent at `sent_ns`: an earlier refusal is forgotten."""
+        """Forget an earlier refusal where a request sent after its pause was accepted.
+
+        `sent_ns` is when the request was sent.
+        """
         if sent_ns >= self._paused_until_ns:
             self._paused_until_ns = 0
 
     def time_out(self, sent_ns: int, now_ns: int) -> None:
-        """The server has left a request without a word that was sent at `sent_ns`."""
+        """Count a round without an answer; after several of them the server is silent.
+
+        `sent_ns` is when the request was sent.
+
+        Requests sent before the last time-out belong to the same round.
+        """
         if sent_ns < self._round_ns:
             return  # sent together with the last one
         self._round_ns = now_ns
@@ -148,41 +165,44 @@ class Quota:
             self._silent_until_ns = now_ns + _SILENCE_NS
 
     def hear(self) -> None:
-        """The server has said something."""
+        """Note that the server has said something: it is not silent."""
         self._rounds = 0
         self._silent_until_ns = 0
 
     def give_chance(self) -> None:
-        """A silent server may be asked again, though it has said nothing yet."""
+        """Allow requests to a silent server again, though it has said nothing yet."""
         self._silent_until_ns = 0
 
     def silent(self, now_ns: int) -> bool:
-        """It would be in vain to ask the server now."""
+        """Return whether the server is considered silent, so that a request would be in vain."""
         return now_ns < self._silent_until_ns
 
     def narrow(self, width: int) -> None:
-        """The server refused `width` numbers as too wide: ask for half of that at most."""
+        """Halve the width of requests: the server refused `width` numbers as too wide."""
         self._width_max = min(self._width_max, max(1, width // 2))
 
     def width(self, most: int) -> int:
-        """The widest request, where the settings allow `most`."""
+        """Return the greatest width of a request, in numbers, where the settings allow `most`."""
         return min(self._width_max, most)
 
     def reopen(self) -> None:
-        """A new numbering began: the server may have other limits. What was used today stays."""
+        """Drop the limits that the server's answers imposed, for a new sequence epoch.
+
+        The count of the day stays.
+        """
         self.closed = False
         self._paused_until_ns = 0
         self._silent_until_ns = 0
         self._width_max = UNLIMITED
 
     def new_day(self, now_ns: int) -> None:
-        """Every count of the day begins again."""
+        """Begin the counts of a new day."""
         self._turns_ns = self._trading_day.turns_ns(now_ns)
         self.used_today = 0
         self.reopen()
 
     def _ahead(self, service: int) -> int:
-        """How many others have waited longer; all who wait where `service` did not wait yet."""
+        """Return how many services wait ahead of `service`; all where it does not wait yet."""
         if not self.waiting:
             return 0
         for at, other in enumerate(self.waiting):
@@ -191,13 +211,13 @@ class Quota:
         return len(self.waiting)
 
     def _free(self, now_ns: int) -> int:
-        """Places that could be given now."""
+        """Return the number of places that can be given now."""
         if now_ns < self._paused_until_ns:
             return 0
         return min(self.outstanding_max - self.outstanding, self._tokens(now_ns))
 
     def _tokens(self, now_ns: int) -> int:
-        """Requests that the rate allows now."""
+        """Return the number of requests that the rate allows now."""
         if not self._interval_ns or self._theoretical_ns <= now_ns:
             return self._burst
         behind = self._theoretical_ns - now_ns

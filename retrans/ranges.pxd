@@ -1,4 +1,4 @@
-# What other compiled modules may use of range sets. The meaning of each name stands in ranges.py.
+# Declarations for other compiled modules; ranges.py describes each name.
 
 cdef class RangeSet:
     cdef list _firsts, _lasts

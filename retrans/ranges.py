@@ -1,21 +1,20 @@
 # cython: annotation_typing=False, wraparound=True
 """Sets of sequence numbers, kept as merged ranges.
 
-Losses come in runs, so what is missing, requested, announced or held is a handful of ranges
-even when it is a hundred thousand packets. A `RangeSet` holds them sorted, disjoint and merged:
-[3, 5] and [6, 9] are one range, [3, 9]. Both ends belong to a range, as in a retransmission
-request.
+Losses come in runs, so what is missing, requested, announced or held is a handful of ranges even
+when it is a hundred thousand packets. A `RangeSet` holds them sorted, disjoint and merged: [3, 5]
+and [6, 9] are one range, [3, 9]. Both ends belong to a range, as in a retransmission request.
 
 It is bounded. A set that would hold more than `limit` ranges joins the two neighbours with the
-narrowest hole between them and counts the numbers it took in on the way as `widened`. So a full
-set claims too much, never too little: whoever announces losses from it stays honest, and whoever
+narrowest gap between them and counts the numbers taken in by that as `widened`. So a full set
+claims too much, never too little: losses announced from it are never understated, and a caller that
 needs exactness checks that `widened` is zero.
 
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.
 
-Compiled; the types of attributes and verbs stand in `ranges.pxd`. Most sets are empty or hold one
-range most of the time, so that is asked first.
+Compiled; the types of attributes and methods stand in `ranges.pxd`. Most sets are empty or hold one
+range most of the time, so that case is tested first.
 """
 
 from bisect import bisect_left, bisect_right
@@ -32,7 +31,10 @@ RANGES_MAX = 4096
 @cython.final
 @cython.cclass
 class RangeSet:
-    """A bounded set of whole numbers, kept as sorted ranges `(first, last)`, both included."""
+    """A bounded set of whole numbers, kept as sorted ranges `(first, last)`, both included.
+
+    Raises `UsageError` for a `limit` below 1, and for an empty range.
+    """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), limit: int = RANGES_MAX) -> None:
         if limit < 1:
@@ -40,26 +42,26 @@ class RangeSet:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self.limit = limit
-        #: Numbers that were taken in without being added, because the set was full.
+        #: Count of numbers that joining ranges of a full set has taken in.
         self.widened = 0
         for first, last in ranges:
             self.add(first, last)
 
     def add(self, first: int, last: int) -> None:
-        """Take in `first` to `last`, both included; raises `UsageError` for an empty range."""
+        """Add `first` to `last`, both included. Raises `UsageError` for an empty range."""
         _check(first, last)
         if not self._firsts:
             self._firsts.append(first)
             self._lasts.append(last)
             return
         if first > self._lasts[len(self._lasts) - 1] + 1:
-            # Beyond all others, as most are.
+            # Beyond all other ranges, which is the usual case.
             self._firsts.append(first)
             self._lasts.append(last)
             if len(self._firsts) > self.limit:
                 self._join_nearest()
             return
-        # Every range that overlaps the new one or touches it is swallowed by it.
+        # The new range absorbs every range that overlaps or touches it.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
         if low < high:
@@ -71,7 +73,10 @@ class RangeSet:
             self._join_nearest()
 
     def replace(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Hold exactly these ranges from now on, however they are ordered or overlap."""
+        """Replace the content by `ranges`, which may overlap and come in any order.
+
+        Raises `UsageError` for an empty range; the set is unchanged then.
+        """
         firsts: list[int] = []
         lasts: list[int] = []
         for first, last in sorted(ranges):
@@ -87,14 +92,15 @@ class RangeSet:
             self.coarsen(self.limit)
 
     def latest(self, most: int) -> list[tuple[int, int]]:
-        """The highest ranges, `most` of them or fewer, in order."""
+        """Return the highest ranges, at most `most` of them, ascending."""
         at = max(len(self._firsts) - most, 0)
         return list(zip(self._firsts[at:], self._lasts[at:], strict=True))
 
     def discard(self, first: int, last: int) -> None:
-        """Take out `first` to `last`, both included, whether or not they are in the set.
+        """Remove `first` to `last`, both included, whether or not they are in the set.
 
-        Splitting a range may fill the set; then the narrowest hole is taken in again.
+        Splitting a range may fill the set; then the narrowest gap is taken in again. Raises
+        `UsageError` for an empty range.
         """
         _check(first, last)
         if not self.touches(first, last):
@@ -112,17 +118,17 @@ class RangeSet:
             self._join_nearest()
 
     def discard_below(self, number: int) -> None:
-        """Forget every number less than `number`."""
+        """Remove every number less than `number`."""
         if self._firsts and self._firsts[0] < number:
             self.discard(self._firsts[0], number - 1)
 
     def clear(self) -> None:
-        """Forget every number; `widened` stays, as a counter does."""
+        """Remove every number; `widened` stays, as a counter does."""
         self._firsts.clear()
         self._lasts.clear()
 
     def missing_in(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The ranges inside `first` to `last` that are not in the set, in order."""
+        """Return the ranges inside `first` to `last` that are not in the set, ascending."""
         _check(first, last)
         holes: list[tuple[int, int]] = []
         for begin, end in self.within(first, last):
@@ -134,7 +140,7 @@ class RangeSet:
         return holes
 
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of the set that lie inside `first` to `last`, in order."""
+        """Return the parts of the set inside `first` to `last`, ascending."""
         _check(first, last)
         if not self._firsts:
             return []
@@ -145,31 +151,31 @@ class RangeSet:
         ]
 
     def touches(self, first: int, last: int) -> bool:
-        """Whether any number from `first` to `last` is in the set."""
+        """Return whether any number from `first` to `last` is in the set."""
         _check(first, last)
         if not self._firsts or last < self._firsts[0] or first > self._lasts[-1]:
             return False
         return bool(self._firsts[bisect_left(self._lasts, first)] <= last)
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether every number from `first` to `last` is in the set."""
+        """Return whether every number from `first` to `last` is in the set."""
         _check(first, last)
         at = bisect_left(self._lasts, last)
         return at < len(self._firsts) and self._firsts[at] <= first
 
     @property
     def lowest(self) -> int:
-        """The lowest number of a set that is not empty."""
+        """The lowest number of the set. Raises IndexError for an empty set."""
         return self._firsts[0]
 
     @property
     def highest(self) -> int:
-        """The highest number of a set that is not empty."""
+        """The highest number of the set. Raises IndexError for an empty set."""
         return self._lasts[-1]
 
     @property
     def total(self) -> int:
-        """How many numbers the set holds."""
+        """The number of numbers in the set (`len` counts ranges)."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     def __contains__(self, number: int) -> bool:
@@ -183,7 +189,7 @@ class RangeSet:
         return bool(self._firsts)
 
     def __len__(self) -> int:
-        """How many ranges the set holds (`total` counts the numbers)."""
+        """Return the number of ranges (`total` counts the numbers)."""
         return len(self._firsts)
 
     def __eq__(self, other: object) -> bool:
@@ -197,11 +203,10 @@ class RangeSet:
         return f"RangeSet({list(self)})"
 
     def coarsen(self, most: int) -> None:
-        """Join neighbours, those with the narrowest holes between them first, until no more than
-        `most` ranges (1 at least) are left; `widened` counts what is taken in.
+        """Join neighbours, narrowest gap first, until at most `most` ranges (1 at least) are left.
 
-        For a set that is filled for ever: to halve it now and then costs a little for each range
-        added, whereas a full one looks at every range each time.
+        `widened` counts the numbers taken in. For a set that only ever grows: halving it now and
+        then costs a little for each range added, whereas a full set looks at every range each time.
         """
         excess = len(self._firsts) - max(most, 1)
         if excess <= 0:
@@ -209,7 +214,7 @@ class RangeSet:
         holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
         narrow = sorted(holes)[:excess]
         widest = narrow[-1]
-        # Of the holes that are as wide as the widest to be joined, not all need be.
+        # Not all gaps as wide as the widest one to be closed need be closed: `spare` of them.
         spare = narrow.count(widest)
         firsts, lasts = self._firsts[:1], []
         for at, width in enumerate(holes):
@@ -222,7 +227,7 @@ class RangeSet:
         self.widened += sum(narrow)
 
     def _join_nearest(self) -> None:
-        """Make one range of the two neighbours with the narrowest hole between them."""
+        """Join the two neighbours with the narrowest gap between them."""
         holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
         at = holes.index(min(holes))
         self.widened += holes[at]

@@ -1,7 +1,7 @@
-"""What is done about each reason for which a server refuses a request.
+"""Reactions to each reason for which a server refuses a request.
 
 Two tables, one for each server. Whatever the reason, only the request's own channel is affected,
-but for the quota, which belongs to the server. What is abandoned is announced lost, and then a
+except for the quota, which belongs to the server. What is abandoned is announced lost, and then a
 snapshot heals it; so "abandon" below always means "refresh" where a refresh server is configured.
 """
 
@@ -12,7 +12,7 @@ from feedhandler.retrans.protocol import RefreshReject, RetransReject
 
 
 class Reaction(Enum):
-    """What is done; the values are the words of the documentation."""
+    """Reactions to a refused retransmission; the values are the words of the documentation."""
 
     ABANDON = "abandon the range"
     DISPROVE = "tell arbitration that its last number was not sent yet; abandon the range"
@@ -24,7 +24,7 @@ class Reaction(Enum):
 
 
 class RefreshReaction(Enum):
-    """The same for the refresh server."""
+    """Reactions to a refused refresh; the values are the words of the documentation."""
 
     PAUSE = "ask again after a pause, as long as there are tries"
     REST = "alert the operator once; stale until the next turn"
@@ -35,14 +35,14 @@ class RefreshReaction(Enum):
 
 
 class Reply(NamedTuple):
-    """The reaction, and what the operator is told where he is."""
+    """A reaction, and the text for the operator where it alerts him."""
 
     reaction: Reaction
     text: str
 
 
 class RefreshReply(NamedTuple):
-    """The same for the refresh server."""
+    """A reaction of the refresh table, and the text for the operator where it alerts him."""
 
     reaction: RefreshReaction
     text: str
@@ -52,7 +52,7 @@ RETRANSMISSION: dict[int, Reply] = {
     RetransReject.PERMISSION: Reply(
         Reaction.ALERT, "no permission; compare source_id with what the exchange has registered"
     ),
-    # Should it only have been a moment behind the lines, the next packet shows the hole again.
+    # If the server was only a moment behind the lines, the next packet shows the gap again.
     RetransReject.INVALID_RANGE: Reply(Reaction.DISPROVE, "numbers that were not sent yet"),
     # Its limit lies below our request_packets_max. Half as much costs one more round trip, a
     # refresh a whole snapshot; ten halvings reach a single packet.
@@ -90,6 +90,6 @@ REFRESH: dict[int, RefreshReply] = {
     ),
 }
 
-#: For reasons that no table has.
+#: The reactions to reasons that the tables do not have.
 UNKNOWN = Reply(Reaction.ALERT, "a reason unknown to us")
 UNKNOWN_REFRESH = RefreshReply(RefreshReaction.REST, "a reason unknown to us")

@@ -1,13 +1,13 @@
-"""One server, through connection after connection: its client, and when to connect again.
+"""One server through successive connections: its client, and when to connect again.
 
-A `Reconnection` decides; whoever has the sockets does: `tcp.RequestConnection` real ones, a
-simulation its own. That one connects once `retry_ns` has come, says what became of it (`made`,
-`lost`), hands over what was read (`feed`), lets time pass (`tick`), and writes what the client has
-to say (`take_output`) after each of these, and whenever `on_output` is called.
+A `Reconnection` decides, the owner of the sockets acts: `tcp.RequestConnection` with real ones, a
+simulation with its own. The owner connects once `retry_ns` has come, reports the outcome (`made`,
+`lost`), passes on what it read (`feed`), lets time pass (`tick`), and writes the client's output
+(`take_output`) after each of these and whenever `on_output` is called.
 
-What it promises: a server that cannot be had is tried again after a wait that doubles up to a
-bound; the waits are short again once a connection has lasted, and not before, so that a server
-that takes every connection and drops it is not tried all the time. Each break is told once.
+Promises: an unreachable server is tried again after a wait that doubles up to a bound; waits are
+short again only once a connection has lasted, so that a server that accepts every connection and
+drops it is not tried all the time. Each break is reported once.
 
 Sans-IO: the time is an argument.
 """
@@ -21,7 +21,7 @@ from feedhandler.retrans.events import Broken
 
 
 class ConnectionSettings(Protocol):
-    """When a connection is dead, and when another one is tried."""
+    """The times that say when a connection is dead and when another one is tried, in µs."""
 
     @property
     def dead_us(self) -> int: ...
@@ -32,8 +32,11 @@ class ConnectionSettings(Protocol):
 
 
 class ConnectionClient(Protocol):
-    """The client's end of a protocol, through one connection after the other. Events are its own;
-    `Broken`, the last one, says that the connection is to be closed."""
+    """The client's end of a protocol, through successive connections.
+
+    Events are its own, except `Broken`, the last one, which says that the connection must be
+    closed.
+    """
 
     @property
     def up(self) -> bool: ...
@@ -47,8 +50,10 @@ class ConnectionClient(Protocol):
 
 
 class RecoveryClient(ConnectionClient, Protocol):
-    """A client of retransmissions and refreshes, whatever its protocol: `retrans.client` says what
-    each verb means, and `retrans.events` has what it tells."""
+    """A client of retransmissions and refreshes, whatever its protocol.
+
+    `retrans.client` describes each method, `retrans.events` the events.
+    """
 
     @property
     def counts(self) -> dict[str, int]: ...
@@ -61,12 +66,12 @@ ClientType = TypeVar("ClientType", bound=ConnectionClient)
 
 
 class Reconnection(Generic[ClientType]):
-    """`client` with its connections.
+    """A `client` and its successive connections.
 
     on_events gets every event of the client but `Broken`, those of one read together
-    on_up     the connection is there: requests can be sent
-    on_down   it is gone, or cannot be made, with the reason; told once until it has been up again
-    on_output the client has something to say that nobody knows of yet; set by who has the socket
+    on_up     called when the connection is there: requests can be sent
+    on_down   called when it is gone or cannot be made, with the reason; once until it is up again
+    on_output called when the client has output outside `feed` and `tick`; set by the socket's owner
 
     All but the last get the time as well. `seed` draws the jitter of the waits.
     """
@@ -97,23 +102,26 @@ class Reconnection(Generic[ClientType]):
 
     @property
     def deadline_ns(self) -> int:
-        """When something is due: to connect, or else to call `tick`."""
+        """When the next step is due: to connect, or to call `tick` where there is a connection."""
         return self.client.deadline_ns if self._stands else self.retry_ns
 
     # -- the connection ---------------------------------------------------------------------
 
     def made(self, now_ns: int) -> None:
-        """The connection stands."""
+        """Record that the connection is made, and start the client on it."""
         self._stands, self._told_down = True, False
         self._made_ns = now_ns
         self.client.connected(now_ns)
         self._on_up(now_ns)
 
     def lost(self, reason: str, now_ns: int) -> None:
-        """The connection is gone, or could not be made; `retry_ns` is when to try again."""
+        """Record that the connection is gone or could not be made; set `retry_ns`.
+
+        Calls `on_down` once until a connection is made again.
+        """
         if self._stands:
             self.left(now_ns)
-            # One that lasted means that the server is well: begin with short waits again.
+            # A connection that lasted means that the server is well: return to short waits.
             if now_ns - self._made_ns >= self._lasting_ns:
                 self._failures = 0
         self._failures += 1
@@ -123,20 +131,20 @@ class Reconnection(Generic[ClientType]):
             self._on_down(reason, now_ns)
 
     def left(self, now_ns: int) -> None:
-        """The connection was closed by us, for good: nobody is told."""
+        """Record that we closed the connection for good; `on_down` is not called."""
         self._stands = False
         self.client.disconnected(now_ns)
 
     def feed(self, data: bytes, now_ns: int) -> str:
-        """Bytes came; a reason to give the connection up, or nothing."""
+        """Feed received bytes to the client; return the reason to close the connection, or ""."""
         return self._tell(self.client.feed(data, now_ns), now_ns)
 
     def tick(self, now_ns: int) -> str:
-        """Time has passed; a reason to give the connection up, or nothing."""
+        """Let time pass; return the reason to close the connection, or ""."""
         return self._tell(self.client.tick(now_ns), now_ns)
 
     def take_output(self) -> bytes:
-        """The bytes to write, once."""
+        """Return the bytes to write, and forget them."""
         return self.client.take_output()
 
     def _tell(self, events: list[Any], now_ns: int) -> str:
@@ -150,23 +158,23 @@ class Reconnection(Generic[ClientType]):
 
 
 class ReconnectingClient(Reconnection[RecoveryClient]):
-    """The connections of a client of retransmissions and refreshes."""
+    """A client of retransmissions and refreshes, and its successive connections."""
 
     def take(self, events: list[Any], now_ns: int) -> None:
-        """What the client told of something that came beside the connection."""
+        """Hand on events of the client that did not come over the connection."""
         if events:
             self._on_events(events, now_ns)
 
     def ask(self, request: Ask, now_ns: int) -> bool:
-        """`RequestClient.ask`; what is asked while there is no connection is not sent."""
+        """Request packets (`RequestClient.ask`); return False where it was not sent."""
         return self._asked(self.client.ask(request, now_ns))
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """`RequestClient.ask_refresh`, likewise."""
+        """Request a snapshot (`RequestClient.ask_refresh`); return False where it was not sent."""
         return self._asked(self.client.ask_refresh(request, now_ns))
 
     def cancel(self, request_id: int) -> None:
-        """`RequestClient.cancel`."""
+        """Cancel a request (`RequestClient.cancel`)."""
         self.client.cancel(request_id)
 
     def _asked(self, sent: bool) -> bool:
@@ -176,4 +184,4 @@ class ReconnectingClient(Reconnection[RecoveryClient]):
 
 
 def _nobody_listens() -> None:
-    """There is no socket yet."""
+    """Do nothing: there is no socket yet."""

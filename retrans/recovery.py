@@ -1,14 +1,14 @@
 # cython: annotation_typing=False
-"""Recovery of one channel: gets back what is missing, heals what was lost, says how things stand.
+"""Recovery of one channel: requests what is missing, heals what was lost, reports the state.
 
-A `Recovery` hears of holes from arbitration, of answers from the retransmission and the refresh
-server, and of the time. It answers with actions (`take`), its state, and the instant at which it
-wants to be called again. It owns no socket, no packet and no clock; the packets that come go
-straight to arbitration, and here only their numbers are told.
+A `Recovery` gets control events of arbitration (gaps, losses), answers of the retransmission and
+the refresh server, and the time. It gives actions (`take`), its state, and the instant at which it
+must be called again. It owns no socket, no packet and no clock; packets that come go straight to
+arbitration, and only their numbers are reported here.
 
-What happens is a method each, one for every `Input` of the table in `states.py`; the table says
-what is done about it and which states may follow. What is missing lives in `retransmission.py`,
-what was lost in `healing.py`. The order of things:
+Each kind of input is a method, one for every `Input` of the table in `states.py`; the table says
+what is done about it and which states may follow. `retransmission.py` keeps what is missing,
+`healing.py` what was lost. The order of things:
 
     MISSING ─▶ ask, again with back-off ─▶ came: nothing more to do
                        └▶ abandoned ─▶ `GiveUp` ─▶ arbitration announces it: LOST
@@ -16,12 +16,12 @@ what was lost in `healing.py`. The order of things:
                        └▶ stale, until the next turn, or until a snapshot comes by itself
 
 The live stream is never held back beyond `recovery_wait_us`: arbitration sees to that by itself,
-and here everything is abandoned at the same bound. One channel's losses touch no other channel;
-all that channels share is the `Quota` of a server.
+and here everything is abandoned at the same bound. One channel's losses touch no other channel; all
+that channels share is the `Quota` of a server.
 
-Times are integer ns, sequence numbers are whole, ranges half-open.
+Times are integers in ns, sequence numbers are integers, ranges half-open.
 
-Compiled; the types of attributes and verbs stand in `recovery.pxd`.
+Compiled; the types of attributes and methods stand in `recovery.pxd`.
 """
 
 from collections.abc import Callable
@@ -71,9 +71,11 @@ COUNTS: dict[str, str] = {
 
 
 class Recovery:
-    """The recovery of `service`. `quota` is the retransmission server's, None where there is none;
-    `refresh` says whether snapshots are to be had, and `refresh_server` whether they can be asked
-    for, too; the same `seed` gives the same jitter. Requests are numbered from `first_id` on.
+    """The recovery of the channel `service`.
+
+    `quota` is the retransmission server's, None where there is none; `refresh` says whether
+    snapshots are to be had, and `refresh_server` whether they can be requested, too; the same
+    `seed` gives the same jitter. Requests are numbered from `first_id` on.
     """
 
     def __init__(
@@ -107,15 +109,15 @@ class Recovery:
             seed + 1,
             trading_day,
         )
-        # The table with what does each action, by the numbers of state and input: looked up for
-        # every packet that was missing, and members of an Enum hash slowly.
+        # The table with the handlers in place of actions, indexed by state and input: it is looked
+        # up for every packet that was missing, and members of an Enum hash slowly.
         do = self._handlers()
         self._rules: list[list[Any]] = [
             [(do[rule.action], rule.next) for _, rule in sorted(TABLE[state].items())]
             for state in State
         ]
 
-    # -- how things stand -------------------------------------------------------------------
+    # -- the current state ------------------------------------------------------------------
 
     @property
     def deadline_ns(self) -> int:
@@ -129,90 +131,91 @@ class Recovery:
 
     @property
     def missing_ranges(self) -> list[tuple[int, int]]:
-        """What is missing and not abandoned, half-open, in order."""
+        """The ranges that are missing and not abandoned, half-open, in order."""
         return [(first, last + 1) for first, last in self._retransmission.missing]
 
     @property
     def abandoned_ranges(self) -> list[tuple[int, int]]:
-        """What is missing, will not be asked for again and is not announced lost yet."""
+        """The ranges that are abandoned and not announced lost yet, half-open, in order."""
         return [(first, last + 1) for first, last in self._retransmission.abandoned]
 
     @property
     def lost_ranges(self) -> list[tuple[int, int]]:
-        """What was announced lost and is not healed, half-open, in order."""
+        """The ranges that were announced lost and are not healed, half-open, in order."""
         return [(first, last + 1) for first, last in self._healing.lost]
 
     def take(self) -> list[actions.Action]:
-        """The actions since the last call, in order."""
+        """Return the actions since the last call, in order."""
         taken = self._actions[:]
         if taken:
             self._actions.clear()
         return taken
 
-    # -- marks of arbitration ---------------------------------------------------------------
+    # -- control events of arbitration ------------------------------------------------------
 
     def noticed(self, now_ns: int) -> None:
-        """A hole was noticed; the other line may still fill it."""
+        """Note that a gap was noticed; the other line may still fill it."""
         self._step(Input.NOTICED, now_ns)
 
     def missing(self, first: int, end: int, epoch: int, now_ns: int) -> None:
-        """`first` to `end` - 1 is missing on every line, in the numbering `epoch`."""
+        """Take in that `first` to `end` - 1 is missing on every line, in the sequence epoch
+        `epoch`."""
         _check(first, end)
         self._step(Input.MISSING, now_ns, first, end, epoch)
 
     def lost(self, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 was announced lost; or was sent before we joined."""
+        """Take in that `first` to `end` - 1 was announced lost, or was sent before we joined."""
         _check(first, end)
         self._step(Input.LOST, now_ns, first, end)
 
     def closed(self, expected: int, now_ns: int) -> None:
-        """Nothing is missing any more: the stream goes on at `expected`."""
+        """Note that nothing is missing any more: the stream goes on at `expected`."""
         self._step(Input.CLOSED, now_ns, expected)
 
     def progress(self, expected: int, now_ns: int) -> None:
-        """The stream has come to `expected`, though something is missing beyond."""
+        """Note that the stream has come to `expected`, though something is missing beyond."""
         self._step(Input.PROGRESS, now_ns, expected)
 
     def reset(self, now_ns: int) -> None:
-        """A new numbering began: everything under way is void."""
+        """Begin a new sequence epoch: everything under way is void."""
         self._step(Input.RESET, now_ns)
 
     # -- the retransmission server ----------------------------------------------------------
 
     def accepted(self, request_id: int, now_ns: int) -> None:
-        """The request's packets will come."""
+        """Note that the server will send the request's packets."""
         self._step(Input.ACCEPTED, now_ns, request_id)
 
     def rejected(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The server refused the request, for the `reason` on the wire."""
+        """Note that the server refused the request, for the `reason` on the wire."""
         self._step(Input.REJECTED, now_ns, request_id, reason)
 
     def arrived(self, request_id: int, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 came in answer to the request."""
+        """Note that `first` to `end` - 1 came in answer to the request."""
         _check(first, end)
         self._step(Input.ARRIVED, now_ns, request_id, first, end)
 
     def answered(self, request_id: int, now_ns: int) -> None:
-        """The answer to the request is over."""
+        """Note that the answer to the request is over."""
         self._step(Input.ANSWERED, now_ns, request_id)
 
     def server_up(self, now_ns: int) -> None:
-        """The retransmission server can be asked; before the first call it cannot."""
+        """Note that the retransmission server can be asked; before the first call it cannot."""
         self._step(Input.SERVER_UP, now_ns)
 
     def server_down(self, now_ns: int) -> None:
-        """The connection is gone, and with it every answer under way."""
+        """Note that the connection is gone, and with it every answer under way."""
         self._step(Input.SERVER_DOWN, now_ns)
 
     # -- refresh ----------------------------------------------------------------------------
 
     def refresh_barred_until_ns(self, now_ns: int) -> int:
-        """When the day turns, where the refresh server has refused to go on until then; else 0."""
+        """Return when the day turns, where the refresh server refuses until then; else 0."""
         barred_ns = self._healing.barred_until_ns
         return barred_ns if barred_ns > now_ns else 0
 
     def resume_refresh(self, now_ns: int) -> bool:
-        """The operator takes back what the refresh server said of today; was it in force?"""
+        """Lift the refresh server's refusal for today; return whether there was one."""
         if not self.refresh_barred_until_ns(now_ns):
             return False
         self._healing.resume()
@@ -220,35 +223,37 @@ class Recovery:
         return True
 
     def refresh_accepted(self, request_id: int, now_ns: int) -> None:
-        """The refresh server will send a snapshot."""
+        """Note that the refresh server will send a snapshot."""
         self._step(Input.REFRESH_ACCEPTED, now_ns, request_id)
 
     def refresh_rejected(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The refresh server refused, for the `reason` on the wire."""
+        """Note that the refresh server refused, for the `reason` on the wire."""
         self._step(Input.REFRESH_REJECTED, now_ns, request_id, reason)
 
     def refresh_up(self, now_ns: int) -> None:
-        """The refresh server can be asked, again: what it may have missed is asked now."""
+        """Note that the refresh server can be asked again; send what it may have missed."""
         self._step(Input.REFRESH_UP, now_ns)
 
     def snapshot_began(self, now_ns: int) -> None:
-        """A snapshot's first packet came."""
+        """Note that a snapshot's first packet came."""
         self._step(Input.SNAPSHOT_BEGAN, now_ns)
 
     def snapshot_failed(self, reason: str, now_ns: int) -> None:
-        """A snapshot came to nothing; `reason` is for who logs it."""
+        """Note that a snapshot failed; `reason` is text for the log."""
         self._step(Input.SNAPSHOT_FAILED, now_ns, reason)
 
     def snapshot(self, last: int, now_ns: int) -> bool:
-        """A whole snapshot with LastSeqNum `last` came: does it heal what was lost?
+        """Return whether a whole snapshot with LastSeqNum `last` heals what was lost.
 
         True only where something was lost and every lost range ends at or below `last`.
         """
         return bool(self._step(Input.SNAPSHOT, now_ns, last))
 
     def want_snapshot(self, now_ns: int) -> None:
-        """Somebody wants a snapshot, though nothing need be lost; `NoSnapshot` says, once, that
-        there is none for now."""
+        """Request a snapshot for a subscriber, though nothing need be lost.
+
+        Where none can be had for now, one `NoSnapshot` says so.
+        """
         self._step(Input.WANT_SNAPSHOT, now_ns)
 
     def tick(self, now_ns: int) -> None:
@@ -258,7 +263,7 @@ class Recovery:
     # -- the machine ------------------------------------------------------------------------
 
     def _step(self, given: Input, now_ns: int, *about: Any) -> object:
-        """One input through the table."""
+        """Take one input through the table: act, send requests, move to the resulting state."""
         act, follow = self._rules[self.state][given - 1]
         answer = act(now_ns, *about)
         self._retransmission.pump(now_ns)
@@ -267,7 +272,7 @@ class Recovery:
         return answer
 
     def _stands(self) -> State:
-        """The state that what is true now amounts to."""
+        """Return the state that follows from what is lost, missing and suspected now."""
         if self._healing.lost:
             return State.REFRESHING if self._healing.trying else State.STALE
         if self._retransmission.missing or self._retransmission.abandoned:
@@ -275,7 +280,7 @@ class Recovery:
         return State.SUSPECTING if self._suspecting else State.IN_SYNC
 
     def _handlers(self) -> dict[Action, Callable[..., object]]:
-        """What does each action; called with the time, then what the input is about."""
+        """Return the handler of each action, called with the time and the input's arguments."""
         asked, healing = self._retransmission, self._healing
         return {
             Action.NOTHING: lambda now, *about: None,
@@ -307,7 +312,7 @@ class Recovery:
         self._suspecting = hole
 
     def _request(self, now_ns: int, first: int, end: int, epoch: int) -> None:
-        # Once it has come, the hole is still to be closed by arbitration.
+        # When the range has come, arbitration has still to say that the gap is closed.
         self._suspecting = True
         self.counts["missing"] += end - first
         self._retransmission.tell(first, end, epoch, now_ns)

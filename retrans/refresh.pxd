@@ -1,4 +1,4 @@
-# The types of the assembler of snapshots. The meaning of each name stands in refresh.py.
+# Types of attributes and methods; refresh.py describes each name.
 
 from feedhandler.retrans.refresh_packets cimport RefreshReader
 from feedhandler.retrans.snapshots cimport PacketFramer

@@ -1,27 +1,29 @@
 # cython: annotation_typing=False
-"""Refresh packets in, snapshots out: one service's refresh line, taken apart and checked.
+"""Assembly of snapshots from the refresh packets of one service.
 
-A `RefreshAssembler` is fed with the packets of a service's refresh line in order; putting the lines
-A and B in order is arbitration's. Between message 580 and message 581 it gathers; a snapshot that
-came whole leaves as packets of at most 1,400 bytes, inflated, the start and end messages in them.
+A `RefreshAssembler` is fed with the packets of a service's refresh line in order; arbitration has
+merged the lines A and B before. It gathers the messages from message 580 to message 581; a whole
+snapshot is returned as packets of at most 1,400 bytes, inflated, the start and end messages in
+them.
 
 It promises never to raise for what a peer sent, to hold at most `snapshot_bytes_max` bytes, to
 inflate no packet beyond `inflated_bytes_max` (and to stop inflating there), and to come to an
-outcome within `refresh_timeout_us` of a start. Every outcome is told once by `take` and counted by
-name in `counts`:
+outcome within `refresh_timeout_us` of a start. Every outcome is returned once by `take` and counted
+by name in `counts`:
 
 * `SnapshotBegan` at a start. A start while one runs starts over: what was gathered is dropped.
 * `Snapshot` at an end whose LastSeqNum equals the start's.
 * `SnapshotFailed` for a packet missing or broken in between, an end that names another LastSeqNum,
   a snapshot too large, a reset of the line's numbering, or time that has run out.
 
-After a failure it waits for the next start. What comes outside a refresh is dropped: a line that
-is joined in the middle of a cycle brings its rest first. An end without a start is counted.
+After a failure it waits for the next start. What comes outside a refresh is dropped: a line that is
+joined in the middle of a cycle brings the rest of that cycle first. An end without a start is
+counted.
 
-Sans-IO: the time is an argument, `deadline_ns` says when `tick` wants to be called.
+Sans-IO: the time is an argument, `deadline_ns` says when `tick` must be called.
 
-Compiled, since cyclic snapshots come all day whether somebody needs one or not; the types of
-attributes and verbs stand in `refresh.pxd`.
+Compiled, since cyclic snapshots come all day whether or not one is needed; the types of attributes
+and methods stand in `refresh.pxd`.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ NEVER = (1 << 63) - 1
 _NEVER = cython.declare(cython.longlong, NEVER)
 _MESSAGES_MAX = cython.declare(cython.int, MESSAGES_MAX)
 
-#: What `RefreshAssembler.counts` counts.
+#: The keys of `RefreshAssembler.counts`, and what each counts.
 COUNTS: dict[str, str] = {
     "packets": "packets taken in, whatever they held",
     "began": "refreshes begun (message 580)",
@@ -64,7 +66,7 @@ COUNTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBegan:
-    """A refresh began: it will hold everything up to live packet `last`."""
+    """A refresh has begun; it will hold the state up to live packet `last`."""
 
     service: int
     last: int
@@ -72,9 +74,11 @@ class SnapshotBegan:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A whole snapshot, good for live packet `last`: `packets` hold `messages` messages, 580 first
-    and 581 last. The packets' sequence number is `last` in all, their flag 0. `send_time`, raw, is
-    that of the packet with the start; it stands in all."""
+    """A whole snapshot, valid up to live packet `last`.
+
+    `packets` hold `messages` messages, 580 first and 581 last. All packets have the sequence number
+    `last`, the flag 0 and the raw `send_time` of the packet that brought the start.
+    """
 
     service: int
     last: int
@@ -85,7 +89,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFailed:
-    """A refresh that had begun came to nothing; `reason` is a name of `COUNTS` after `failed_`."""
+    """A refresh that had begun has failed; `reason` is a name of `COUNTS` without its `failed_`."""
 
     service: int
     reason: str
@@ -97,9 +101,9 @@ RefreshEvent = SnapshotBegan | Snapshot | SnapshotFailed
 @cython.final
 @cython.cclass
 class _Gathering:
-    """A refresh under way: what came of it, framed into packets as it comes.
+    """A refresh under way: its messages so far, framed into packets as they come.
 
-    Messages that follow one another in a packet are a stretch of it, copied in one go.
+    Messages that follow one another in a packet are copied as one stretch.
     """
 
     def __init__(self, framer: PacketFramer, room: int, last: int, send_time: int) -> None:
@@ -113,12 +117,12 @@ class _Gathering:
         self._body = bytearray()
         self._used = 0
         self._count = 0
-        #: The stretch not copied yet, and the packet that it is of.
+        #: The packet of the stretch that is not copied yet, and the stretch's bounds in it.
         self._data = b""
         self._from = self._to = 0
 
     def add(self, data: bytes, at: int, size: int) -> bool:
-        """Take in the message at that place of a packet; False where it fits into no packet."""
+        """Add the message at `data[at:at + size]`; return False where it fits into no packet."""
         if size > self._room:
             return False
         if self._used + size > self._room or self._count == _MESSAGES_MAX:
@@ -134,7 +138,7 @@ class _Gathering:
         return True
 
     def close(self) -> None:
-        """Frame what is open."""
+        """Frame the messages gathered since the last packet."""
         self._copy()
         self.packets.append(self._framer.packet(self.last, self._body, self._count))
         self._body.clear()
@@ -157,7 +161,7 @@ class RefreshAssembler:
     def __init__(self, feed: Any, service: int, settings: RecoverySettings) -> None:
         self.service = service
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        #: When `tick` wants to be called; `NEVER` while no refresh is under way.
+        #: When `tick` must be called; `NEVER` while no refresh is under way.
         self.deadline_ns = NEVER
         self._feed = feed
         self._order = feed.byte_order
@@ -173,16 +177,16 @@ class RefreshAssembler:
 
     @property
     def running(self) -> bool:
-        """Is a refresh under way?"""
+        """Whether a refresh is under way."""
         return self._gathering is not None
 
     def take(self) -> list[RefreshEvent]:
-        """What happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def packet(self, data: bytes, sequence: int, now_ns: int) -> None:
-        """The refresh line's next packet, `sequence` its number there."""
+        """Take in the refresh line's next packet, with its `sequence` number on that line."""
         self.tick(now_ns)
         self.counts["packets"] += 1
         if self._expected is not None and sequence != self._expected:
@@ -193,23 +197,23 @@ class RefreshAssembler:
             self._walk(body, now_ns)
 
     def gap(self, now_ns: int) -> None:
-        """Packets of the line were lost."""
+        """Fail the refresh under way, as packets of the line were lost."""
         self.tick(now_ns)
         self._fail("gap")
 
     def reset(self, now_ns: int) -> None:
-        """The line's numbering begins anew; any number may come next."""
+        """Fail the refresh under way, as the line's numbering restarts; any number may follow."""
         self.tick(now_ns)
         self._expected = None
         self._fail("reset")
 
     def tick(self, now_ns: int) -> None:
-        """Time has come to `now_ns`."""
+        """Fail the refresh under way where its time has run out."""
         if now_ns >= self.deadline_ns:
             self._fail("timed_out")
 
     def _read(self, data: bytes) -> bytes | None:
-        """The packet, inflated, its messages in the index; None where it has none to offer."""
+        """Inflate a packet and index its messages; return None where none are of use."""
         body = self._reader.read(data)
         if self._reader.fault:
             self._broken(self._reader.fault)
@@ -219,7 +223,7 @@ class RefreshAssembler:
         return body
 
     def _broken(self, name: str) -> None:
-        """A packet that is of no use; what is under way lacks it from now on."""
+        """Count a useless packet under `name`, and fail the refresh under way, which lacks it."""
         self.counts[name] += 1
         self._fail("malformed")
 
@@ -235,7 +239,7 @@ class RefreshAssembler:
         outside=cython.bint,
     )
     def _walk(self, data: bytes, now_ns: int) -> None:
-        """Every message of the packet whose index was made."""
+        """Handle every message of the packet that was just indexed."""
         index = self._reader.index
         types, offsets, sizes = index.types, index.offsets, index.sizes
         outside = False
@@ -252,7 +256,7 @@ class RefreshAssembler:
         self.counts["outside"] += outside
 
     def _start(self, data: bytes, at: int, size: int, now_ns: int) -> None:
-        """Message 580."""
+        """Begin a refresh at message 580; one under way is dropped and counted."""
         if size < self._types.size:
             self._broken("malformed")
             return
@@ -268,7 +272,7 @@ class RefreshAssembler:
         self._gather(data, at, size)
 
     def _gather(self, data: bytes, at: int, size: int) -> None:
-        """One message of the refresh under way."""
+        """Add one message to the refresh under way, or fail it where a bound is exceeded."""
         gathering = self._gathering
         assert gathering is not None
         if not gathering.add(data, at, size):
@@ -277,7 +281,7 @@ class RefreshAssembler:
             self._fail("too_large")
 
     def _end(self, data: bytes, at: int, size: int) -> None:
-        """Message 581."""
+        """Complete the refresh at message 581; fail it where LastSeqNum is not the start's."""
         if self._gathering is None:
             self.counts["end_without_start"] += 1
         elif size < self._types.size:
@@ -289,7 +293,7 @@ class RefreshAssembler:
             self._complete()
 
     def _complete(self) -> None:
-        """The end was the last message; nothing where that made the snapshot too large."""
+        """Emit the snapshot, unless its last message has just made it too large."""
         gathering = self._gathering
         if gathering is None:
             return
@@ -302,7 +306,7 @@ class RefreshAssembler:
         )
 
     def _fail(self, reason: str) -> None:
-        """The refresh under way, if one is, has failed."""
+        """Fail the refresh under way, if there is one."""
         if self._gathering is None:
             return
         self._stop()

@@ -1,5 +1,4 @@
-# What other compiled modules may use of the reader. The meaning of each name stands in
-# refresh_packets.py.
+# Declarations for other compiled modules; refresh_packets.py describes each name.
 
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 

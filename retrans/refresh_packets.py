@@ -1,12 +1,12 @@
 # cython: annotation_typing=False
-"""One packet of a snapshot, read: whole, inflated within a bound, its messages found.
+"""Reading of one packet of a snapshot: checked, inflated within a bound, its messages indexed.
 
-Whoever takes in snapshots' packets reads them here: the client of a refresh server, which closes
-the connection of one that sends what cannot be read, and the assembler of snapshots, which fails
-the snapshot. A compressed packet is one header and one zlib stream behind it; nothing is inflated
-beyond `inflated_bytes_max`, whatever the stream would come to.
+Two callers read such packets here: the client of a refresh server, which closes the connection of a
+server that sends unreadable ones, and the assembler of snapshots, which fails the snapshot. A
+compressed packet is one header and one zlib stream behind it; nothing is inflated beyond
+`inflated_bytes_max`, whatever the stream would come to.
 
-Compiled; the types of attributes and verbs stand in `refresh_packets.pxd`.
+Compiled; the types of attributes and methods stand in `refresh_packets.pxd`.
 """
 
 import zlib
@@ -33,21 +33,22 @@ FAULTS: dict[str, str] = {
 @cython.final
 @cython.cclass
 class RefreshReader:
-    """Reads packets of `feed`; one at a time is in `header` and `index`."""
+    """Reads snapshot packets of `feed`, one at a time, into `header` and `index`."""
 
     def __init__(self, feed: Feed, inflated_bytes_max: int) -> None:
         self._table = feed.table
         self._most = inflated_bytes_max
         self.header = PacketHeader()
-        #: The messages of the packet just read, their places those in what `read` gave.
+        #: The messages of the packet just read, with offsets into what `read` returned.
         self.index = MessageIndex(MESSAGES_MAX)
-        #: What was wrong with it: a key of `FAULTS`; empty where nothing was.
+        #: The fault of the packet just read: a key of `FAULTS`, or "".
         self.fault = ""
 
     def read(self, data: bytes) -> bytes | None:
-        """The packet as if it had come uncompressed, but that its header still says how it came.
+        """Return the packet, its body inflated; None without messages or where bad (`fault`).
 
-        None where it has no messages to offer: a heartbeat, or (`fault` says so) a bad one.
+        The header's bytes are unchanged. `index` has the messages, with offsets into what is
+        returned.
         """
         self.fault = ""
         header = self.header
@@ -70,7 +71,7 @@ class RefreshReader:
         return data
 
     def _inflate(self, data: bytes) -> bytes | None:
-        """A packet's body inflated; None where it is no zlib stream or inflates to too much."""
+        """Return the packet's body inflated; None, with `fault` set, where that fails."""
         inflater = zlib.decompressobj()
         try:
             inflated = inflater.decompress(data[self.header.body :], self._most + 1)

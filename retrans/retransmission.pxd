@@ -1,5 +1,5 @@
-# What other compiled modules may use of retransmission; the meaning of each name stands in
-# retransmission.py. Numbers of requests and packets are objects, times are in C.
+# Declarations for other compiled modules; retransmission.py describes each name. Numbers of requests
+# and packets are Python objects, times are C integers.
 
 from feedhandler.retrans.quota cimport Quota
 from feedhandler.retrans.ranges cimport RangeSet

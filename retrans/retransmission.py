@@ -1,32 +1,32 @@
 # cython: annotation_typing=False, wraparound=True
-"""Getting back what is missing: which numbers, in which requests, how often, and until when.
+"""Retransmission for one channel: which numbers to request, how often, and until when.
 
 One `Retransmission` a channel. What is missing is one set of numbers, and that set alone is the
-truth: a request or a run that waits to be asked for is a claim over a range of numbers, and what it
-means at any instant is the part of that range that is missing still. So whatever arrives, on a
-line or in an answer, in any order, only has to be taken out of the set, and nothing is ever asked
-for that has come meanwhile. Claims are disjoint, so no number is asked for twice at once.
+truth: a request, or a run that waits to be requested, is a claim over a range of numbers, and what
+it means at any instant is the part of that range that is still missing. So whatever arrives, on a
+line or in an answer, in any order, only has to be taken out of the set, and nothing is requested
+that has come meanwhile. Claims are disjoint, so no number is requested twice at once.
 
 A run becomes one request for each unbroken part of it that is still missing, no wider than the
 server allows, lowest numbers first, as the quota gives places. After a request further runs are
-gathered for `request_gather_us`: a hole that comes alone is asked for at once, and where every
-hundredth packet is lost a few leave together. A request that comes to nothing
-(time-out, refusal, an answer that leaves something out) waits for a back-off and becomes a run
-again, up to `retries` times. After that, or `recovery_wait_us` after the range was told, it is
-abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so. What is not under
-way when an eighth of that time is left is abandoned then: its answer would come too late, and
-where the quota is short a place is worth more to a younger hole.
+gathered for `request_gather_us`: a gap that comes alone is requested at once, and where every
+hundredth packet is lost a few leave together. A request that fails (time-out, refusal, an answer
+that leaves something out) waits for a back-off and becomes a run again, up to `retries` times.
+After that, or `recovery_wait_us` after the range was reported, it is abandoned: as soon as nothing
+that is missing lies before it, `GiveUp` says so. What is not under way when an eighth of that time
+is left is abandoned then: its answer would come too late, and where the quota is short a place is
+worth more to a younger gap.
 
 A server that is down is waited for as long as a reconnect takes that works at once
 (`GRACE_RECONNECTS`); after that, and while a server is silent (`quota`), everything is abandoned as
-soon as it is told, so that a dead server holds no hole back all day. Its first sign of life ends
-that.
+soon as it is reported, so that a dead server does not hold the stream back. Its first sign of life
+ends that.
 
-Bounds: `RUNS_MAX` runs that wait; a channel with more holes than that is better healed by a
+Bounds: `RUNS_MAX` runs that wait; a channel with more gaps than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
 theirs (a full one claims too much, never too little).
 
-Compiled; the types of attributes and verbs stand in `retransmission.pxd`.
+Compiled; the types of attributes and methods stand in `retransmission.pxd`.
 """
 
 import heapq
@@ -41,42 +41,42 @@ from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.reactions import RETRANSMISSION, UNKNOWN, Reaction
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Runs that may wait to be asked for, and ranges whose deadline is kept.
+#: Most runs that wait to be requested, and most ranges whose deadline is kept.
 RUNS_MAX = 4096
-#: Ranges that may be missing: a few for each run, since answers in order split none.
+#: Most ranges that may be missing: a few for each run, since answers in order split none.
 MISSING_RANGES_MAX = 1 << 16
 #: No deadline: the largest signed 64-bit number.
 NEVER = (1 << 63) - 1
-#: A range is asked for while more than this part of its time is left.
+#: A range is requested while more than one part in so many of its time is left.
 RESERVE_PARTS = 8
-#: A server may be gone for so many times the first wait before a reconnect: the wait, and the
+#: The grace of a server that is down, in first waits before a reconnect: one for the wait, one for
 #: connecting.
 GRACE_RECONNECTS = 2
-#: Ranges in the sum of all claims: never full, since runs and requests are bounded.
+#: Limit of the set of all claims: never reached, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20
 
 
 @cython.final
 @cython.cclass
 class Request:
-    """One request under way, for `first` to `end` - 1; sent at one time, overdue at another."""
+    """One request under way for `first` to `end` - 1, sent at `sent_ns`, overdue at `due_ns`."""
 
     def __init__(self, first: int, end: int, tries: int, sent_ns: int, due_ns: int) -> None:
         self.first, self.end = first, end
         self.tries = tries
         self.sent_ns, self.due_ns = sent_ns, due_ns
         self.accepted = False
-        #: Everything in it below this number has come in answer to it.
+        #: All its numbers below this one have come in answer to it.
         self.come = first
 
 
 @cython.final
 @cython.cclass
 class Retransmission:
-    """What one channel misses and asks for. `quota` None: there is no server to ask.
+    """The missing numbers of one channel and its requests; `quota` None: there is no server.
 
-    Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`. Requests are
-    numbered from `first_id` on.
+    Actions are appended to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
+    Requests are numbered from `first_id` on.
     """
 
     def __init__(
@@ -103,35 +103,35 @@ class Retransmission:
         self._counts = counts
         self._backoff = Backoff(settings.backoff_us, settings.recovery_wait_us, seed)
         self._alerted: set[int] = set()
-        # Runs to ask for now, (first, end, tries); and after a back-off, the time before them.
+        # Heaps of runs: to request now, (first, end, tries); after a back-off, (time, first, ...).
         self._ready: list[tuple[int, int, int]] = []
         self._later: list[tuple[int, int, int, int]] = []
-        # Until when what was told is asked for; and from then on, until when an answer is waited
-        # for. (time, first, end), in the order of the times.
+        # Deadlines of reported ranges, (time, first, end), by time: until the first one a range is
+        # requested, from then to the second one its answer is waited for.
         self._told: deque[tuple[int, int, int]] = deque()
         self._closing: deque[tuple[int, int, int]] = deque()
         self._wait_ns = settings.recovery_wait_us * 1000
         self._timeout_ns = settings.request_timeout_us * 1000
         self._reserve_ns = self._wait_ns // RESERVE_PARTS
-        # The grace, and when it ends that began with the last disconnect, or with the first range
-        # told before there was any connection; NEVER where it has not begun.
+        # The grace and its end. It begins with a disconnect, or with the first range reported
+        # before there was any connection; NEVER where it has not begun.
         self._grace_ns = settings.reconnect_us * 1000 * GRACE_RECONNECTS
         self._grace_end_ns = NEVER
         self._told_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
         self._gather_ns = settings.request_gather_us * 1000
-        # When the latest request was made; until when runs told since then are gathered.
+        # When the latest request was made; until when runs reported since then are gathered.
         self._asked_ns = -self._gather_ns
         self._gathered_ns = 0
         self._next_id = first_id
         self._void_below = first_id
 
-    # -- what the owner asks ----------------------------------------------------------------
+    # -- the current state ------------------------------------------------------------------
 
     @property
     def pending(self) -> bool:
-        """Is anything missing, abandoned or not?"""
+        """Whether anything is missing, abandoned or not."""
         return bool(self.missing or self.abandoned)
 
     @property
@@ -149,14 +149,17 @@ class Retransmission:
         return due
 
     def new_id(self) -> int:
-        """The next request's number; requests for a refresh take theirs here too."""
+        """Return the next request's number; requests for a refresh take theirs here too."""
         self._next_id += 1
         return self._next_id - 1
 
-    # -- marks of arbitration ---------------------------------------------------------------
+    # -- control events of arbitration ------------------------------------------------------
 
     def tell(self, first: int, end: int, epoch: int, now_ns: int) -> None:
-        """`first` to `end` - 1 is missing on every line."""
+        """Record that `first` to `end` - 1 is missing on every line, in the sequence epoch `epoch`.
+
+        Another epoch than before voids everything. Numbers already claimed are not claimed again.
+        """
         if epoch != self.epoch:
             self.void()
             self.epoch = epoch
@@ -173,26 +176,26 @@ class Retransmission:
         _append(self._told, (now_ns + self._wait_ns - self._reserve_ns, first, end))
 
     def settle(self, first: int, end: int) -> None:
-        """`first` to `end` - 1 has come, or was announced lost."""
+        """Remove `first` to `end` - 1, which has come or was announced lost."""
         self._gone(first, end)
         self._drop_settled()
 
     def settle_below(self, number: int) -> None:
-        """Everything below `number` has come, or was announced lost."""
+        """Remove everything below `number`, which has come or was announced lost."""
         self.missing.discard_below(number)
         self.abandoned.discard_below(number)
         self._drop_settled()
 
     def settle_all(self) -> None:
-        """Nothing is missing any more."""
+        """Remove everything: nothing is missing any more."""
         self.missing.clear()
         self.abandoned.clear()
-        # What was disproved, and given up for nothing, may be missing yet when it is sent.
+        # Numbers that were disproved and given up in vain may be missing again once they are sent.
         self._told_end = self._given_up = 0
         self._drop_settled()
 
     def void(self) -> None:
-        """A new numbering: whatever still answers belongs to the old one."""
+        """Drop everything of the old sequence epoch; later answers to its requests are late."""
         self.settle_all()
         self._forget_runs()
         self._told_end = self._given_up = 0
@@ -202,14 +205,14 @@ class Retransmission:
     # -- the server -------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """The server can be asked."""
+        """Note that the server can be reached; a silent one gets another chance."""
         self.connected = True
         self._grace_end_ns = NEVER
         if self.quota is not None:
             self.quota.give_chance()
 
     def disconnect(self, now_ns: int) -> None:
-        """Requests under way will not be answered: they wait for the server, no try spent."""
+        """Turn the requests under way into runs that wait for the server, spending no try."""
         if self.connected:
             self._grace_end_ns = now_ns + self._grace_ns
         self.connected = False
@@ -219,7 +222,7 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def accept(self, request_id: int, now_ns: int) -> None:
-        """The request's answer will come."""
+        """Restart the time-out of an accepted request; count a late answer."""
         self._hear()
         request = self.requests.get(request_id)
         if request is None or request.accepted:
@@ -231,7 +234,10 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def take(self, request_id: int, first: int, end: int, now_ns: int) -> None:
-        """`first` to `end` - 1 has come, in answer to the request."""
+        """Record that `first` to `end` - 1 has come in answer to the request; restart its time-out.
+
+        Of a request of an old epoch nothing is taken; of one that is over the numbers still are.
+        """
         self._hear()
         if request_id < self._void_below:
             return self.count_late()
@@ -249,10 +255,10 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def check(self, request_id: int, now_ns: int) -> None:
-        """The answer is over: what it left out is asked for again."""
+        """End a request whose answer is over, and request again what the answer left out."""
         request = self.requests.get(request_id)
         if request is None:
-            # Complete already, or its range was closed: no more than a full stop.
+            # Complete already, or its range was closed: the end of the answer adds nothing.
             return
         self._close(request_id)
         if self._left(request):
@@ -261,7 +267,10 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
-        """The server refuses the request, for `reason`."""
+        """React to the server's refusal as `reactions.RETRANSMISSION` says for `reason`.
+
+        Alerts the operator once for each reason.
+        """
         self._hear()
         request = self.requests.get(request_id)
         if request is None:
@@ -289,14 +298,14 @@ class Retransmission:
             self._alert(f"refuses requests for service {self.service}: {reply.text} ({reason})")
 
     def count_late(self) -> None:
-        """Something answers a request that is over."""
+        """Count an answer to a request that is over."""
         self._hear()
         self._count("late")
 
     # -- the clock --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> None:
-        """Time-outs, and what is abandoned because its time is over."""
+        """Handle time-outs, and abandon what has run out of time."""
         overdue = [each for each, request in self.requests.items() if request.due_ns <= now_ns]
         for request_id in overdue:
             request = self.requests[request_id]
@@ -314,7 +323,7 @@ class Retransmission:
             self._drop_settled()
 
     def pump(self, now_ns: int) -> None:
-        """Ask for what can be asked for now, abandon what cannot be, give up what can be."""
+        """Send the requests that are possible now, abandon the impossible, give up what is due."""
         self._quota_due_ns = NEVER
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappush(self._ready, heapq.heappop(self._later)[1:])
@@ -336,12 +345,15 @@ class Retransmission:
 
     @property
     def _served(self) -> Quota:
-        """The quota, where a request is under way: then there is one."""
+        """The quota, where a request is under way and so there is one."""
         assert self.quota is not None
         return self.quota
 
     def _is_gone(self, now_ns: int) -> bool:
-        """Is the server down for longer than the grace, or silent?"""
+        """Return whether the server is down for longer than the grace, or silent.
+
+        Starts the grace where runs wait for a server that was never connected.
+        """
         if self.connected:
             return self._served.silent(now_ns)
         if self._ready and self._grace_end_ns == NEVER:
@@ -349,12 +361,12 @@ class Retransmission:
         return self._grace_end_ns <= now_ns
 
     def _hear(self) -> None:
-        """The server has said something."""
+        """Note in the quota that the server has said something."""
         if self.quota is not None:
             self.quota.hear()
 
     def _ask_all(self, quota: Quota, now_ns: int) -> bool:
-        """Ask for the ready runs, the lowest first; False when the quota has no place left."""
+        """Request the ready runs, lowest first; return False when the quota has no place left."""
         width = quota.width(self.settings.request_packets_max)
         while self._ready:
             first, end, tries = heapq.heappop(self._ready)
@@ -378,7 +390,7 @@ class Retransmission:
         self._actions.append(Ask(request_id, self.service, first, end, self.epoch))
 
     def _again(self, request: Request, now_ns: int) -> None:
-        """A try has failed: once more after a back-off, or abandon it."""
+        """Schedule another try after a back-off, or abandon the range where tries are used up."""
         tries = request.tries + 1
         if tries > self.settings.retries or self._served.silent(now_ns):
             self._abandon(request.first, request.end)
@@ -388,7 +400,7 @@ class Retransmission:
         heapq.heappush(self._later, (ready_ns, request.first, request.end, tries))
 
     def _refused_today(self, request: Request, now_ns: int) -> None:
-        """Too many requests today: pause once, no try spent; the second time that is all."""
+        """Handle "too many requests today": pause once, spending no try; then abandon."""
         quota = self._served
         was_closed = quota.closed
         if not quota.refuse(request.sent_ns, now_ns, self._backoff.delay_ns(1)):
@@ -408,7 +420,7 @@ class Retransmission:
         self.abandoned.discard(first, end - 1)
 
     def _left(self, request: Request) -> bool:
-        """Is anything in it still missing?"""
+        """Return whether anything in the request is still missing."""
         return self.missing.touches(request.first, request.end - 1)
 
     def _drop_settled(self) -> None:
@@ -420,12 +432,12 @@ class Retransmission:
 
     @cython.locals(request=Request)
     def _drop(self, request_id: int) -> None:
-        """The request has nothing more to bring; who asked for it may have to be told."""
+        """End a request in which nothing is missing; cancel it where its answer is incomplete."""
         request = self.requests[request_id]
         self._close(request_id, request.come < request.end)
 
     def _close(self, request_id: int, cancel: bool = False) -> None:
-        """The request is no longer under way."""
+        """Remove a request from those under way and free its place; `cancel` appends a `Cancel`."""
         del self.requests[request_id]
         self._served.release()
         if cancel:
@@ -433,7 +445,7 @@ class Retransmission:
             self._actions.append(Cancel(request_id))
 
     def _abandon(self, first: int, end: int) -> int:
-        """Ask no more for what is missing there; how many numbers that is."""
+        """Stop requesting what is missing in the range; return how many numbers that is."""
         parts = self.missing.within(first, end - 1)
         for begin, last in parts:
             self.abandoned.add(begin, last)
@@ -443,13 +455,13 @@ class Retransmission:
         return total
 
     def _close_range(self, first: int, end: int) -> None:
-        """Abandon what is not under way."""
+        """Abandon the part of the range that is not under way."""
         under_way = RangeSet((each.first, each.end - 1) for each in self.requests.values())
         for begin, last in under_way.missing_in(first, end - 1):
             self._count("out_of_time", self._abandon(begin, last + 1))
 
     def _abandon_runs(self) -> int:
-        """Nobody can be asked: abandon everything that is not under way; how many numbers."""
+        """Abandon everything that is not under way; return how many numbers that is."""
         total = 0
         for first, end, _ in self._ready:
             total += self._abandon(first, end)
@@ -480,7 +492,7 @@ class Retransmission:
                 bounds.popleft()
 
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The parts of the range that are neither asked for, nor waiting to be, nor abandoned."""
+        """Return the parts of the range that no request, run or abandoned range covers."""
         if first >= self._told_end:
             self._told_end = end
             return [(first, end - 1)]
@@ -495,7 +507,7 @@ class Retransmission:
         return claims.missing_in(first, end - 1)
 
     def _give_up(self) -> None:
-        """Announce what is abandoned and has nothing before it that may still come."""
+        """Append `GiveUp` for what is abandoned with nothing before it that may still come."""
         until = self.abandoned.highest + 1
         if self.missing:
             before = self.abandoned.within(0, max(self.missing.lowest - 1, 0))
@@ -515,7 +527,7 @@ class Retransmission:
 
 @cython.cfunc
 def _append(bounds: deque[tuple[int, int, int]], bound: tuple[int, int, int]) -> None:
-    """Add a deadline; where there are too many it joins the latest, and so comes a little early."""
+    """Append a deadline; where there are too many, merge it with the latest, a little early."""
     if len(bounds) == RUNS_MAX:
         at_ns, first, end = bounds.pop()
         bound = at_ns, min(first, bound[1]), max(end, bound[2])

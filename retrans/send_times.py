@@ -1,13 +1,13 @@
-"""Does a snapshot belong to the numbering that its stream is in? Send times tell.
+"""Judges by send times whether a snapshot belongs to the stream's sequence epoch.
 
-A LastSeqNum says how far a snapshot goes, but not in which numbering: one that was cut before a
-reset and comes late looks as if it were of the new one. When it was sent cannot be mistaken. The
-start of a snapshot that holds packet n left the exchange after packet n did, and before n + 1, or
-not long after. So its send time is compared with those of published packets on either side; those
-that were retransmitted are passed over, for a server may put its own time on them.
+A LastSeqNum says how far a snapshot goes, but not in which epoch: one that was cut before a reset
+and comes late looks as if it were of the new one. Its send time is unambiguous. The start of a
+snapshot that holds packet n left the exchange after packet n did, and before n + 1, or not long
+after. So its send time is compared with those of published packets on either side; retransmitted
+packets are skipped, for a server may put its own time on them.
 
-What this leaves open: a snapshot cut within `refresh_clock_us` of a reset (a host's clock may be
-off by so much), and one with no live packet beside it that is still held.
+Not detected: a snapshot cut within `refresh_clock_us` of a reset (a host's clock may be off by so
+much), and one for which the store holds no live packet to compare it with.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ from feedhandler.retrans.refresh import Snapshot
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.store import PacketStore
 
-#: How many retransmitted packets in a row are passed over.
+#: Most retransmitted packets in a row that are skipped.
 PASSED_OVER_MAX = 1000
 
 
 class SendTimes:
-    """Compares snapshots of one feed with what was published; `fit` is the one question."""
+    """Compares the send times of one feed's snapshots with those of published packets."""
 
     def __init__(self, feed: Any, settings: RecoverySettings) -> None:
         self._feed = feed
@@ -33,8 +33,12 @@ class SendTimes:
         self._header = PacketHeader()
 
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """Was the snapshot sent after the last packet in it, and not long after the next one?
-        True where the store has neither."""
+        """Return whether the snapshot's send time fits the packets before and after it.
+
+        It must be after the last packet in it, and not long after the next one.
+
+        A side on which the store holds no live packet is not judged.
+        """
         begin, end = store.taken - store.count, store.taken
         place = store.find(begin, end, snapshot.last + 1)
         ahead_ns = self._ahead_ns(snapshot, store, range(place - 1, begin - 1, -1))
@@ -44,8 +48,12 @@ class SendTimes:
         return ahead_ns is None or -ahead_ns <= self._late_ns
 
     def _ahead_ns(self, snapshot: Snapshot, store: PacketStore, serials: range) -> int | None:
-        """Nanoseconds from the sending of the snapshot to that of the first live packet among
-        these; None where there is none."""
+        """Return the ns from the snapshot's sending to the first live packet of `serials`.
+
+        None where there is none.
+
+        At most `PASSED_OVER_MAX` retransmitted packets are skipped.
+        """
         header = self._header
         for serial in serials[:PASSED_OVER_MAX]:
             packet = store.packet(serial)

@@ -1,18 +1,18 @@
 """The server of retransmissions and refreshes: what an exchange offers, for many clients at once.
 
-Plain state machines: `RequestServer` has what all clients share (the packet stores, the quotas,
-who may ask), a `ServerSession` is one connection. Bytes and the time go in, bytes to write come
-out; the owner moves them. What is refused is refused with the reason that the protocol has for it.
+Plain state machines: `RequestServer` has what all clients share (the packet stores, the quotas, the
+permissions), a `ServerSession` is one connection. Bytes and the time go in, bytes to write come
+out; the owner moves them. A request is refused with the reason that the protocol has for it.
 
-A request's packets follow its response, as they were published but for the delivery flag, which
-says that they are retransmitted. Answers keep the order of the requests. A long one is given out a
-chunk at a time: a session with more to say is due at once (`deadline_ns`), and each `tick` gives
-the next chunk, so that clients take turns.
+A request's packets follow its response, unchanged except for the delivery flag, which marks them as
+retransmitted. Answers keep the order of the requests. A long one is returned in chunks: a session
+with more to send is due at once (`deadline_ns`), and each `tick` returns the next chunk, so that
+clients take turns.
 
-A client costs no more than a stated memory: requests that wait are counted, and so are the bytes
-of snapshots that wait for a slow reader. The owner says when the connection takes no more (`pause`,
+A client costs a bounded amount of memory: requests that wait are counted, and so are the bytes of
+snapshots that wait for a slow reader. The owner reports when the connection takes no more (`pause`,
 `resume`). Clients that break the protocol, read too slowly or are silent are closed: `closed` then
-has the reason, and whatever was returned last may still be written.
+has the reason, and the bytes returned last may still be written.
 """
 
 from collections import deque
@@ -83,20 +83,22 @@ COUNTS: dict[str, str] = {
 
 
 class Refresher(Protocol):
-    """Who makes snapshots."""
+    """The maker of snapshots that a `RequestServer` uses."""
 
     def request(self, service: int, now_ns: int) -> RefreshReject:
-        """Somebody asks for a snapshot of `service`; NONE: it will go out."""
+        """Request a snapshot of `service`; return NONE where it will go out, else why not."""
 
     def subscribe(
         self, service: int, callback: Callable[[list[bytes]], None]
     ) -> Callable[[], None] | None:
-        """From now on `callback` gets the packets of every snapshot of `service`, in order, in as
-        many calls as wanted; until the function returned, where there is one, is called."""
+        """Call `callback` with the packets of every snapshot of `service` from now on, in order.
+
+        A snapshot may come in several calls. Returns a function that ends it, or None.
+        """
 
 
 class _Answer:
-    """The packets of an accepted request, as far as they have not been given out."""
+    """The packets of an accepted request that have not been returned yet."""
 
     __slots__ = ("at", "end", "numbering", "store")
 
@@ -108,7 +110,7 @@ class _Answer:
 
 
 class _Quota:
-    """Requests a day of each SourceID."""
+    """Counts the requests a day of each SourceID."""
 
     def __init__(self, per_day: int) -> None:
         self._per_day = per_day
@@ -116,7 +118,7 @@ class _Quota:
         self._day_ns = 0
 
     def take(self, source_id: str, day_ns: int) -> bool:
-        """Count one request of the day that began at `day_ns`; False where there is none left."""
+        """Count one request of the day that began at `day_ns`; return False where none is left."""
         if not self._per_day:
             return True
         if day_ns > self._day_ns:  # a clock that is set back gives nothing back
@@ -129,16 +131,16 @@ class _Quota:
         return True
 
     def renew(self) -> None:
-        """A new day begins for everybody."""
+        """Reset the count of every SourceID."""
         self._used.clear()
 
 
 class RequestServer:
-    """What all clients share.
+    """The state that all clients share.
 
-    `stores` has the packets of each service; whoever publishes appends to them. Without a
-    `refresher` refresh requests are refused as of the wrong type. A day is the feed's trading day;
-    `now_ns` is nanoseconds since 1970. `counts` counts by the names of `COUNTS`.
+    `stores` has the packets of each service; the publisher appends to them. Without a `refresher`,
+    refresh requests are refused as being of the wrong type. A day is the feed's trading day;
+    `now_ns` is ns since 1970. `counts` counts by the names of `COUNTS`.
     """
 
     def __init__(
@@ -159,7 +161,7 @@ class RequestServer:
         self._refresh_quota = _Quota(settings.requests_per_day)
 
     def session(self, peer: str, now_ns: int) -> "ServerSession":
-        """A new connection from `peer`; one too many is `closed` already."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
         session = ServerSession(self, peer, now_ns)
         if len(self.sessions) >= self.settings.clients_max:
             self.counts["clients_refused"] += 1
@@ -170,12 +172,12 @@ class RequestServer:
         return session
 
     def new_day(self) -> None:
-        """Everybody's requests of the day are given back."""
+        """Reset the day's counts of requests, for every SourceID."""
         self._retrans_quota.renew()
         self._refresh_quota.renew()
 
     def judge(self, request: RetransRequest, now_ns: int) -> RetransReject:
-        """Whether a retransmission request is granted; it counts as one of the day's."""
+        """Return NONE to grant a retransmission request, else why not; counts it for the day."""
         if not _readable(request.source_id):
             return RetransReject.BADLY_FORMED
         store = self.stores.get(request.service)
@@ -195,7 +197,10 @@ class RequestServer:
         return RetransReject.NONE
 
     def judge_refresh(self, request: RefreshRequest, now_ns: int) -> RefreshReject:
-        """Whether a refresh request is granted, as far as it is not the refresher's to say."""
+        """Return NONE to grant a refresh request, else why not; counts it for the day.
+
+        The refresher may still refuse it.
+        """
         if self.refresher is None:
             return RefreshReject.WRONG_PACKET_TYPE
         if not _readable(request.source_id):
@@ -216,9 +221,9 @@ def _readable(source_id: str) -> bool:
 
 
 class ServerSession:
-    """One client's connection, to `peer` (for reports).
+    """The server's end of one client's connection; `peer` names it in reports.
 
-    closed      why the connection must be closed; empty while it must not
+    closed      the reason why the connection must be closed; empty while it need not
     on_output   called when there is something to write that neither `feed` nor `tick` returned, or
                 when the session has closed itself; it must not call back before it has returned
     """
@@ -246,7 +251,7 @@ class ServerSession:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do: at once while there is more to write."""
+        """When `tick` must be called next: at once while there is more to write."""
         if self.closed:
             return NEVER_NS
         if self._paused_ns is not None:
@@ -257,22 +262,22 @@ class ServerSession:
 
     @property
     def waiting(self) -> bool:
-        """Is there more to write as soon as the connection takes it?"""
+        """Whether there is more to write as soon as the connection takes it."""
         return bool(self._queue) and not self.closed
 
     def pause(self, now_ns: int) -> None:
-        """The connection takes no more; nothing is returned until `resume`."""
+        """Hold output back, as the connection takes no more; nothing is returned until `resume`."""
         self._now_ns = now_ns
         if self._paused_ns is None:
             self._paused_ns = now_ns
 
     def resume(self, now_ns: int) -> None:
-        """The connection takes bytes again."""
+        """Return output again, as the connection takes bytes."""
         self._now_ns = self._heard_ns = now_ns
         self._paused_ns = None
 
     def end(self) -> None:
-        """The connection is gone; to be called for every session that was not refused."""
+        """End the session of a connection that is gone; call it for every accepted session."""
         if not self.closed:
             self._close("clients_left", "the client left")
 
@@ -289,7 +294,7 @@ class ServerSession:
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> bytes:
-        """Let time pass; the bytes to write."""
+        """Let time pass and return the bytes to write."""
         if self.closed:
             return b""
         self._now_ns = now_ns
@@ -308,7 +313,7 @@ class ServerSession:
         return heartbeat + self._chunk()
 
     def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in what the client sent; the bytes to write."""
+        """Take in the client's bytes and return the bytes to write."""
         if self.closed or not data:
             return b""
         self._now_ns = self._heard_ns = now_ns
@@ -331,7 +336,7 @@ class ServerSession:
             self._close("clients_slow", "the client takes its answers too slowly")
 
     def _chunk(self) -> bytes:
-        """The next bytes to write, about `chunk_bytes` of them."""
+        """Return the next bytes to write, about `chunk_bytes` of them."""
         if self._paused_ns is not None or not self._queue or self.closed:
             return b""
         chunk = bytearray()
@@ -349,7 +354,10 @@ class ServerSession:
         return bytes(chunk)
 
     def _retransmit(self, answer: _Answer, chunk: bytearray, room: int) -> bool:
-        """Append packets of an answer to `chunk` until that is full; True at the answer's end."""
+        """Append packets of an answer to `chunk`, up to `room` bytes; return True at the end.
+
+        An answer whose packets have left the window meanwhile ends early and is counted.
+        """
         store = answer.store
         while answer.at < answer.end:
             until = min(answer.at + SLICE_NUMBERS, answer.end)
@@ -429,8 +437,10 @@ class ServerSession:
         )
 
     def _subscribe(self, service: int) -> bool:
-        """Have the service's snapshots sent to this client; False where they are already, or where
-        the settings do not want it."""
+        """Subscribe this client to the service's snapshots; return False where it already is.
+
+        Returns False, too, where there is no refresher or the settings do not want it.
+        """
         refresher = self._server.refresher
         if refresher is None or not self._server.settings.refresh_over_tcp:
             return False
@@ -445,7 +455,7 @@ class ServerSession:
             unsubscribe()
 
     def _snapshot(self, packets: list[bytes]) -> None:
-        """Packets of a snapshot, from the refresher."""
+        """Queue packets of a snapshot that the refresher hands over."""
         if self.closed:
             return
         for packet in packets:
@@ -467,7 +477,7 @@ class ServerSession:
         self._push(self._protocol.response(response, now_ns), place)
 
     def _push(self, data: bytes, place: int | None = None) -> None:
-        """Queue bytes, at the end or at `place`."""
+        """Queue bytes at the end, or at `place`."""
         self._queued_bytes += len(data)
         if place is None:
             self._queue.append(data)

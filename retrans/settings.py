@@ -1,4 +1,4 @@
-"""What an operator may set about recovery, with the reasons for the defaults."""
+"""The operator's settings of recovery, with the reasons for their defaults."""
 
 import msgspec
 
@@ -86,7 +86,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """longest wait before connecting again"""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        """Check the bounds; raises ValueError (msgspec turns it into its own error)."""
         for name, (least, most) in RECOVERY_BOUNDS.items():
             value = getattr(self, name)
             if not least <= value <= most:
@@ -157,7 +157,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     nothing for so long; several heartbeats"""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        """Check the bounds; raises ValueError (msgspec turns it into its own error)."""
         for name, (least, most) in SERVER_BOUNDS.items():
             value = getattr(self, name)
             if not least <= value <= most:

@@ -1,4 +1,4 @@
-# What other compiled modules may use of snapshots. The meaning of each name stands in snapshots.py.
+# Declarations for other compiled modules; snapshots.py describes each name.
 
 from feedhandler.codecs.scanner cimport FeedTable
 

@@ -1,17 +1,16 @@
 # cython: annotation_typing=False
-"""Snapshots on the wire: cutting one into refresh packets, and framing messages in general.
+"""Encoding of snapshots: cutting one into refresh packets, and framing messages in general.
 
 A refresh is message 580 (start, with LastSeqNum), the messages that make up a service's state, and
 message 581 (end, the same LastSeqNum), in packets with a numbering of their own. Under delivery
 flag 17 everything after a packet's header is one zlib stream; a packet has at most 1,400 bytes on
-the wire and at most 255 messages (its count is a u8), and what it inflates to still has a length
-that a u16 can tell.
+the wire and at most 255 messages (its count is a u8), and its inflated length must still fit a u16.
 
-`SnapshotCutter` makes such packets. `PacketFramer` puts messages into plain packets; the cutter
-and `refresh` share it. What the messages are is the caller's (`replay.state` makes them). No I/O;
-nothing here keeps state between calls but an estimate of how well messages compress.
+`SnapshotCutter` makes such packets. `PacketFramer` puts messages into plain packets; the cutter and
+`refresh` share it. The caller chooses the messages (`replay.state` makes them). No I/O; nothing
+here keeps state between calls but an estimate of how well messages compress.
 
-Compiled; the types of attributes and verbs stand in `snapshots.pxd`.
+Compiled; the types of attributes and methods stand in `snapshots.pxd`.
 """
 
 import zlib
@@ -25,24 +24,24 @@ from feedhandler.codecs.errors import UsageError
 
 #: The specification's bound on a packet, header included.
 PACKET_BYTES_MAX = 1400
-#: What the count field of the packet header can tell.
+#: The greatest value of the packet header's count field.
 MESSAGES_MAX = 255
-#: Bytes that a body may inflate to, so that packet length, a u16, can tell the inflated packet's.
+#: Bytes that a body may inflate to, so that the inflated packet's length fits the field, a u16.
 INFLATED_BODY_MAX = 65_535 - 16
 #: Zlib's fastest: the next levels save a few percent of the bytes and cost as much of the time.
 LEVEL = 1
-#: A window of 8 KiB, and tables to match: a packet's body gains nothing by more, and to make a
-#: compressor of the usual size takes twice as long as to compress a packet.
+#: A window of 8 KiB, and tables to match: a packet's body gains nothing by more, and making a
+#: compressor of the usual size takes twice as long as compressing a packet.
 WINDOW_BITS = 13
 MEMORY_LEVEL = 5
-#: Messages tried in a first packet; from then on the last packet's ratio tells.
+#: Messages tried in a first packet; from then on the last packet's ratio decides.
 _FIRST_TRY = 40
 #: Aim a little below the bound: a try that is too large is wasted, one too small costs little.
 _AIM = 0.97
 
 
 def deflated(body, level=LEVEL):
-    """A packet's body, compressed (RFC 1950)."""
+    """Return a packet's body compressed (zlib, RFC 1950)."""
     packer = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
     return packer.compress(body) + packer.flush()
 
@@ -50,7 +49,7 @@ def deflated(body, level=LEVEL):
 @cython.final
 @cython.cclass
 class PacketFramer:
-    """Packets of one service with the same send time and flags, made from message bytes."""
+    """Makes packets of one service, with the same send time and flags, from message bytes."""
 
     def __init__(self, feed: Any, service: int, send_time: int, flags: int = 0) -> None:
         self._table = feed.table
@@ -58,7 +57,7 @@ class PacketFramer:
         self._header = feed.encode_packet(service=service, send_time=send_time, flags=flags)
 
     def packet(self, sequence: int, body: bytes, count: int) -> bytes:
-        """A packet with this body, which holds `count` messages (or what they compress to)."""
+        """Return a packet with this body, which holds `count` messages, plain or compressed."""
         table = self._table
         packet = bytearray(self._header)
         packet += body
@@ -69,8 +68,10 @@ class PacketFramer:
 
 
 class RefreshTypes:
-    """How a feed marks the ends of a refresh: the types of the messages 580 and 581, and where
-    they keep LastSeqNum. Raises `UsageError` for a feed that has no refresh."""
+    """The codes of the messages 580 and 581 of a feed, and where they keep LastSeqNum.
+
+    Raises `UsageError` for a feed that has no refresh.
+    """
 
     def __init__(self, feed: Any) -> None:
         try:
@@ -89,7 +90,7 @@ class RefreshTypes:
         self.compressed: int = flags
 
     def last(self, message: bytes, order: Any) -> int:
-        """LastSeqNum of a whole message 580 or 581."""
+        """Return LastSeqNum of a whole message 580 or 581."""
         return int.from_bytes(message[self.last_at : self.last_at + self.last_size], order)
 
 
@@ -115,10 +116,11 @@ class SnapshotCutter:
         send_time_ms: int,
         compress: bool = True,
     ) -> list[bytes]:
-        """The packets of one refresh, numbered from `refresh_sequence`: 580, `messages`, 581.
+        """Return the packets of one refresh, 580, `messages`, 581, from `refresh_sequence` on.
 
-        `last` is LastSeqNum, the number of the last live packet that the snapshot holds. Raises
-        `UsageError` for a message that fits into no packet.
+        `last` is LastSeqNum, the number of the last live packet that the snapshot holds;
+        `send_time_ms` is the raw send time of the packets. Raises `UsageError` for a message that
+        fits into no packet.
         """
         types = self._types
         whole = [
@@ -137,14 +139,20 @@ class SnapshotCutter:
         return packets
 
     def _fill(self, messages: Sequence[bytes], at: int) -> tuple[bytes, int]:
-        """As many messages from `at` on as fit uncompressed."""
+        """Return the bytes and the count of the messages from `at` on that fit uncompressed.
+
+        Raises `UsageError` where the first does not fit.
+        """
         count = _fitting(messages, at, MESSAGES_MAX, self._room)
         if count == 0:
             raise _too_long(messages[at])
         return b"".join(messages[at : at + count]), count
 
     def _squeeze(self, messages: Sequence[bytes], at: int) -> tuple[bytes, int]:
-        """Messages from `at` on, compressed: about as many as fit, never more."""
+        """Return the compressed bytes and the count of messages from `at` on: about as many as fit.
+
+        Raises `UsageError` where the first does not fit.
+        """
         count = _fitting(messages, at, min(self._try, MESSAGES_MAX), INFLATED_BODY_MAX)
         while count > 0:
             packed = deflated(b"".join(messages[at : at + count]), self._level)
@@ -158,7 +166,7 @@ class SnapshotCutter:
 
 
 def _fitting(messages: Sequence[bytes], at: int, count_max: int, bytes_max: int) -> int:
-    """How many messages from `at` on stay within both bounds."""
+    """Return how many messages from `at` on stay within both bounds."""
     used = count = 0
     for message in messages[at : at + count_max]:
         used += len(message)

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 
 class State(IntEnum):
-    """Where the channel stands."""
+    """The state of a channel's recovery (see the module)."""
 
     IN_SYNC = 0
     SUSPECTING = 1
@@ -40,7 +40,7 @@ class State(IntEnum):
 
 
 class Input(IntEnum):
-    """What happened; the methods of `Recovery` bear the same names."""
+    """The inputs of the machine; the methods of `Recovery` bear the same names."""
 
     NOTICED = auto()
     MISSING = auto()
@@ -65,7 +65,7 @@ class Input(IntEnum):
 
 
 class Action(Enum):
-    """What is done about it; the values are the words of the documentation."""
+    """The actions of the machine; the values are the words of the documentation."""
 
     NOTHING = "it tells nothing new"
     SUSPECT = "remember that a hole is known"
@@ -101,12 +101,12 @@ class Rule(NamedTuple):
 
 _SYNC, _SUSPECT, _REQUEST, _REFRESH, _STALE = State
 
-#: What lost nothing has been; and what has, once that is healed.
+#: The states in which nothing is lost: a channel returns to one of them when it is healed.
 _UNHURT = (_SYNC, _SUSPECT, _REQUEST)
 
 
 def _same(state: State, rows: dict[Input, Action]) -> dict[Input, Rule]:
-    """Rules that do something and stay in `state`."""
+    """Return rules that do something and stay in `state`."""
     return {given: Rule(action, (state,)) for given, action in rows.items()}
 
 
@@ -130,7 +130,7 @@ _NO_REQUESTS = {
     Input.ARRIVED: Action.COUNT_LATE,
     Input.ANSWERED: Action.NOTHING,
 }
-#: Something may be.
+#: Requests may be under way at the retransmission server.
 _REQUESTS = {
     Input.CLOSED: Action.SETTLE,
     Input.PROGRESS: Action.ADVANCE,
@@ -139,7 +139,7 @@ _REQUESTS = {
     Input.ARRIVED: Action.TAKE,
     Input.ANSWERED: Action.CHECK,
 }
-#: A snapshot may be asked for, by somebody who wants one; nothing is lost.
+#: A subscriber may have requested a snapshot; nothing is lost.
 _WANTED = {
     Input.REFRESH_ACCEPTED: Action.AWAIT_REFRESH,
     Input.REFRESH_REJECTED: Action.REACT_REFRESH,

@@ -1,21 +1,21 @@
-"""The latest packets of one service, in a window of fixed size: retransmissions come from it.
+"""The latest packets of one service, in a window of fixed size, from which they are retransmitted.
 
 A retransmission server keeps one for each service it serves, the gateway one for each channel it
-publishes (for the catch-up after a snapshot, and as the history for links that resume). Packets
-lie back to back in one slab that is written round and round; the oldest give way to the newest.
-Beside them a table of their numbers, in ascending order, so that a range is found by halving.
+publishes (for the catch-up after a snapshot, and as the history for links that resume). Packets lie
+back to back in one slab that is written round and round; the oldest give way to the newest. Beside
+them a table of their numbers, in ascending order, allows binary search for a range.
 
-Packets outside the sequence (`append_unsequenced`) are kept at the place where they came, for who
-reads by serial; by number they are not offered.
+Packets outside the sequence (`append_unsequenced`) are kept at the place where they came, for
+readers by serial; by number they are not found.
 
-Numbers of different numberings are not comparable, so a new one begins with `clear`. A store that
-is `keeping` holds on to the packets before it until they give way: by their numbers they are out of
-sight, but by their serial (how many packets were taken before it, over all numberings) they can
-still be read, which is how a history crosses a reset.
+Numbers of different sequence epochs are not comparable, so a new one begins with `clear`. A store
+that is `keeping` keeps the packets of earlier epochs until they give way: they are no longer found
+by number, but by serial (how many packets were taken before it, over all epochs) they can still be
+read, which is how a history crosses a reset.
 
 Promises: nothing is allocated for a packet that comes; what is held is bounded in bytes and in
 packets; a packet comes out as it went in. Left to others: which packets belong together (a new
-numbering calls for `clear`), and what is in them.
+epoch calls for `clear`), and what is in them.
 """
 
 import mmap
@@ -38,8 +38,8 @@ from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-#: Where the caller sets no bound of packets: room for packets of so many bytes on the average. A
-#: packet with one short message is smaller, but a busy service packs several into one.
+#: Average bytes of a packet, from which a store without a bound of packets derives one. A packet
+#: with one short message is smaller, but a busy service packs several into one.
 PACKET_BYTES_USUAL = 128
 #: Least number of packets that a store makes room for.
 PACKETS_LEAST = 16
@@ -47,9 +47,11 @@ _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 
 
 def _room_for(size: int) -> memoryview:
-    """Zeroed memory whose pages come one by one as they are written for the first time: room that
-    was never needed costs address space, not memory. Huge pages would come two megabytes at a time,
-    and clearing one keeps whoever stores a packet for milliseconds."""
+    """Return zeroed memory whose pages are allocated one by one as they are first written.
+
+    Unused room costs address space, not memory. Huge pages would come two megabytes at a time, and
+    clearing one delays the storing of a packet by milliseconds.
+    """
     room = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     room.madvise(mmap.MADV_NOHUGEPAGE)
     return memoryview(room)
@@ -58,19 +60,22 @@ def _room_for(size: int) -> memoryview:
 @cython.final
 @cython.cclass
 class PacketStore:
-    """At most `bytes_max` bytes and `packets_max` packets (0: what `bytes_max` may well hold).
+    """A window of packets: at most `bytes_max` bytes and `packets_max` packets.
+
+    `packets_max` 0: as many as `bytes_max` holds of usual size. Raises ValueError where either
+    bound leaves no room.
 
     first, end   numbers of the oldest packet held and one past the newest; both 0 when empty
     count        packets held;  `bytes` their bytes
     evicted      packets that gave way to later ones
     refused      packets not taken: an old number, an empty range, too long for the store
-    numbering    how often it was cleared: numbers of different numberings are not comparable
+    numbering    how often it was cleared: numbers of different sequence epochs are not comparable
     keeping      `clear` lets packets give way only as room is needed
     taken        packets ever taken: the serial of the next one
-    held         packets held of all numberings;  `held_bytes` their bytes
-    gone_first   number of the packet that gave way last;  `gone_next` the number after it. Of one
-                 outside the sequence, which came before the packet with a number, that number and
-                 the next: not all that follows the packet before it is held
+    held         packets held of all epochs;  `held_bytes` their bytes
+    gone_first   number of the packet that gave way last;  `gone_next` the number after it. For an
+                 unsequenced packet, which came before the packet with a number: that number and the
+                 next, since not all that follows the packet before it is held
     """
 
     def __init__(self, bytes_max: int, packets_max: int = 0) -> None:
@@ -88,7 +93,10 @@ class PacketStore:
         self.first = self.end = 0
 
     def clear(self):
-        """Forget every packet: a new numbering begins. The counters stay."""
+        """Forget every packet by number, as a new sequence epoch begins; the counters stay.
+
+        A store that is `keeping` still has them by serial.
+        """
         if not self.keeping:
             self.oldest = self.held = self.held_bytes = self.write = 0
         self.count = self.bytes = 0
@@ -98,13 +106,12 @@ class PacketStore:
 
     @cython.locals(run=cython.ulonglong)
     def append(self, sequence, next_sequence, data, start, size, received_ns=0, skip=0, count=0):
-        """Keep the packet `data[start:start + size]`, which carries the numbers `sequence` to
-        `next_sequence` - 1; 1, or 0 where it is refused: numbers below `end`, no numbers at all,
-        or longer than the store. Raises IndexError where it is not inside `data`.
+        """Store the packet `data[start:start + size]`, numbers `sequence` to `next_sequence` - 1.
 
-        `received_ns` and its `count` of messages come out as they went in. Of a packet with `skip`
-        its first messages were in the one before: such a one may reach back below `end`, but is
-        not offered by number.
+        Returns 1, or 0 where it is refused: numbers below `end`, no numbers at all, or longer than
+        the store. Raises IndexError where it is not inside `data`. `received_ns` and its `count` of
+        messages are stored with it. Where `skip` is given, that many first messages were in the
+        packet before: such a packet may reach back below `end`, but is not found by number.
         """
         if start < 0 or size < 1 or start + size > len(data):
             raise IndexError("packet outside its buffer")
@@ -130,10 +137,11 @@ class PacketStore:
 
     @cython.locals(run=cython.ulonglong)
     def append_unsequenced(self, number, following, data, start, size, received_ns=0, count=0):
-        """Keep a packet outside the sequence, known by `number` (with `UNSEQUENCED_BIT`), before
-        the packet that will carry `following`; 1, or 0 where it is longer than the store.
+        """Store an unsequenced packet, before the one that will carry the number `following`.
 
-        In the table it is a packet without numbers, and its own stands in the place of `skip`.
+        It is found by `number` (with `UNSEQUENCED_BIT`). Returns 1, or 0 where it is longer than
+        the store; raises IndexError where it is not inside `data`. Its table entry has no range of
+        numbers, and `number` in the word of `skip`.
         """
         if start < 0 or size < 1 or start + size > len(data):
             raise IndexError("packet outside its buffer")
@@ -174,10 +182,10 @@ class PacketStore:
 
     @cython.locals(offset=cython.Py_ssize_t)
     def _make_room(self, size):
-        """Let the oldest go until `size` bytes at `write`, and an entry, are free.
+        """Evict the oldest packets until `size` bytes at `write`, and a table entry, are free.
 
         What lies at or behind `write` in the slab is older than anything before it, so the oldest
-        packet tells how far the free room reaches.
+        packet shows how far the free room reaches.
         """
         if self.held == self.packets_max:
             self._evict()
@@ -197,7 +205,7 @@ class PacketStore:
 
     @cython.locals(word=cython.Py_ssize_t, size=cython.Py_ssize_t)
     def _evict(self):
-        """The oldest packet gives way."""
+        """Evict the oldest packet."""
         word = self._entry(0)
         size = self.table[word + SIZE]
         self.gone_first = self.table[word + SEQUENCE]
@@ -214,22 +222,24 @@ class PacketStore:
 
     @cython.locals(at=cython.Py_ssize_t)
     def _entry(self, place):
-        """Word of the table where the packet at `place` (0: the oldest of all) begins."""
+        """Return the first table word of the packet at `place` (0: the oldest of all epochs)."""
         at = self.oldest + place
         if at >= self.packets_max:
             at -= self.packets_max
         return at * ENTRY_WORDS
 
     def entry(self, serial):
-        """Word of the table where the packet with this serial begins; -1 where it is not held."""
+        """Return the first table word of the packet with this serial; -1 where it is not held."""
         if serial >= self.taken or serial + self.held < self.taken:
             return -1
         return self._entry(serial + self.held - self.taken)
 
     @cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t)
     def _search(self, low, high, number):
-        """First of the places `low` to `high` - 1, of one numbering, whose packet ends beyond
-        `number`; `high` where none does."""
+        """Return the first place of `low` to `high` - 1 that ends beyond `number`, or `high`.
+
+        The places must be of one sequence epoch.
+        """
         while low < high:
             middle = (low + high) >> 1
             if self.table[self._entry(middle) + NEXT] <= number:
@@ -239,8 +249,10 @@ class PacketStore:
         return low
 
     def packet(self, serial) -> tuple[int, int, bytes, int, int, int] | None:
-        """(sequence, next sequence, bytes, received_ns, skip, count) of the packet with this
-        serial; None where it is not held."""
+        """Return (sequence, next sequence, bytes, received_ns, skip, count) of a serial.
+
+        Returns None where it is not held.
+        """
         word: cython.Py_ssize_t = self.entry(serial)
         if word < 0:
             return None
@@ -254,15 +266,18 @@ class PacketStore:
         )
 
     def find(self, begin, end, number):
-        """Serial of the first packet that ends beyond `number` among those held with the serials
-        `begin` to `end` - 1, which must be of one numbering; `end` where there is none."""
+        """Return the serial of the first packet that ends beyond `number`, or `end`.
+
+        Searches the packets held with the serials `begin` to `end` - 1, which must be of one
+        sequence epoch.
+        """
         begin = max(begin, self.taken - self.held)
         shift = self.taken - self.held
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
 
     @cython.locals(place=cython.Py_ssize_t)
     def find_unsequenced(self, number):
-        """Serial of the latest packet held that is known by this number; -1 where there is none."""
+        """Return the serial of the latest unsequenced packet with this number, or -1."""
         for place in range(self.held - 1, -1, -1):
             if self.table[self._entry(place) + SKIP] == number:
                 return self.taken - self.held + place
@@ -270,20 +285,20 @@ class PacketStore:
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
     def covers(self, first, end):
-        """Is every number from `first` to `end` - 1 held? An empty range is."""
+        """Return whether all numbers from `first` to `end` - 1 are held; an empty range is."""
         if first >= end:
             return True
         if first < self.first or end > self.end:
             return False
         place = self._search(self.held - self.count, self.held, end - 1)
         word = self._entry(place)
-        # An entry's run is the first number that is joined to it without a hole.
+        # An entry's run is the first number from which on there is no gap up to it.
         run = self.table[word + RUN]
         return self.table[word + SEQUENCE] < end and run <= first
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, total=cython.Py_ssize_t)
     def bytes_of(self, first, end):
-        """Bytes of the packets with numbers in `first` to `end` - 1."""
+        """Return the total bytes of the packets with numbers in `first` to `end` - 1."""
         total = 0
         for place in range(self._search(self.held - self.count, self.held, first), self.held):
             word = self._entry(place)
@@ -295,8 +310,11 @@ class PacketStore:
     def packets(
         self, first: cython.ulonglong, end: cython.ulonglong
     ) -> list[tuple[int, int, bytes]]:
-        """(sequence, next sequence, bytes) of the packets with numbers in `first` to `end` - 1,
-        ascending; those that only reach into the range are among them."""
+        """Return (sequence, next sequence, bytes) of the packets in `first` to `end` - 1.
+
+        In ascending order; packets that only reach into the range are among them, those with `skip`
+        not.
+        """
         found: list = []
         place: cython.Py_ssize_t = self._search(self.held - self.count, self.held, first)
         while place < self.held and first < end:
@@ -312,7 +330,7 @@ class PacketStore:
 
     @cython.locals(offset=cython.Py_ssize_t, size=cython.Py_ssize_t)
     def _data(self, word):
-        """The bytes of the packet whose entry begins at `word`."""
+        """Return the bytes of the packet whose table entry begins at `word`."""
         offset = self.table[word + OFFSET]
         size = self.table[word + SIZE]
         if cython.compiled:

@@ -1,15 +1,15 @@
 """Recovery over real TCP connections: the cores of clients and servers on an event loop.
 
-`RequestConnection` keeps one connection to a server: connects when a `Reconnection` says so,
-feeds it, and closes what it gives up. `serve` listens for clients of a `RequestServer`, or of
-whatever has sessions like its.
+`RequestConnection` keeps one connection to a server: it connects when a `Reconnection` says so,
+feeds it, and closes a connection that it gives up. `serve` listens for clients of a
+`RequestServer`, or of any server with the same sessions.
 
-Nothing here waits for a peer: what a peer does not read is buffered up to a bound, and beyond it
-the server makes no more of an answer, and a client gives the connection up. Works on asyncio and
-uvloop alike.
+Nothing here waits for a peer: what a peer does not read is buffered up to a bound; beyond it the
+server makes no more of an answer, and a client gives the connection up. Works on asyncio and uvloop
+alike.
 
-Time is nanoseconds since 1970, anchored once and then steady: a clock that is set does not end
-connections.
+Time is ns since 1970, taken from the wall clock once and from the monotonic clock from then on: a
+clock that is set does not end connections.
 """
 
 import asyncio
@@ -24,23 +24,22 @@ from feedhandler.retrans.reconnection import Reconnection
 
 #: Most bytes of requests that wait for a server that does not read: some thousand requests.
 REQUEST_BYTES_WAITING_MAX = 256 << 10
-#: The same in the kernel, which would else hold some megabytes.
+#: The same for the kernel's send buffer, which would else hold some megabytes.
 REQUEST_SEND_BUFFER_BYTES = 64 << 10
-#: The server fills a connection's buffer up to here and goes on when it has fallen below the lower.
+#: The server fills a connection's buffer to the upper bound and goes on below the lower one.
 WRITE_BUFFER_HIGH_BYTES = 64 << 10
 WRITE_BUFFER_LOW_BYTES = 16 << 10
-#: Least and most time to the next look at a deadline: loops have millisecond timers.
+#: Shortest and longest wait for a deadline: loops have millisecond timers.
 TIMER_LEAST_NS = 1_000_000
 TIMER_MOST_NS = 3_600_000_000_000
-#: How long an orderly goodbye may take before the connection is cut.
+#: How long an orderly close may take before the connection is aborted.
 GOODBYE_SECONDS = 1.0
 
 Clock = Callable[[], int]
 
 
 class Session(Protocol):
-    """The server's end of a client's connection; `retrans.server.ServerSession` says what each
-    name means."""
+    """The server's end of a client's connection, as `retrans.server.ServerSession`."""
 
     closed: str
     on_output: Callable[[], None] | None
@@ -58,17 +57,17 @@ class SessionServer(Protocol):
     """A server of one protocol, for many clients."""
 
     def session(self, peer: str, now_ns: int) -> Session:
-        """A new connection from `peer`; one too many is `closed` already."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
 
 
 def steady_clock() -> Clock:
-    """Nanoseconds since 1970 as of now, from then on at the pace of the monotonic clock."""
+    """Return a clock in ns since 1970 that starts at the wall clock and runs monotonically."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: time.monotonic_ns() + offset
 
 
 def _without_delay(transport: asyncio.BaseTransport) -> socket.socket:
-    """Send at once what is written; the transport's socket."""
+    """Switch Nagle's algorithm off (TCP_NODELAY) and return the transport's socket."""
     sock: socket.socket = transport.get_extra_info("socket")
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -85,7 +84,7 @@ class _Timer:
         self._set_for_ns = NEVER_NS
 
     def set(self, deadline_ns: int) -> None:
-        """Call at `deadline_ns`; a call that is set for earlier stays."""
+        """Call `due` at `deadline_ns`; a call that is set for earlier stays."""
         if self._handle is not None and self._set_for_ns <= deadline_ns:
             return
         self.cancel()
@@ -104,9 +103,9 @@ class _Timer:
 
 
 class RequestConnection:
-    """A connection to `host`:`port` that is kept up from `start` to `close`, as `server` says.
+    """A connection to `host`:`port`, kept up from `start` to `close` as `server` decides.
 
-    Requests are made of `server`; they are written at the end of the loop's turn.
+    Requests are made through `server`; they are written at the end of the loop's turn.
     """
 
     def __init__(
@@ -126,11 +125,11 @@ class RequestConnection:
 
     @property
     def up(self) -> bool:
-        """Is there a connection?"""
+        """Whether there is a connection."""
         return self.server.client.up
 
     def start(self) -> None:
-        """Connect, and keep connected. To be called within a running event loop."""
+        """Connect, and stay connected. Must be called within a running event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -161,7 +160,7 @@ class RequestConnection:
                 self.server.lost(failure, self.clock())
 
     async def _connect_once(self) -> str:
-        """Connect and stay until the connection ends; the reason where there never was one."""
+        """Connect and stay until the end; return why it could not be made, or ""."""
         host, port = self.address
         loop = asyncio.get_running_loop()
         try:
@@ -174,15 +173,15 @@ class RequestConnection:
         await link.lost
         return ""
 
-    # -- what the link says ---------------------------------------------------------------------
+    # -- reports of the link --------------------------------------------------------------------
 
     def link_made(self, link: "_ClientLink") -> None:
-        """The socket is connected."""
+        """Record that the socket is connected; called by the link."""
         self._link = link
         self.server.made(self.clock())
 
     def link_lost(self, reason: str) -> None:
-        """The socket is gone."""
+        """Record that the socket is gone; called by the link."""
         self._link = None
         if self._task is None:
             self.server.left(self.clock())
@@ -223,7 +222,7 @@ class _ClientLink(asyncio.Protocol):
         self._owner.link_lost(self._reason)
 
     def flush_soon(self) -> None:
-        """Write what the client has to say at the end of this turn: many requests, one write."""
+        """Write the client's output at the end of this loop turn: many requests, one write."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -246,7 +245,7 @@ class _ClientLink(asyncio.Protocol):
             self._timer.set(self._server.deadline_ns)
 
     def _judge(self, reason: str) -> None:
-        """Give the connection up where there is a reason to; else write what there is to write."""
+        """Close the connection where there is a reason to; else write what there is to write."""
         if self._reason or self._transport is None:
             return
         if reason:
@@ -257,7 +256,7 @@ class _ClientLink(asyncio.Protocol):
             self._flush()
 
     async def goodbye(self) -> None:
-        """Write what waits and close; cut it where that takes too long."""
+        """Write what waits and close; abort where that takes longer than `GOODBYE_SECONDS`."""
         if self._transport is None:
             return
         self._flush()
@@ -274,7 +273,7 @@ class _ClientLink(asyncio.Protocol):
 
 
 class RequestListener:
-    """A server that listens; made by `serve`. `address` is where."""
+    """A listening server, made by `serve`; `address` is its host and port."""
 
     def __init__(self, listener: asyncio.Server, links: set["_ServerLink"]) -> None:
         self._listener = listener
@@ -282,7 +281,7 @@ class RequestListener:
         self.address: tuple[str, int] = listener.sockets[0].getsockname()[:2]
 
     async def close(self) -> None:
-        """Listen no more, write what clients still take at once, and close every connection."""
+        """Stop listening, write what clients still take at once, and close every connection."""
         self._listener.close()
         links = list(self._links)
         for link in links:
@@ -301,7 +300,7 @@ async def serve(
 ) -> RequestListener:
     """Listen on `host`:`port` (0: any free port) for clients of `server`.
 
-    Raises `ConfigError` where the address cannot be had.
+    Raises `ConfigError` where the address cannot be bound.
     """
     links: set[_ServerLink] = set()
     ticking = clock or steady_clock()
@@ -320,8 +319,10 @@ async def serve(
 
 
 class _ServerLink(asyncio.Protocol):
-    """One client's socket. Answers are made as fast as the client takes them, a chunk a turn of the
-    loop."""
+    """One client's socket; answers are made as fast as the client takes them.
+
+    One chunk is made in each turn of the loop.
+    """
 
     def __init__(self, server: SessionServer, clock: Clock, links: set["_ServerLink"]) -> None:
         self._server = server
@@ -358,7 +359,7 @@ class _ServerLink(asyncio.Protocol):
             self.lost.set_result(None)
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write: make no more answers, take no more requests."""
+        """Make no more answers and read no more requests: the client reads slower than we write."""
         if self._session is not None and self._transport is not None:
             self._session.pause(self._clock())
             if not self._shutting:
@@ -366,7 +367,7 @@ class _ServerLink(asyncio.Protocol):
                 self._after()
 
     def resume_writing(self) -> None:
-        """The client has read on."""
+        """Make answers and read requests again, as the client has read on."""
         if self._session is not None and self._transport is not None:
             self._session.resume(self._clock())
             if not self._shutting:
@@ -379,7 +380,7 @@ class _ServerLink(asyncio.Protocol):
         self._after()
 
     def _after(self) -> None:
-        """See to what comes next: the end, the next chunk, or the next deadline."""
+        """Take the next step: shut down, send the next chunk, or wait for the next deadline."""
         session = self._session
         if session is None or self._transport is None:
             return
@@ -404,7 +405,7 @@ class _ServerLink(asyncio.Protocol):
             self._write(self._session.tick(self._clock()))
 
     def shut(self) -> None:
-        """Close after what is written already; cut it where the client does not take that."""
+        """Close after what is written already; abort where the client takes it too slowly."""
         if self._transport is None or self._shutting:
             return
         self._shutting = True
@@ -413,6 +414,6 @@ class _ServerLink(asyncio.Protocol):
         self._loop.call_later(GOODBYE_SECONDS, self.abort)
 
     def abort(self) -> None:
-        """Cut the connection, if it is still there."""
+        """Abort the connection, if it is still there."""
         if self._transport is not None:
             self._transport.abort()

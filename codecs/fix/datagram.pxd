@@ -1,4 +1,4 @@
-# What other compiled modules may use of it. The meaning of each name stands in datagram.py.
+# Declarations for other compiled modules; datagram.py describes each name.
 
 from feedhandler.codecs.fix.framing cimport Frame
 

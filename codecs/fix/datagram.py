@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Summary of a datagram of FIX messages: its numbers, and what the publisher announces.
 
-`walk_datagram` frames the messages of a datagram, one behind the other, and sums up what a gateway
-asks of it. Administrative messages take no sequence number: they carry the channel's next one. The
-time beacon carries none. Promises and places as in `feedhandler.codecs.fix.framing`.
+`walk_datagram` frames the consecutive messages of a datagram and sums up what a gateway needs of
+them. Administrative messages take no sequence number: they carry the channel's next one. The time
+beacon carries none. Promises and offsets as in `feedhandler.codecs.fix.framing`.
 
 Source: FIX over multicast, "Session layer" and "Time Beacon"; FIX 4.4, volume 2.
 """
@@ -35,7 +35,7 @@ LOGON = 0x41
 #: Our own type of the time beacon, `UB`: FIX leaves types that begin with U to their users.
 TIME_BEACON = 0x5542
 
-#: Bits of `Datagram.admin`: which administrative messages a datagram has.
+#: Bits of `Datagram.admin`, one for each administrative type.
 ADMIN_HEARTBEAT = 1
 ADMIN_LOGON = 2
 ADMIN_LOGOUT = 4
@@ -45,22 +45,22 @@ ADMIN_OTHER = 32
 
 
 class Datagram:
-    """What the messages of one datagram say together; written by `walk_datagram`.
+    """The summary of the messages of one datagram; written by `walk_datagram`.
 
-    messages        how many there are
+    messages        number of messages
     applications    how many of them carry application data: they alone take sequence numbers
     sequence        number of the first application message; without any, the number that the
                     administrative ones carry last, which is the next one of the channel
     next_sequence   the number after this datagram
-    consecutive     each application message's number is the one before it plus one
+    consecutive     whether each application message's number is the one before it plus one
     poss_dups       messages with PossDupFlag (43)
-    admin           which administrative messages there are, bits `ADMIN_...`
-    admin_sequence  what the last of them that has a number (all but the beacon) carries
+    admin           the administrative messages that there are, bits `ADMIN_...`
+    admin_sequence  number of the last of them that has one (all but the beacon)
     new_sequence    NewSeqNo (36) of the last SequenceReset, which numbers skip to; `gap_fill`: it
                     is a gap fill (123=Y), else a reset
-    reset_numbers   a Logon says ResetSeqNumFlag (141=Y)
+    reset_numbers   whether a Logon has ResetSeqNumFlag (141=Y)
     send_time_ns    SendingTime of the first message since 1970 UTC, or `NO_TIME`
-    fault_at        where a rejected datagram is wrong
+    fault_at        offset of the fault of a rejected datagram
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Datagram:
 @cython.nogil
 @cython.exceptval(check=False)
 def _admin_bit(message_type: cython.uint) -> cython.uint:
-    """The bit of an administrative type; 0 for application messages."""
+    """Return the bit of an administrative type; 0 for application messages."""
     if message_type == 0x30:
         return 1
     if message_type == 0x41:
@@ -94,7 +94,7 @@ def _admin_bit(message_type: cython.uint) -> cython.uint:
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cython.int:
-    """Read what a Logon or a SequenceReset says in its body."""
+    """Read the body of a Logon or a SequenceReset; return a `FixReject`."""
     at: cython.Py_ssize_t = frame.header_end
     named: cython.bint = False
     reset: cython.bint = frame.message_type == 0x34
@@ -130,7 +130,7 @@ def _read_admin(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cyt
 @cython.nogil
 @cython.exceptval(check=False)
 def _take_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> cython.int:
-    """Add the message just framed to what is known of its datagram."""
+    """Add the message just framed to the summary of its datagram; return a `FixReject`."""
     bit: cython.uint = _admin_bit(frame.message_type)
     if out.messages == 0 and frame.time_size:
         out.send_time_ns = utc_ns(first, frame.time_at, frame.time_size)
@@ -151,8 +151,11 @@ def _take_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> c
 
 
 def walk_datagram_at(first, size, frame, out):
-    """`walk_datagram` for compiled callers: the datagram is the first `size` bytes from `first` on,
-    and offsets count from there."""
+    """Summarise a datagram for compiled callers; return a `FixReject`.
+
+    The datagram is the first `size` bytes from `first` on, and offsets count from there. See
+    `walk_datagram`.
+    """
     at: cython.Py_ssize_t = 0
     verdict: cython.int
     out.messages = out.applications = out.poss_dups = 0
@@ -177,11 +180,13 @@ def walk_datagram_at(first, size, frame, out):
     return FINE
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def walk_datagram(data, start, size, frame, out):
-    """Read the messages of the datagram `data[start:start + size]` into `out`; returns the
-    `FixReject` of the first message that is wrong. Offsets count from the datagram's first byte.
-    `frame` is the last message that was read."""
+    """Summarise the messages of the datagram `data[start:start + size]` in `out`.
+
+    Returns the `FixReject` of the first message that is wrong, or FINE. Offsets count from the
+    datagram's first byte. `frame` is left with the last message that was read.
+    """
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]

@@ -20,11 +20,11 @@ from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.fix import kinds
 from feedhandler.codecs.fix.index import TAGS_MAX, FixTable
 
-#: Bytes of a dictionary at most: that of the whole of FIX Latest has about 3 million.
+#: Most bytes of a dictionary: that of the whole of FIX Latest has about 3 million.
 FILE_BYTES_MAX = 16 << 20
-#: Parts within parts at most; a part that contains itself goes no deeper.
+#: Most levels of parts within parts, so that a part that contains itself ends.
 DEPTH_MAX = 16
-#: Where our own dictionaries lie.
+#: The folder of our own dictionaries.
 FOLDER = Path(__file__).with_name("dictionaries")
 
 #: Types of fields, by the names of the specification and of QuickFIX.
@@ -54,8 +54,11 @@ _TOKEN = re.compile(
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field: `values` are what it may be, nothing where it may be anything; `data` is the tag of
-    the data field that has to follow a length field, else 0."""
+    """A field of the dictionary.
+
+    `values` are its allowed values, empty where any is allowed; `data` is the tag of the data field
+    that has to follow a length field, else 0.
+    """
 
     tag: int
     name: str
@@ -65,8 +68,11 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A field of a message or of a group; `group` are the fields of its entries where it counts a
-    repeating group, the first one the delimiter."""
+    """A field of a message or of a group.
+
+    `group` are the fields of its entries where it counts a repeating group, the first one the
+    delimiter.
+    """
 
     tag: int
     required: bool = False
@@ -82,7 +88,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Dictionary(msgspec.Struct, frozen=True, dict=True):
-    """All fields and messages of one version of FIX, or of what one venue uses of it."""
+    """All fields and messages of one version of FIX, or the part of it that one venue uses."""
 
     name: str
     fields: dict[int, Field]
@@ -102,15 +108,16 @@ class Dictionary(msgspec.Struct, frozen=True, dict=True):
         return {field.name: field.tag for field in self.fields.values()}
 
     def name_of(self, tag: int) -> str:
-        """The field's name, or its tag where the dictionary does not know it."""
+        """Return the field's name, or its tag where the dictionary does not have it."""
         return self.fields[tag].name if tag in self.fields else str(tag)
 
 
 def load_dictionary(source: str | Path, transport: str | Path | None = None) -> Dictionary:
-    """One of our dictionaries by name (`fix50sp2`), or a file: TOML of our form, or QuickFIX's XML,
-    with `transport` beside it where header and session stand in a file of their own.
+    """Load one of our dictionaries by name (`fix50sp2`), or a file.
 
-    Raises `ConfigError` for a file that cannot be read or is no dictionary.
+    A file is TOML of our form, or QuickFIX's XML, with `transport` beside it where header and
+    session are in a file of their own. Raises `ConfigError` for a file that cannot be read or is no
+    dictionary.
     """
     path = Path(source)
     if path.suffix not in (".toml", ".xml") and not path.exists():
@@ -126,7 +133,7 @@ def load_dictionary(source: str | Path, transport: str | Path | None = None) -> 
 
 
 def dictionary_names() -> list[str]:
-    """Our own dictionaries."""
+    """Return the names of our own dictionaries, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != "fields")
 
 
@@ -155,7 +162,7 @@ def _kind(name: str, where: str) -> int:
 
 
 def read_toml(text: str, where: str, folder: Path = FOLDER) -> Dictionary:
-    """A dictionary of our own form; `include` names a file in `folder` with more fields.
+    """Read a dictionary of our own form; `include` in it names a file in `folder` with more fields.
 
     Raises `ConfigError` for text that is none.
     """
@@ -194,7 +201,7 @@ def _toml_field(tag: int, said: str, where: str) -> Field:
 
 
 class _Layouts:
-    """Reads layouts: tags, groups in brackets, parts by name."""
+    """Parses layouts of messages: tags, groups in brackets, parts by name."""
 
     def __init__(self, where: str, parts: Mapping[str, str], fields: dict[int, Field]) -> None:
         self.where = where
@@ -202,13 +209,13 @@ class _Layouts:
         self.fields = fields
 
     def members(self, text: str) -> tuple[Member, ...]:
-        """The members that a layout names."""
+        """Return the members that a layout names. Raises `ConfigError` for other text."""
         tokens = self._tokens(text, 0)
         found = tuple(self._members(tokens, 0))
         return found
 
     def _tokens(self, text: str, depth: int) -> Iterator[re.Match[str]]:
-        """Tokens of the text, with those of a part in the part's place."""
+        """Yield the tokens of the text, each part replaced by its own tokens."""
         if depth > DEPTH_MAX:
             raise ConfigError(f"{self.where}: parts nest too deep", "does a part contain itself?")
         at, text = 0, text.rstrip()
@@ -240,7 +247,7 @@ class _Layouts:
 
 
 def read_xml(text: str, where: str, transport: str | None = None) -> Dictionary:
-    """A QuickFIX data dictionary; header, trailer and session from `transport` where that is given.
+    """Read a QuickFIX data dictionary; header, trailer and session may come from `transport`.
 
     Raises `ConfigError` for text that is none.
     """
@@ -258,7 +265,7 @@ def read_xml(text: str, where: str, transport: str | None = None) -> Dictionary:
 
 
 class _Xml:
-    """Reads one QuickFIX data dictionary."""
+    """Parses one QuickFIX data dictionary."""
 
     def __init__(self, text: str, where: str) -> None:
         self.where = where
@@ -300,7 +307,7 @@ class _Xml:
             yield Field(int(number), name, _kind(kind, f"{self.where}: {name}"), values, follows)
 
     def messages(self) -> dict[str, Message]:
-        """The messages by type."""
+        """Return the messages by type."""
         found = {}
         for each in self.root.iterfind("messages/message"):
             code = self._said(each, "msgtype")
@@ -308,7 +315,7 @@ class _Xml:
         return found
 
     def part(self, name: str) -> tuple[Member, ...]:
-        """The members of header or trailer."""
+        """Return the members of header or trailer; empty where there are none."""
         found = self.root.find(name)
         return () if found is None else tuple(self._members(found, 0))
 
@@ -324,7 +331,7 @@ class _Xml:
                 if name not in self.components:
                     raise ConfigError(f"{self.where}: no component {name!r}", "see <components>")
                 for member in self._members(self.components[name], depth + 1):
-                    # What a part needs, only a message that needs the part needs.
+                    # What a part requires is required only of messages that require the part.
                     yield member if must else Member(member.tag, False, member.group)
                 continue
             if name not in self.by_name:
@@ -334,7 +341,7 @@ class _Xml:
 
 
 def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTable) -> Any:
-    """The dictionary in the form that the index walks: a `FixTable`, or one of another `kind`.
+    """Return the form of the dictionary that the index walks: a `FixTable`, or another `kind`.
 
     Raises `ConfigError` for tags above 65,535, for which that form has no place.
     """
@@ -374,20 +381,20 @@ def make_table(dictionary: Dictionary, kind: Callable[[int, int], Any] = FixTabl
 
 
 def _all_of(members: tuple[Member, ...]) -> Iterator[Member]:
-    """The members, and those of their groups."""
+    """Yield the members, and those of their groups."""
     for member in members:
         yield member
         yield from _all_of(member.group)
 
 
 class _Scopes:
-    """Numbers the scopes: the members of each message and of each group; equal ones are one."""
+    """Numbers the scopes, the members of each message and group; equal ones share a number."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Member, ...], int] = {}
 
     def number(self, members: tuple[Member, ...]) -> int:
-        """The number of these members."""
+        """Return the number of these members; number them, and those of their groups, if new."""
         if members not in self.found:
             self.found[members] = len(self.found)
             for member in members:

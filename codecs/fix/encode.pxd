@@ -1,4 +1,4 @@
-# What other compiled modules may use of it. The meaning of each name stands in encode.py.
+# Declarations for other compiled modules; encode.py describes each name.
 
 cdef class MessageWriter:
     cdef readonly unsigned char[::1] data

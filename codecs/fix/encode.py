@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Writing FIX messages: field by field into one buffer, or from a list of fields.
+"""Encoding of FIX messages: field by field into one buffer, or from a list of fields.
 
-`MessageWriter` is the compiled part: it appends fields behind a gap that BeginString and BodyLength
-are written into at the end, when the length is known, and adds the CheckSum. Fields that are the
-same in every message go in as one text (`put_fields`), made once by `field_text`. `encode` writes a
-message from (tag, value) pairs, groups as lists of entries, and writes lengths before data.
+`MessageWriter` is the compiled part: it appends fields after a space that BeginString and
+BodyLength are written into at the end, when the length is known, and adds the CheckSum. Fields that
+are the same in every message are appended as one text (`put_fields`), made once by `field_text`.
+`encode` writes a message from (tag, value) pairs, groups as lists of entries, and writes lengths
+before data.
 
-What is given wrong (an empty value, SOH in a value that is no data) raises `UsageError`: a message
-that is written can be read.
+Wrong input (an empty value, SOH in a value that is no data) raises `UsageError`: a message that is
+written can be read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,17 +27,17 @@ if cython.compiled:
 else:
 
     def byte_sum(first, size):
-        """The sum of the first `size` bytes, modulo 256."""
+        """Return the sum of the first `size` bytes, modulo 256."""
         return sum(first[:size]) & 0xFF
 
 
-#: Room before the body: `8=`, a BeginString of at most 16 bytes, `9=`, nine digits, two SOH.
+#: Room before the body: `8=`, a BeginString of at most 14 bytes, `9=`, nine digits, two SOH.
 HEAD_BYTES = 32
 #: Length fields by the data fields that they count.
 LENGTH_OF = {data: tag for tag in range(1, 2_000) if (data := data_field_of(tag))}
 _LENGTHS = frozenset(LENGTH_OF.values())
 
-#: What a value may be given as; a list of entries is a repeating group.
+#: The types of a value; a list of entries is a repeating group.
 Value = bytes | str | int | bool | Decimal | Price | list[Any]
 Fields = Iterable[tuple[int, Value]]
 
@@ -44,7 +45,8 @@ Fields = Iterable[tuple[int, Value]]
 class MessageWriter:
     """Writes messages one after the other into `data`; the last one is `data[start:end]`.
 
-    A message longer than `capacity` is given up: `finish` raises `UsageError`.
+    A message longer than `capacity` is given up: `finish` raises `UsageError`. Raises `UsageError`
+    for a wrong `begin_string`, and for a `capacity` below 64 or above `MESSAGE_BYTES_MAX`.
     """
 
     def __init__(
@@ -93,8 +95,7 @@ class MessageWriter:
         self.at += 1
 
     def put_bytes(self, tag, value):
-        """Append a field with this value, which has no SOH. Raises `UsageError` for one that has,
-        and for an empty one."""
+        """Append a field. Raises `UsageError` for an empty value and for one with an SOH."""
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
         place: cython.Py_ssize_t
         if size == 0:
@@ -120,7 +121,10 @@ class MessageWriter:
         return 0
 
     def put_decimal(self, tag, raw, places):
-        """Append a field with the number `raw` / 10**`places`, with all its places."""
+        """Append a field with the number `raw` / 10**`places`, with all its decimal places.
+
+        Raises `UsageError` for `places` outside 0 to 18.
+        """
         whole: cython.ulonglong = cython.cast(cython.ulonglong, raw)
         power: cython.ulonglong = 1
         if places < 0 or places > 18:
@@ -144,7 +148,10 @@ class MessageWriter:
         return 0
 
     def put_time(self, tag, time_ns, places):
-        """Append a field with a UTCTimestamp, `time_ns` after 1970, with 0 to 9 decimals."""
+        """Append a field with the UTCTimestamp `time_ns`, in ns since 1970, with `places` decimals.
+
+        Raises `UsageError` for a time before 1970, and for `places` outside 0 to 9.
+        """
         seconds: cython.longlong = time_ns // 1_000_000_000
         days: cython.longlong = seconds // 86_400
         fraction: cython.longlong = time_ns % 1_000_000_000
@@ -187,7 +194,10 @@ class MessageWriter:
         self._digits(second % 60, 2)
 
     def put_data(self, length_tag, tag, value):
-        """Append a length field and the data field that it counts, in which SOH may be."""
+        """Append a length field and the data field that it counts, which may contain SOH.
+
+        Raises `UsageError` for an empty value.
+        """
         size: cython.Py_ssize_t = value.shape[0] if cython.compiled else len(value)
         place: cython.Py_ssize_t
         if size == 0:
@@ -203,7 +213,7 @@ class MessageWriter:
         return 0
 
     def put_fields(self, text):
-        """Append fields as `field_text` has written them."""
+        """Append fields that `field_text` has encoded."""
         size: cython.Py_ssize_t = text.shape[0] if cython.compiled else len(text)
         if self._room(size):
             self.data[self.at : self.at + size] = text if cython.compiled else bytes(text)
@@ -211,7 +221,7 @@ class MessageWriter:
         return 0
 
     def finish(self):
-        """Write BeginString, BodyLength and CheckSum; returns the bytes of the whole message.
+        """Write BeginString, BodyLength and CheckSum; return the message's size in bytes.
 
         Raises `UsageError` where the message did not fit.
         """
@@ -237,7 +247,7 @@ class MessageWriter:
         return self._seal()
 
     def _seal(self):
-        """Append CheckSum behind the body that ends at `end`."""
+        """Append CheckSum behind the body that ends at `end`; return the message's size."""
         size: cython.Py_ssize_t = self.end - self.start
         first = (
             cython.address(self.data[self.start]) if cython.compiled else self.data[self.start :]
@@ -254,12 +264,12 @@ class MessageWriter:
         return self.end - self.start
 
     def message(self) -> bytes:
-        """The message that was finished last."""
+        """Return a copy of the message that was finished last."""
         return bytes(self.data[self.start : self.end])
 
 
 def _text_of(tag: int, value: object) -> bytes:
-    """A value as it is written."""
+    """Return a value as its bytes in a message. Raises `UsageError` for a type that has none."""
     match value:
         case bool():
             return b"Y" if value else b"N"
@@ -277,7 +287,10 @@ def _text_of(tag: int, value: object) -> bytes:
 
 
 def _flat(fields: Fields, length_of: dict[int, int]) -> Iterator[tuple[int, bytes]]:
-    """The fields one behind the other: counts before their entries, lengths before their data."""
+    """Yield the fields in wire order: counts before their entries, lengths before their data.
+
+    Raises `UsageError` for a tag outside 1 to 999,999,999.
+    """
     waiting: tuple[int, bytes] | None = None
     for tag, value in fields:
         if not 1 <= tag <= 999_999_999:
@@ -304,12 +317,12 @@ def _flat(fields: Fields, length_of: dict[int, int]) -> Iterator[tuple[int, byte
 
 
 def field_text(fields: Fields, length_of: dict[int, int] = LENGTH_OF) -> bytes:
-    """Fields as they stand in a message, for `MessageWriter.put_fields`.
+    """Encode fields as they stand in a message, for `MessageWriter.put_fields`.
 
     A value is bytes, text, a number, a `Price`, or a list of entries, each a list of fields: the
     field counts them. The length of data is written before them, whether it is given or not.
     `length_of` has the length fields by data field. Raises `UsageError` for an empty value, for SOH
-    where none may be, for a tag below 1.
+    where none may be, and for a tag outside 1 to 999,999,999.
     """
     parts = []
     for tag, value in _flat(fields, length_of):
@@ -324,10 +337,11 @@ def field_text(fields: Fields, length_of: dict[int, int] = LENGTH_OF) -> bytes:
 def encode(
     fields: Fields, begin_string: bytes = b"FIXT.1.1", length_of: dict[int, int] = LENGTH_OF
 ) -> bytes:
-    """A whole message of these fields, MsgType (35) first; as `field_text` otherwise.
+    """Encode a whole message of these fields, MsgType (35) first; otherwise as `field_text`.
 
     BeginString (8), BodyLength (9) and CheckSum (10) may be among them, as a decoded message has
-    them: the first is kept, the others are written anew.
+    them: the first is kept, the others are computed. Raises `UsageError` where MsgType is not
+    first.
     """
     body = []
     for tag, value in fields:

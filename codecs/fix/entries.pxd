@@ -1,4 +1,4 @@
-# What other compiled modules may use of the columns. The meaning of each name stands in entries.py.
+# Declarations for other compiled modules; entries.py describes each name.
 
 from feedhandler.codecs.fix.framing cimport Frame
 from feedhandler.codecs.fix.index cimport FieldIndex, FixTable

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Entries of market data as columns: those of W and X messages into numpy arrays, and on to Arrow.
+"""Market data entries as columns: those of W and X messages as numpy arrays, and as Arrow.
 
-`EntryColumns.decode` reads whole messages one behind the other, holds each against a dictionary,
-and writes one row an entry into preallocated arrays, which are used anew from one call to the next.
-Each entry has the symbol that it names itself, else the message's: a message may name several
-instruments. Prices and sizes are exact, a whole number and how many of its digits stand behind the
-point; the text itself stays where it is in the bytes. `symbols_of` gives the instruments of one
-message, each once, whatever its type.
+`EntryColumns.decode` reads consecutive whole messages, checks each against a dictionary, and writes
+one row for each entry into preallocated arrays, which are reused from one call to the next. Each
+entry has the symbol that it names itself, else the message's: a message may name several
+instruments. Prices and sizes are exact, an integer and the number of its decimal places; the text
+itself stays where it is in the bytes. `symbols_of` gives the instruments of one message, each once,
+whatever its type.
 """
 
 import cython
@@ -22,11 +22,11 @@ from cython.cimports.feedhandler.codecs.fix.values import (
     time_of_day_ns,
 )
 
-#: What a number is where the entry has none.
+#: The value of a number that the entry does not have.
 MISSING = -1
 #: `price_places` and `size_places` where there is no number, or none of up to 18 digits.
 NO_NUMBER = -1
-#: Rows where nothing else is said.
+#: Default capacity, in rows.
 ROWS = 65_536
 
 _NO_DECIMAL = cython.declare(cython.longlong, -9_000_000_000_000_000_000)
@@ -56,7 +56,7 @@ COLUMNS = {
 
 
 def _column(capacity: int, name: str) -> memoryview:
-    """An empty column: a memoryview, whose items are Python integers interpreted too."""
+    """Return an empty column: a memoryview, whose items are Python integers interpreted, too."""
     return memoryview(numpy.zeros(capacity, COLUMNS[name]))
 
 
@@ -80,7 +80,7 @@ class EntryColumns:
     def __init__(self, table: FixTable, capacity: cython.Py_ssize_t = 65_536) -> None:
         self.table = table
         self.frame = Frame()
-        # A message that is not too long for the index has room here, once there are no rows.
+        # So that the entries of any message that fits the index fit the empty columns.
         self.index = FieldIndex(table, min(capacity, 16_384))
         self.capacity = capacity
         self.rows = self.messages = 0
@@ -108,14 +108,14 @@ class EntryColumns:
         """Forget all rows."""
         self.rows = self.messages = 0
 
-    @cython.boundscheck(False)  # the first line holds the bytes against the bounds
+    @cython.boundscheck(False)  # the first line checks the bytes against the bounds
     def decode(self, data, start, size, rejects):
-        """Append the entries of the messages in `data[start:start + size]`, one message behind the
-        other; each is counted in `rejects` by its reason. Offsets count from the beginning of
-        `data`, so that all rows between two `clear` are of the same bytes.
+        """Append the entries of the consecutive messages in `data[start:start + size]`.
 
-        Returns how many bytes were read: all, or those up to a message whose framing is wrong, or
-        whose entries have no room.
+        Each message is counted in `rejects` by its `FixReject`. Offsets count from the beginning of
+        `data`, so all rows between two `clear` must be of the same bytes. Returns the number of
+        bytes read: all, or those up to a message whose framing is wrong, or whose entries have no
+        room.
         """
         at: cython.Py_ssize_t = start
         end: cython.Py_ssize_t = start + size
@@ -139,8 +139,10 @@ class EntryColumns:
         return at - start
 
     def arrays(self) -> dict[str, numpy.ndarray]:
-        """Numpy views (no copies) of the rows, by column; and `price` and `size` as floats, not a
-        number where there is none."""
+        """Return numpy views (no copies) of the rows, by column; and `price` and `size` as floats.
+
+        A float is NaN where there is no number.
+        """
         found = {name: numpy.asarray(getattr(self, name))[: self.rows] for name in COLUMNS}
         for name in ("price", "size"):
             places = found[f"{name}_places"].astype(numpy.int64)
@@ -149,13 +151,13 @@ class EntryColumns:
         return found
 
     def texts(self, data: bytes, name: str) -> list[bytes]:
-        """The texts of column `name` (`symbol`, `price`, `id`) of the rows decoded from `data`."""
+        """Return the texts of column `name` (`symbol`, `price`, `id`) in `data`, by row."""
         found = self.arrays()
         spans = zip(found[f"{name}_at"].tolist(), found[f"{name}_size"].tolist(), strict=True)
         return [bytes(data[at : at + size]) for at, size in spans]
 
     def to_arrow(self, data: bytes) -> pyarrow.RecordBatch:
-        """The rows as an Arrow record batch, texts included; what is missing is null."""
+        """Return the rows as an Arrow record batch, texts included; what is missing is null."""
         found = self.arrays()
         out: dict[str, pyarrow.Array] = {
             "message": pyarrow.array(found["message"]),
@@ -181,7 +183,7 @@ class EntryColumns:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _begin_row(out: EntryColumns, row: cython.Py_ssize_t) -> cython.int:
-    """A row of an entry that has nothing but its message's symbol."""
+    """Write a row of an entry that has nothing but its message's symbol."""
     out.message[row] = cython.cast(cython.uint, out.messages)
     out.sequence[row] = out.frame.sequence
     out.action[row] = out.kind[row] = 0
@@ -199,7 +201,7 @@ def _begin_row(out: EntryColumns, row: cython.Py_ssize_t) -> cython.int:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _find_root_symbol(out: EntryColumns, index: FieldIndex) -> cython.int:
-    """The message's own Symbol, else its SecurityID: fields that are in no entry."""
+    """Find the message's own Symbol, else its SecurityID, among the fields that are in no entry."""
     place: cython.Py_ssize_t
     out.root_symbol_at = out.root_symbol_size = 0
     for place in range(index.count):
@@ -288,7 +290,7 @@ def _add_field(
 def _places(
     first: cython.p_const_uchar, at: cython.uint, size: cython.uint, raw: cython.longlong
 ) -> cython.schar:
-    """The decimal places of a number that fits; else -1. More than 18 do not fit either."""
+    """Return the decimal places of a number; -1 where it does not fit, or has more than 18."""
     places: cython.int = decimal_places(first, at, size)
     if raw == _NO_DECIMAL or places > 18:
         return -1
@@ -296,8 +298,10 @@ def _places(
 
 
 def symbols_of(data: bytes, index: FieldIndex) -> list[bytes]:
-    """The instruments that an indexed message names, each once, in their order: Symbol (55), else
-    SecurityID (48), of the message and of each entry of its groups."""
+    """Return the instruments that an indexed message names, each once, in their order.
+
+    Symbol (55), else SecurityID (48), of the message and of each entry of its groups.
+    """
     named: dict[int, tuple[int, int]] = {}
     for place in range(index.count):
         tag, entry = index.tags[place], index.entries[place]

@@ -1,12 +1,12 @@
 """Explains FIX messages to a reader: every field by name, and exactly what is wrong with a bad one.
 
-`messages` finds the messages in some bytes, one behind the other, and goes on behind a bad one at
-the next BeginString. The hot path only counts reasons; this is for who asks later, or by hand.
+`messages` finds consecutive messages in some bytes, and goes on after a bad one at the next
+BeginString. The hot path only counts reasons; this is for reports and commands.
 
-Bad messages may each claim all of what follows. So that the time stays linear in the bytes, what
-they had looked at is added up, and where it is more than `LOOKS_MAX` times what was read, the next
-message is looked for up to the next BeginString alone: a good message in such bytes that has a
-BeginString in its data is told as bad.
+Bad messages may each claim all of what follows. So that the time stays linear in the bytes, the
+bytes examined for bad messages are added up; where they exceed `LOOKS_MAX` times the bytes read,
+the next message is sought up to the next BeginString alone: a good message in such bytes that has a
+BeginString in its data is then reported as bad.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from feedhandler.codecs.fix.framing import MESSAGE_BYTES_MAX, Frame, frame_messa
 from feedhandler.codecs.fix.index import FieldIndex, index_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
-#: Bytes of a value that are told.
+#: Most bytes of a value that are shown.
 SHOWN_BYTES_MAX = 60
-#: How often each byte is looked at for messages that turn out bad, on the average.
+#: How often, on average, each byte may be examined for messages that turn out bad.
 LOOKS_MAX = 8
-#: What values of each type look like.
+#: The form of the values of each type.
 TYPE_TEXT = {
     kinds.CHAR: "one character",
     kinds.MULTIPLE_CHAR: "characters with spaces between",
@@ -42,7 +42,7 @@ TYPE_TEXT = {
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A field: how many groups it is within, its tag and name, its value, what the value is of."""
+    """A field: the number of groups around it, its tag and name, and its value."""
 
     depth: int
     tag: int
@@ -51,8 +51,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong: the reason, the byte where, the field (tag 0: none), what should be there, and
-    what is."""
+    """A fault: the reason, the byte, the field (tag 0: none), what is expected, what is found."""
 
     reason: FixReject
     at: int
@@ -69,8 +68,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """One message: where it is, what it has, and what is wrong with it, if anything is. `fields`
-    are those before the fault."""
+    """One message: where it is, its fields up to the fault, and its fault, if it has one."""
 
     at: int
     size: int
@@ -81,7 +79,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
-    """The messages in `data`. Between two of them line ends and blanks may stand."""
+    """Yield the messages in `data`, which line ends and blanks may separate."""
     frame, index = Frame(MESSAGE_BYTES_MAX), FieldIndex(dictionary.table)
     at, looked = _next_start(data, 0), 0
     while at < len(data):
@@ -109,13 +107,13 @@ def messages(data: bytes, dictionary: Dictionary) -> Iterator[Explained]:
 
 
 def _next_begin(data: bytes, at: int) -> int:
-    """Where the next BeginString is behind a message that begins at `at`, or the end."""
+    """Return the offset of the next BeginString behind `at`, or the end."""
     found = data.find(b"8=FIX", at + 1)
     return len(data) if found < 0 else found
 
 
 def _looked_at(reason: FixReject, frame: Frame, size: int) -> int:
-    """How many bytes the framing has looked at, at most, to find this reason."""
+    """Return how many bytes, at most, the framing has examined to find this reason."""
     if reason in _ENVELOPE_REASONS:
         return frame.fault_at - frame.begin
     if reason == FixReject.CHECKSUM_MISSING:
@@ -123,7 +121,7 @@ def _looked_at(reason: FixReject, frame: Frame, size: int) -> int:
     return frame.end - frame.begin
 
 
-#: Reasons that are found where they are told, with nothing behind that looked at.
+#: Reasons that are found at the byte that they name; nothing behind it has been examined.
 _ENVELOPE_REASONS = frozenset(
     {
         FixReject.TRUNCATED,
@@ -139,7 +137,7 @@ _ENVELOPE_REASONS = frozenset(
 
 
 def _next_start(data: bytes, at: int) -> int:
-    """Past line ends and blanks."""
+    """Return the first offset from `at` on that is no line end or blank."""
     while at < len(data) and data[at] in b"\r\n \t":
         at += 1
     return at
@@ -195,7 +193,7 @@ def _expected(
     frame: Frame,
     index: FieldIndex | None,
 ) -> str:
-    """What should be there, where that can be said."""
+    """Return what should be there, or "" where that cannot be said."""
     field = dictionary.fields.get(tag)
     match reason:
         case FixReject.CHECKSUM_WRONG:
@@ -218,7 +216,7 @@ def _expected(
 
 
 def _found(data: bytes, reason: FixReject, at: int, index: FieldIndex | None) -> str:
-    """What is there instead."""
+    """Return what is there instead, or ""."""
     if reason == FixReject.GROUP_COUNT_WRONG and index is not None:
         more = " or more" if index.found > index.declared else ""
         return f"{index.found}{more}"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from feedhandler.codecs.fix.framing import Frame, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
-#: Numbers from here on are not the gateway's: `scanning` rejects them.
+#: Numbers from here on are beyond the gateway's: `scanning` rejects them.
 SEQUENCE_END = 1 << 62
 
 
@@ -22,12 +22,12 @@ class FixFault(NamedTuple):
 
     @property
     def what(self) -> str:
-        """The fault in words."""
+        """The text of the reason."""
         return REJECT_TEXT[self.reason]
 
 
 class BeyondCount(NamedTuple):
-    """A message whose number is as wide as FIX has them, and wider than the gateway's."""
+    """A message whose number FIX allows and the gateway does not."""
 
     message: int
     """the message's place in the datagram, from 1"""
@@ -37,7 +37,10 @@ class BeyondCount(NamedTuple):
 
 
 def find_beyond(data: bytes) -> BeyondCount | None:
-    """The first message of a well-framed datagram with a number from `SEQUENCE_END` on."""
+    """Return the first message with a number from `SEQUENCE_END` on, or None.
+
+    The datagram must be framed right.
+    """
     frame, at, number = Frame(), 0, 0
     while at < len(data) and not frame_message(data, at, len(data) - at, frame):
         number += 1
@@ -48,7 +51,7 @@ def find_beyond(data: bytes) -> BeyondCount | None:
 
 
 def find_fault(data: bytes) -> FixFault | None:
-    """The first message of a datagram that its framing rejects; None where none is."""
+    """Return the first message of a datagram that its framing rejects, or None."""
     frame, at, number = Frame(), 0, 0
     while at < len(data) or number == 0:
         number += 1

@@ -1,10 +1,9 @@
-"""A feed whose datagrams are whole FIX messages, behind the same face as every `Feed`.
+"""A feed whose datagrams are whole FIX messages, with the interface of every `Feed`.
 
 A datagram is decoded run by run (`feedhandler.codecs.fix.runs`): application messages become
-`FixMessage`s, administrative ones a row of their own. Message types are numbers of one or two
+`FixMessage`s, each administrative one a row of its own. Message types are numbers of one or two
 bytes inside the product, as `Frame.message_type` has them, and texts to people. Symbols of more
-than eight bytes are digests in the index (`runs.symbol_value`); what reads messages here has their
-text.
+than eight bytes are digests in the index (`runs.symbol_value`); decoded messages have their text.
 """
 
 import contextlib
@@ -30,23 +29,23 @@ if TYPE_CHECKING:
 
 #: Types of the administrative messages: heartbeat to logout, logon, our time beacon.
 ADMINISTRATIVE = frozenset({*range(0x30, 0x36), 0x41, 0x5542})
-#: Tags of envelope and header that say what a row of JSON says anyway.
+#: Tags whose values a row of JSON has under `seq` and `type`.
 _TOLD_ANYWAY = frozenset({34, 35})
 
 
 def type_code(label: str) -> int:
-    """A message type as the index has it: its byte, or its two bytes big-endian."""
+    """Return a message type as the index has it: its byte, or its two bytes big-endian."""
     return int.from_bytes(label.encode("latin-1"), "big")
 
 
 def type_text(code: int) -> str:
-    """The same as text; types that have no text of one or two bytes are `?`."""
+    """Return a message type as text; `?` for types that have no text of one or two bytes."""
     data = code.to_bytes(2, "big").lstrip(b"\0")
     return data.decode("latin-1") if data.isalnum() else "?"
 
 
 def is_administrative(code: int) -> bool:
-    """Whether messages of this type take no number of the channel."""
+    """Return whether messages of this type take no number of the channel."""
     return code in ADMINISTRATIVE
 
 
@@ -58,15 +57,15 @@ class FixMessage(msgspec.Struct, frozen=True):
     fields: tuple[tuple[int, bytes], ...]
 
     def get(self, tag: int) -> bytes | None:
-        """The value of the first field `tag`."""
+        """Return the value of the first field `tag`, or None."""
         return next((value for number, value in self.fields if number == tag), None)
 
     def all(self, tag: int) -> list[bytes]:
-        """The values of all fields `tag`."""
+        """Return the values of all fields `tag`, in order."""
         return [value for number, value in self.fields if number == tag]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready: by tag the value, or the list of values where the tag comes again."""
+        """Return JSON-ready values by tag, lists where a tag comes again; without tags 34, 35."""
         found: dict[str, Any] = {}
         for tag, value in self.fields:
             if tag in _TOLD_ANYWAY:
@@ -82,7 +81,7 @@ class FixMessage(msgspec.Struct, frozen=True):
 
 
 class FixFeed(Feed):
-    """A feed that is framed by FIX; `names`: of each described message type."""
+    """A feed that is framed by FIX; `names`: the name of each described message type."""
 
     def __init__(
         self,
@@ -106,15 +105,15 @@ class FixFeed(Feed):
         return {type_text(code): [] for code in self.names}
 
     def type_name(self, code: int) -> str | None:
-        """The description's name of a message type; None for one that it does not have."""
+        """Return the description's name of a message type; None for one that it does not have."""
         return self.names.get(code)
 
     def type_label(self, code: int) -> int | str:
-        """A message type as people write it: `W`, `AE`."""
+        """Return a message type as people write it: `W`, `AE`."""
         return type_text(code)
 
     def type_code(self, label: int | str) -> int:
-        """The number of a message type. Raises `UsageError` for what can be none."""
+        """Return the number of a message type. Raises `UsageError` for what can be none."""
         if isinstance(label, int):
             return label
         if not (1 <= len(label) <= 2 and label.isalnum() and label.isascii()):
@@ -122,16 +121,18 @@ class FixFeed(Feed):
         return type_code(label)
 
     def layout(self, type: int | str, size: int | None = None) -> NoReturn:
-        """FIX messages have no layouts: raises `UsageError`."""
+        """Raise `UsageError`: FIX messages have no layouts."""
         raise UsageError(f"{self.name} has no layouts", "its messages frame themselves")
 
     def describe(self) -> dict[str, Any]:
-        """The feed in a nutshell, JSON-ready."""
+        """Return a JSON-ready summary of the feed."""
         return {**super().describe(), "framing": "fix", "messages": len(self.names)}
 
     def symbol_name(self, symbol: int) -> str | None:
-        """A symbol as the scanner gives it, in words: its text; of a long one the digest, for its
-        text is only in the messages."""
+        """Return the text of a symbol as the scanner gives it; None for no symbol, or for several.
+
+        Of a long one it is the digest in hexadecimal, since its text is only in the messages.
+        """
         if symbol in (scanner.NO_SYMBOL, scanner.SEVERAL_SYMBOLS):
             return None
         if symbol >= LONG_SYMBOL_BIT:
@@ -148,8 +149,11 @@ class FixFeed(Feed):
         scales: Mapping[int, int] | None = None,
         known: "ReferenceData | None" = None,
     ) -> Packet:
-        """All messages of a datagram, administrative ones left out. Kind and numbers are those of
-        its application messages, or else of its first message."""
+        """Decode all messages of a datagram, without administrative ones.
+
+        Kind and numbers are those of its application messages, or else of its first message. Raises
+        `BadPacket` where the scanner rejects the datagram.
+        """
         whole: Packet | None = None
         for packet in self._runs(bytes(data)):
             if whole is None or (packet.messages and not whole.messages):
@@ -162,7 +166,7 @@ class FixFeed(Feed):
         return whole
 
     def _runs(self, data: bytes) -> Iterator[Packet]:
-        """The runs of a datagram. Raises `BadPacket`."""
+        """Yield the runs of a datagram. Raises `BadPacket`."""
         header, index = scanner.PacketHeader(), scanner.MessageIndex()
         at = 0
         while at < len(data) or at == 0:
@@ -212,8 +216,10 @@ class FixFeed(Feed):
         send_time: int | None = None,
         known: "ReferenceData | None" = None,
     ) -> Any:
-        """The `FixMessage` of one message whose framing is right; where one of its fields is wrong
-        it has none."""
+        """Return the `FixMessage` of one message whose framing is right.
+
+        It has no fields where one of them is wrong.
+        """
         data = bytes(message)
         found: list[tuple[int, bytes]] = []
         with contextlib.suppress(FixError):
@@ -231,8 +237,10 @@ class FixFeed(Feed):
         scales: Mapping[int, int] | None = None,
         known: "ReferenceData | None" = None,
     ) -> list[dict[str, Any]]:
-        """The messages of a datagram as JSON-ready dicts, administrative ones by their kind. The
-        fields are by tag; `symbols` where a message names several."""
+        """Return the messages of a datagram as JSON-ready dicts, administrative ones by their kind.
+
+        The fields are by tag; `symbols` is there where a message names several. Raises `BadPacket`.
+        """
         rows: list[dict[str, Any]] = []
         for packet in self._runs(bytes(data)):
             if packet.kind != PacketKind.DATA:
@@ -265,11 +273,12 @@ class FixFeed(Feed):
         begin_string: bytes = b"FIXT.1.1",
         **named: Any,
     ) -> bytes:
-        """One whole message. `type` is a message type, its name in the description, or a decoded
-        `FixMessage`; `fields` are (tag, value) pairs as `feedhandler.codecs.fix.encode` takes them,
-        groups as lists of entries; `sequence` is MsgSeqNum (34), 0: none.
+        """Encode one whole message.
 
-        Raises `UsageError` for an unknown type and for values that cannot be written.
+        `type` is a message type, its name in the description, or a decoded `FixMessage`; `fields`
+        are (tag, value) pairs as `feedhandler.codecs.fix.encode` takes them, groups as lists of
+        entries; `sequence` is MsgSeqNum (34), 0: none. Raises `UsageError` for an unknown type and
+        for values that cannot be written.
         """
         if named:
             raise UsageError(
@@ -283,10 +292,10 @@ class FixFeed(Feed):
         return encode([(35, self._type_text(type)), *header, *fields], begin_string)
 
     def _type_text(self, type: int | str) -> str:
-        """A message type as it is written, given as that, as its name, or as its number."""
+        """Return the text of a message type given as text, as its name, or as its number."""
         named = next((code for code, name in self.names.items() if name == type), None)
         return type_text(self.type_code(type) if named is None else named)
 
     def encode_packet(self, *, messages: Any = (), **_: Any) -> bytes:
-        """A datagram of whole messages."""
+        """Return a datagram of whole messages."""
         return b"".join(messages)

@@ -1,9 +1,9 @@
 """The fields of one FIX message (tag=value), in order, checked to be whole, without a dictionary.
 
 Checked are BeginString and BodyLength first, CheckSum last, and their values; tags are numbers
-without leading zeros. Values are taken as they are, but where a length field says that data follow
-(RawDataLength 95 before RawData 96): those may contain SOH. What a tag means, and which fields a
-message must have, is the reader's.
+without leading zeros. Values are taken as they are; where a length field says that data follow
+(RawDataLength 95 before RawData 96), the data may contain SOH. The meaning of a tag, and the fields
+that a message must have, are left to the reader.
 """
 
 from feedhandler.codecs.fix.framing import Frame, frame_envelope
@@ -12,13 +12,13 @@ from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
 #: BeginString, BodyLength and CheckSum, which the index lists as well.
 _ENVELOPE_FIELDS = 3
-# Used anew for every message: nothing else runs between their filling and their reading.
+# Reused for every message: nothing else runs between their filling and their reading.
 _frame = Frame(1 << 31)
 _index = FieldIndex(FixTable(1, 1), INDEX_CAPACITY + _ENVELOPE_FIELDS)
 
 
 class FixError(ValueError):
-    """Bytes that are no whole FIX message; the text says where and why, `reason` only why."""
+    """Bytes that are no whole FIX message, because of `reason`; the text has the byte as well."""
 
     def __init__(self, reason: FixReject, at: int, data: bytes) -> None:
         found = f": {bytes(data[at : at + 20])!r}" if at < len(data) else ""
@@ -28,7 +28,7 @@ class FixError(ValueError):
 
 
 def fields(data: bytes, fields_max: int = INDEX_CAPACITY) -> list[tuple[int, bytes]]:
-    """(tag, value) of each field between BodyLength and CheckSum.
+    """Return (tag, value) of each field between BodyLength and CheckSum.
 
     Raises `FixError` for bytes that are not one whole message, and for one of more than
     `fields_max` fields, which is 16,384 at most.

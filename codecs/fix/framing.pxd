@@ -1,4 +1,4 @@
-# What other compiled modules may use of the framing. The meaning of each name stands in framing.py.
+# Declarations for other compiled modules; framing.py describes each name.
 
 cdef class Frame:
     cdef public Py_ssize_t bytes_max

@@ -2,9 +2,9 @@
 """The framing of FIX messages: envelope, CheckSum and header fields, in compiled code.
 
 `frame_message` reads one message: BeginString (8) first, BodyLength (9) second, MsgType (35) third,
-CheckSum (10) last; then the header up to its first field that is not of the header. What the body
-says is the index's to check (`feedhandler.codecs.fix.index`); what the messages of a datagram say
-together, `feedhandler.codecs.fix.datagram` tells.
+CheckSum (10) last; then the header up to its first field that is not of the header. The body is
+left to the index (`feedhandler.codecs.fix.index`), the summary of a datagram's messages to
+`feedhandler.codecs.fix.datagram`.
 
 Promises: answers every message with exactly one `FixReject` (0, `FINE`, where nothing is wrong) and
 never raises for what a peer sent; reads nothing outside the given bytes; allocates nothing; time
@@ -50,30 +50,30 @@ if cython.compiled:
 else:
 
     def byte_sum(first, size):
-        """The sum of the first `size` bytes, modulo 256."""
+        """Return the sum of the first `size` bytes, modulo 256."""
         return sum(first[:size]) & 0xFF
 
     def to_soh(first):
-        """Bytes up to the next SOH."""
+        """Return the number of bytes before the next SOH; there must be one."""
         size = 64
         while (found := bytes(first[:size]).find(1)) < 0:
             size *= 2
         return found
 
 
-#: Bytes of a message at most where its reader says nothing else: a book of thousands of levels.
+#: Default of the most bytes of a message: a book of thousands of levels.
 MESSAGE_BYTES_MAX = 1 << 20
-#: Bytes of `8=...` before its SOH at most; the longest in use is 8=FIXT.1.1.
+#: Most bytes of `8=...` before its SOH; the longest in use is 8=FIXT.1.1.
 BEGIN_STRING_BYTES_MAX = 16
-#: Digits of a tag at most, so that a tag fits 32 bits.
+#: Most digits of a tag, so that a tag fits 32 bits.
 TAG_DIGITS_MAX = 9
-#: Digits of a length at most, for the same reason.
+#: Most digits of a length, for the same reason.
 LENGTH_DIGITS_MAX = 9
 #: `10=ddd` and its SOH.
 TRAILER_BYTES = 7
 #: The largest sequence number: the one after it still fits an unsigned 64-bit integer.
 SEQUENCE_MAX = 0xFFFF_FFFF_FFFF_FFFE
-#: `Frame.message_type` of types longer than two bytes: their text stands at `type_at`.
+#: `Frame.message_type` of types longer than two bytes: their text is at `type_at`.
 LONG_TYPE = 0xFFFF
 
 #: Bits of `Frame.flags`.
@@ -84,13 +84,13 @@ HAS_LAST_PROCESSED = 4
 _SOH = cython.declare(cython.int, 1)
 _EQUALS = cython.declare(cython.int, 61)
 _SEQUENCE_MAX = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFE)
-# Numbers of bits of the header's fields.
+# Results of `_header_bit` that are no bit number.
 _NOT_OF_HEADER = cython.declare(cython.int, -1)
 _MAY_REPEAT = cython.declare(cython.int, 63)
 
 
 class Frame:
-    """What the envelope and the header of one message say; written by `frame_message`.
+    """The envelope and the header of one message; written by `frame_message`.
 
     begin, end    the message, from the 8 of `8=` to behind CheckSum's SOH
     length_at     offset of BodyLength's value
@@ -104,7 +104,7 @@ class Frame:
     type_at, sequence_at, sender_at, target_at, time_at   where the values of MsgType (35),
                   MsgSeqNum (34), SenderCompID (49), TargetCompID (56) and SendingTime (52) begin;
                   their `_size` is 0 where they are missing
-    fault_at      where a rejected message is wrong
+    fault_at      offset of the fault of a rejected message
 
     Offsets count from the beginning of the buffer. A message longer than `bytes_max` is rejected.
     `tag`, `value_at`, `value_end` are the field that `next_field` read last; `data_tag` and
@@ -133,7 +133,7 @@ def _expect(
     text: cython.p_const_char,
     length: cython.int,
 ) -> cython.int:
-    """1 where `text` stands at `at`, 0 where something else does, -1 where the bytes end in it."""
+    """Return 1 where `text` is at `at`, 0 where something else is, -1 where the bytes end in it."""
     place: cython.int
     for place in range(length):
         if at + place >= size:
@@ -149,7 +149,7 @@ def _expect(
 def _read_envelope(
     first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
 ) -> cython.int:
-    """Read BeginString and BodyLength: `body`, `body_end`, `end`."""
+    """Read BeginString and BodyLength: `body`, `body_end`, `end`; return a `FixReject`."""
     found: cython.int = _expect(first, size, at, b"8=FIX", 5)
     limit: cython.Py_ssize_t = at + 16
     out.fault_at = at
@@ -176,7 +176,7 @@ def _read_envelope(
 def _read_body_length(
     first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
 ) -> cython.int:
-    """The rest of `_read_envelope`, from the value of BodyLength on."""
+    """Read the value of BodyLength at `at`, the rest of `_read_envelope`; return a `FixReject`."""
     length: cython.Py_ssize_t = 0
     digit: cython.int
     value_at: cython.Py_ssize_t = at
@@ -209,7 +209,7 @@ def _read_body_length(
 def _explain_trailer(
     first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame
 ) -> cython.int:
-    """Why CheckSum is not where BodyLength says: it stands before that, or behind, or nowhere."""
+    """Return why CheckSum is not where BodyLength says: it is before, behind, or nowhere."""
     at: cython.Py_ssize_t = out.body
     limit: cython.Py_ssize_t = min(size, out.begin + out.bytes_max) - 7
     while at < limit:
@@ -228,7 +228,7 @@ def _explain_trailer(
 @cython.nogil
 @cython.exceptval(check=False)
 def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Frame) -> cython.int:
-    """Check that CheckSum ends the message and is the sum of what is before it."""
+    """Check that CheckSum ends the message and is right; return a `FixReject`."""
     at: cython.Py_ssize_t = out.body_end
     total: cython.uint = 0
     place: cython.int
@@ -257,7 +257,7 @@ def _check_trailer(first: cython.p_const_uchar, size: cython.Py_ssize_t, out: Fr
 @cython.nogil
 @cython.exceptval(check=False)
 def _data_field_of(tag: cython.uint) -> cython.uint:
-    """The data field that follows this length field; 0 where the tag is no length field."""
+    """Return the data field that follows this length field; 0 where the tag is no length field."""
     if tag < 90 or tag > 1525:
         return 0
     if tag == 90 or tag == 212 or tag == 95 or tag == 93:
@@ -274,11 +274,11 @@ def _data_field_of(tag: cython.uint) -> cython.uint:
 
 
 def next_field(first, at, frame):
-    """Read the field at `at` of a framed message into `frame.tag`, `value_at` and `value_end`;
-    returns a `FixReject`, with `fault_at`.
+    """Read the field at `at` of a framed message into `frame`; return a `FixReject`.
 
-    The next field begins behind `value_end`. `at` lies before `frame.body_end`, and the byte before
-    that is SOH, as `frame_message` has checked: no read goes past the message.
+    Sets `tag`, `value_at`, `value_end` and `fault_at`; the next field begins behind `value_end`.
+    `at` lies before `frame.body_end`, and the byte before that is SOH, as `frame_message` has
+    checked: no read goes past the message.
     """
     tag: cython.uint = 0
     digit: cython.uint
@@ -313,7 +313,7 @@ def next_field(first, at, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) -> cython.int:
-    """Where the data field ends whose length came before it; what is inside may be SOH."""
+    """Find the end of a data field by the length that came before it; it may contain SOH."""
     at: cython.Py_ssize_t = frame.value_at
     wanted: cython.uint = frame.data_tag
     frame.data_tag = 0
@@ -326,7 +326,7 @@ def _end_of_data(first: cython.p_const_uchar, tag: cython.uint, frame: Frame) ->
 
 
 def read_data_size(first, frame):
-    """The value just read is the length of the data field that follows."""
+    """Read the value just found as the length of the next data field; return a `FixReject`."""
     size: cython.ulonglong = 0
     digit: cython.int
     place: cython.Py_ssize_t
@@ -346,8 +346,10 @@ def read_data_size(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _header_bit(tag: cython.uint) -> cython.int:
-    """A number for each field of the header that may stand behind MsgType (35), by which its second
-    coming is noticed."""
+    """Return a bit number for each header field that may follow MsgType (35).
+
+    By it a field that comes twice is detected.
+    """
     if tag == 34:
         return 0
     if tag == 43:
@@ -382,7 +384,7 @@ def _header_bit(tag: cython.uint) -> cython.int:
 
 
 def read_number(first, frame):
-    """The value just read as a sequence number, into `data_size`."""
+    """Read the value just found as a sequence number, into `data_size`; return a `FixReject`."""
     value: cython.ulonglong = 0
     digit: cython.uint
     place: cython.Py_ssize_t
@@ -401,7 +403,7 @@ def read_number(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame) -> cython.int:
-    """A number that does not fit; unless what follows is no digit, then it is none."""
+    """Return SEQUENCE_TOO_LARGE, or SEQUENCE_NOT_NUMBER where a later byte is no digit."""
     digit: cython.int
     place: cython.Py_ssize_t
     for place in range(at, frame.value_end):
@@ -412,7 +414,7 @@ def _too_large(first: cython.p_const_uchar, at: cython.Py_ssize_t, frame: Frame)
 
 
 def read_flag(first, frame):
-    """1 or 0 for a value of Y or N, else -1."""
+    """Return 1 or 0 for a value of Y or N, else -1."""
     if frame.value_end - frame.value_at != 1:
         return -1
     if first[frame.value_at] == 89:
@@ -425,7 +427,7 @@ def read_flag(first, frame):
 @cython.nogil
 @cython.exceptval(check=False)
 def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
-    """Note the field just read, where it is one that the framing has a place for."""
+    """Store the field just read, where the frame has a place for it; return a `FixReject`."""
     size: cython.Py_ssize_t = frame.value_end - frame.value_at
     verdict: cython.int
     if frame.tag == 34:
@@ -463,7 +465,7 @@ def _take_header_field(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_type(first: cython.p_const_uchar, frame: Frame) -> cython.int:
-    """Read MsgType, the first field of the body."""
+    """Read MsgType, the first field of the body; return a `FixReject`."""
     verdict: cython.int
     if _expect(first, frame.body_end, frame.body, b"35=", 3) != 1:
         frame.fault_at = frame.body
@@ -485,7 +487,7 @@ def _read_type(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
-    """Read the header's fields, up to the first that is not of the header."""
+    """Read the header's fields, up to the first that is not of the header; return a `FixReject`."""
     seen: cython.ulonglong = 0
     bit: cython.int
     verdict: cython.int = _read_type(first, frame)
@@ -519,8 +521,11 @@ def _read_header(first: cython.p_const_uchar, frame: Frame) -> cython.int:
 
 
 def frame_at(first, size, at, out):
-    """`frame_message` for compiled callers: of the `size` bytes from `first` on, the message begins
-    at `at`, and offsets count from `first`."""
+    """Frame a message for compiled callers; return a `FixReject`.
+
+    Of the `size` bytes from `first` on, the message begins at `at`, and offsets count from `first`.
+    See `frame_message`.
+    """
     verdict: cython.int
     out.begin = out.end = out.body = out.body_end = out.header_end = at
     out.sequence = out.last_processed = out.message_type = out.flags = out.data_tag = out.tag = 0
@@ -534,10 +539,10 @@ def frame_at(first, size, at, out):
 
 
 def frame_next(first, size, at, out):
-    """`frame_at` of a message that follows, somewhere behind, the one that `out` holds.
+    """Frame the message at `at`, which follows somewhere behind the one that `out` holds.
 
-    Messages of one sender mostly differ in their headers by number and time alone: then the fields
-    between need not be read again, only compared.
+    As `frame_at`. Messages of one sender mostly differ in their headers by number and time alone:
+    then the fields between need not be parsed again, only compared.
     """
     if out.flags & 1 and out.end > out.begin and _frame_like(first, size, at, out):
         return FINE
@@ -550,8 +555,11 @@ def frame_next(first, size, at, out):
 def _frame_like(
     first: cython.p_const_uchar, size: cython.Py_ssize_t, at: cython.Py_ssize_t, out: Frame
 ) -> cython.bint:
-    """Frame a message whose header is that of the one in `out` but for the values of MsgSeqNum and,
-    behind it, SendingTime. False where it is another, or wrong: `frame_at` says what it is."""
+    """Frame a message whose header differs from that in `out` by number and time alone.
+
+    These are the values of MsgSeqNum and, behind it, SendingTime. Returns False where the header is
+    another, or wrong: then `frame_at` must read it.
+    """
     begin: cython.Py_ssize_t = out.begin
     body: cython.Py_ssize_t = out.body
     head: cython.Py_ssize_t = out.length_at - begin
@@ -578,8 +586,10 @@ def _header_like(
     header_end: cython.Py_ssize_t,
     out: Frame,
 ) -> cython.bint:
-    """Compare the header that begins at `out.body` with the one from `body` to `header_end`, whose
-    fields `out` still has; where they are alike, `out` has the new one's."""
+    """Compare the header at `out.body` with the one from `body` to `header_end`.
+
+    `out` still has the fields of the latter; where the two are alike, it gets those of the new one.
+    """
     number_at: cython.Py_ssize_t = out.sequence_at
     rest: cython.Py_ssize_t = number_at + out.sequence_size
     place: cython.Py_ssize_t = out.body + number_at - body
@@ -627,18 +637,18 @@ def _same(
     other: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether the same bytes stand at both places."""
+    """Return whether the same bytes are at both offsets."""
     if cython.compiled:
         return memcmp(first + one, first + other, size) == 0
     return first[one : one + size] == first[other : other + size]
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_message(data, start, size, out):
-    """Read the message that begins at `data[start]`, of which `size` bytes are there at most, into
-    `out`; returns a `FixReject`. Offsets count from the beginning of `data`.
+    """Frame the message that begins at `data[start]` into `out`; return a `FixReject`.
 
-    TRUNCATED and BODY_LENGTH_BEYOND mean that more bytes could still make a whole message of it.
+    At most `size` bytes are there. Offsets count from the beginning of `data`. TRUNCATED and
+    BODY_LENGTH_BEYOND mean that more bytes could still make a whole message of it.
     """
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
@@ -646,10 +656,13 @@ def frame_message(data, start, size, out):
     return frame_at(first, start + size, start, out)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_envelope(data, start, size, out):
-    """`frame_message` without the header: BeginString, BodyLength and CheckSum alone, whatever is
-    between them. Of `out`, places up to `body_end` are said, and `end`."""
+    """Check BeginString, BodyLength and CheckSum alone, whatever is between; return a `FixReject`.
+
+    As `frame_message` without the header: of `out`, the offsets up to `body_end` are set, and
+    `end`.
+    """
     verdict: cython.int
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
@@ -661,15 +674,17 @@ def frame_envelope(data, start, size, out):
 
 
 def data_field_of(tag: cython.uint) -> int:
-    """The tag of the data field that follows this length field (95: 96); 0 for other tags."""
+    """Return the tag of the data field that follows length field `tag` (95: 96), else 0."""
     return _data_field_of(tag)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def frame_all(data, start, size, out, begins, sequences):
-    """Frame the messages in `data[start:start + size]`, one behind the other: where each begins,
-    and its number. Returns how many are whole and right; `out` holds the last one that was read:
-    where it is right, all were or the arrays are full."""
+    """Frame the consecutive messages in `data[start:start + size]`; return how many are right.
+
+    `begins` gets the offset of each from the beginning of `data`, `sequences` its number. `out`
+    holds the last message that was read: where it is right, all were or the arrays are full.
+    """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     count: cython.Py_ssize_t = 0
@@ -677,7 +692,7 @@ def frame_all(data, start, size, out, begins, sequences):
     if start < 0 or size < 1 or end > len(data):
         return 0
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
-    out.flags = 0  # what it holds need not be of these bytes
+    out.flags = 0  # what it holds may be of other bytes
     while at < end and count < room:
         if frame_next(first, end, at, out) != FINE:
             break

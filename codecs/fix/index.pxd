@@ -1,4 +1,4 @@
-# What other compiled modules may use of the index. The meaning of each name stands in index.py.
+# Declarations for other compiled modules; index.py describes each name.
 
 from feedhandler.codecs.fix.framing cimport Frame
 

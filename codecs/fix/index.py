@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""The full index of a FIX message: every field, in which entry of which group, checked.
+"""The full index of a FIX message: every field, its entry and group, checked.
 
-`index_message` walks the fields of a message that the framing has found whole and right, holds each
-against a dictionary (`FixTable`, made by `feedhandler.codecs.fix.dictionary`) and writes where its
-value lies into the arrays of a `FieldIndex`, which are used anew for every message. Checked are:
+`index_message` walks the fields of a message that the framing has found whole and right, checks
+each against a dictionary (`FixTable`, made by `feedhandler.codecs.fix.dictionary`) and writes where
+its value lies into the arrays of a `FieldIndex`, which are reused for every message. Checked are:
 the tag is known and belongs to the message or to the group that it stands in; header, body and
 trailer are in order; no tag comes twice in one message or one entry; a group has the entries it
 names, each beginning with the delimiter; data fields follow their lengths; values are of their
 types, and among those that are listed; fields that the message must have are there.
 
 Promises: exactly one `FixReject` a message, never an exception for what a peer sent; nothing read
-outside the message; nothing allocated; each field looked at once, but for the groups it ends. The
+outside the message; nothing allocated; each field examined once, but for the groups it ends. The
 compiled module and this very file, interpreted, agree on every input.
 """
 
@@ -45,17 +45,17 @@ from cython.cimports.feedhandler.codecs.fix.values import check_value, small_num
 
 from feedhandler.codecs.errors import UsageError
 
-#: Tags below this have a place in a table: the specification's end far below.
+#: Tags below this have a place in a table; the specification's are far below.
 TAGS_MAX = 65_536
-#: Groups within groups at most; FIX 5.0 SP2 nests four deep.
+#: Most levels of groups within groups; FIX 5.0 SP2 nests four deep.
 NESTING_MAX = 8
-#: Fields and entries of one message where nothing else is said: a book of a thousand levels.
+#: Default of the most fields and entries of one message: a book of a thousand levels.
 INDEX_CAPACITY = 16_384
 #: From here on tags belong to users, not to the specification.
 USER_TAGS_FROM = 5_000
-#: Required fields of all messages together.
+#: Most required fields of all messages together.
 REQUIRED_MAX = 16_384
-#: Values of `FixTable.set_part`: the body is what neither is.
+#: Values of `FixTable.set_part`; fields of neither part are of the body.
 HEADER = 1
 TRAILER = 2
 
@@ -65,9 +65,12 @@ _BODY = cython.declare(cython.int, 1)
 
 
 class FixTable:
-    """A dictionary in the form that the index walks; `slots` is the number of its fields and one,
-    `scopes` that of its different lists of members. Tags of `user_tags_from` and above that it does
-    not know pass, those below where `pass_unknown_tags` is set."""
+    """A dictionary in the form that the index walks.
+
+    `slots` is the number of its fields plus one, `scopes` that of its different lists of members.
+    Tags of `user_tags_from` and above that it does not have pass, those below where
+    `pass_unknown_tags` is set.
+    """
 
     def __init__(self, slots: cython.int, scopes: cython.int) -> None:
         self.slots = slots
@@ -93,40 +96,45 @@ class FixTable:
     def set_field(
         self, tag: cython.uint, slot: cython.int, kind: cython.uchar, data: cython.uint
     ) -> None:
-        """Field `tag` has the place `slot` (1 and above) and values of `kind`
-        (`feedhandler.codecs.fix.kinds`); the data field `data` has to follow it, where not 0."""
+        """Give field `tag` the place `slot` (1 and above) and values of `kind`.
+
+        Kinds are those of `feedhandler.codecs.fix.kinds`; the data field `data` has to follow it,
+        where not 0.
+        """
         self.slot_of[tag] = slot
         self.tag_of[slot] = tag
         self.kind_of[slot] = kind
         self.data_of[slot] = data
 
     def set_values(self, slot: cython.int, values: list[str], only: cython.bint) -> None:
-        """Of values of one character the field may have only these; longer ones are no values
-        either, where `only` is set."""
+        """Restrict one-character values of the field to these; `only`: forbid longer ones."""
         for value in values:
             self.allowed[slot, ord(value)] = 1
         self.listed[slot] = 1 if only else 2
 
     def set_part(self, tag: cython.uint, part: cython.int) -> None:
-        """The field belongs to the HEADER or to the TRAILER."""
+        """Assign the field to the HEADER or to the TRAILER."""
         self.part_of[self.slot_of[tag]] = 0 if part == 1 else 2
 
     def set_scope(self, scope: cython.int, delimiter: cython.uint) -> None:
-        """Entries of the group `scope` begin with `delimiter`."""
+        """Set the field that entries of the group `scope` begin with."""
         self.delimiters[scope] = delimiter
 
     def add_member(self, scope: cython.int, tag: cython.uint, group: cython.int) -> None:
-        """Field `tag` is a member of `scope`; it counts entries of the scope `group`, unless -1."""
+        """Add field `tag` to `scope`; it counts entries of the scope `group`, unless -1.
+
+        Raises ValueError for a group above 65,000.
+        """
         if group > 65_000:
             raise ValueError(f"more than 65,000 scopes: {group}")
         self.actions[scope, self.slot_of[tag]] = 1 if group < 0 else group + 2
 
     def set_type(self, text: bytes, scope: cython.int) -> None:
-        """Messages of type `text` (one or two bytes) have the members of `scope`."""
+        """Give messages of type `text` (one or two bytes) the members of `scope`."""
         self.type_scope[int.from_bytes(text, "big")] = scope
 
     def add_required(self, scope: cython.int, tag: cython.uint) -> None:
-        """A message of `scope` must have field `tag`."""
+        """Require field `tag` of messages of `scope`. Raises ValueError for one too many."""
         if self.required_count >= 16_384:
             raise ValueError(f"more than {16_384} required fields")
         self.required_slot[self.required_count] = self.slot_of[tag]
@@ -136,8 +144,9 @@ class FixTable:
 
 
 class FieldIndex:
-    """Where the fields of one message lie: preallocated arrays, entries 0..count-1, in the order of
-    the message, from BeginString (8) to CheckSum (10).
+    """The positions of the fields of one message: preallocated arrays, entries 0..count-1.
+
+    In the order of the message, from BeginString (8) to CheckSum (10):
 
     tags       u32  the field's tag
     offsets    u32  first byte of its value, from the beginning of the buffer
@@ -183,23 +192,26 @@ class FieldIndex:
             self.count_at = [0] * 9
 
     def arrays(self) -> dict[str, numpy.ndarray]:
-        """Numpy views (no copies) of the fields, by name."""
+        """Return numpy views (no copies) of the fields, by name."""
         names = ("tags", "offsets", "sizes", "entries")
         return {name: numpy.asarray(getattr(self, name))[: self.count] for name in names}
 
     def groups(self) -> dict[str, numpy.ndarray]:
-        """Numpy views (no copies) of the entries, the message itself first, by name."""
+        """Return numpy views (no copies) of the entries, the message itself first, by name."""
         names = ("group_tags", "parents", "numbers", "firsts", "ends")
         return {name: numpy.asarray(getattr(self, name))[: self.entry_count] for name in names}
 
     def fields(self, data: bytes) -> list[tuple[int, bytes]]:
-        """(tag, value) of each field of the message that was read from `data`."""
+        """Return (tag, value) of each field of the message that was read from `data`."""
         spans = zip(self.tags[: self.count], self.offsets, self.sizes, strict=False)
         return [(tag, bytes(data[at : at + size])) for tag, at, size in spans]
 
     def tree(self, data: bytes) -> list[tuple[int, Any]]:
-        """The message as `feedhandler.codecs.fix.encode.encode` takes it: a field that counts
-        entries has the list of these, each a list of fields, in its value's place."""
+        """Return the message read from `data` as `feedhandler.codecs.fix.encode.encode` takes it.
+
+        A field that counts entries has, in place of its value, the list of these, each a list of
+        fields.
+        """
         lists: list[list[tuple[int, Any]]] = [[]]
         for place, (tag, value) in enumerate(self.fields(data)):
             entry = len(lists)
@@ -220,7 +232,7 @@ class FieldIndex:
 def _put(
     out: FieldIndex, tag: cython.uint, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.int:
-    """Append a field to the arrays."""
+    """Append a field to the arrays; return INDEX_FULL where they have no room."""
     place: cython.Py_ssize_t = out.count
     if place >= out.capacity:
         return INDEX_FULL
@@ -236,11 +248,11 @@ def _put(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _begin(frame: Frame, scope: cython.int, out: FieldIndex) -> cython.int:
-    """Empty the index and put the first two fields into it."""
+    """Empty the index and append the first two fields; return a `FixReject`."""
     depth: cython.int
     slot: cython.Py_ssize_t
     if out.stamp > _STAMP_MAX:
-        # Once in 4 billion messages and entries: what was seen is forgotten, and counted anew.
+        # Once in 4 billion messages and entries: clear what was seen, and start the stamps again.
         for depth in range(9):
             for slot in range(out.seen.shape[1]):
                 out.seen[depth, slot] = 0
@@ -262,7 +274,7 @@ def _begin(frame: Frame, scope: cython.int, out: FieldIndex) -> cython.int:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _leave_group(out: FieldIndex) -> cython.int:
-    """End the innermost group: it must have had the entries it named."""
+    """End the innermost group; return GROUP_COUNT_WRONG unless it had the entries it named."""
     depth: cython.int = out.depth
     if out.found_at[depth] != out.declared_at[depth]:
         return _wrong_count(out)
@@ -286,7 +298,7 @@ def _wrong_count(out: FieldIndex) -> cython.int:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _enter_entry(out: FieldIndex) -> cython.int:
-    """Begin the next entry of the innermost group."""
+    """Begin the next entry of the innermost group; return GROUP_COUNT_WRONG for one too many."""
     depth: cython.int = out.depth
     entry: cython.Py_ssize_t = out.entry_count
     found: cython.uint = out.found_at[depth]
@@ -295,7 +307,8 @@ def _enter_entry(out: FieldIndex) -> cython.int:
     out.found_at[depth] = found + 1
     if found == out.declared_at[depth]:
         return _wrong_count(out)
-    # Each entry has a field, and the message three before: where those have room, entries do.
+    # Each entry has a field, and the message has three before it: where the fields have room, the
+    # entries have.
     out.stamp += 1
     out.stamp_at[depth] = out.stamp
     out.entry_at[depth] = cython.cast(cython.uint, entry)
@@ -313,7 +326,7 @@ def _enter_entry(out: FieldIndex) -> cython.int:
 def _enter_group(
     first: cython.p_const_uchar, frame: Frame, scope: cython.int, out: FieldIndex
 ) -> cython.int:
-    """The field just put counts a group: its entries follow, unless there are none."""
+    """Begin the group that the field just appended counts, if any; return a `FixReject`."""
     declared: cython.int = small_number(first, frame.value_at, frame.value_end - frame.value_at)
     depth: cython.int = out.depth + 1
     if declared < 0:
@@ -338,7 +351,7 @@ def _enter_group(
 def _check(
     table: FixTable, first: cython.p_const_uchar, frame: Frame, slot: cython.int
 ) -> cython.int:
-    """Hold a value against its field's type, and against the values that are listed for it."""
+    """Check a value against its field's type and listed values; return a `FixReject`."""
     at: cython.Py_ssize_t = frame.value_at
     size: cython.Py_ssize_t = frame.value_end - at
     kind: cython.int = table.kind_of[slot]
@@ -363,8 +376,11 @@ def _check(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _find_place(table: FixTable, slot: cython.int, out: FieldIndex) -> cython.int:
-    """Find the scope that the field belongs to, and end the groups that it ends. Returns what the
-    field does there (1 and above, as `FixTable.actions` has it), or -1 less the reason."""
+    """Find the scope that the field belongs to, and end the groups that it ends.
+
+    Returns the field's action there (1 and above, as `FixTable.actions` has it), or -1 less the
+    reason.
+    """
     depth: cython.int = out.depth
     action: cython.int = table.actions[out.scope_at[depth], slot]
     while action == 0:
@@ -382,7 +398,7 @@ def _find_place(table: FixTable, slot: cython.int, out: FieldIndex) -> cython.in
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _check_order(table: FixTable, frame: Frame, slot: cython.int, out: FieldIndex) -> cython.int:
-    """Hold the field against what came before it: entries, second comings, header and trailer."""
+    """Check the field against those before it: entries, repeated tags, header and trailer."""
     depth: cython.int = out.depth
     verdict: cython.int
     if depth:
@@ -410,14 +426,14 @@ def _check_order(table: FixTable, frame: Frame, slot: cython.int, out: FieldInde
 def _take_field(
     table: FixTable, first: cython.p_const_uchar, frame: Frame, out: FieldIndex
 ) -> cython.int:
-    """Check the field that was read last, and put it into the index."""
+    """Check the field that was read last, and append it to the index; return a `FixReject`."""
     slot: cython.int = table.slot_of[frame.tag] if frame.tag < 65_536 else 0
     action: cython.int
     verdict: cython.int
     out.fault_at = frame.fault_at
     out.fault_tag = frame.tag
     if frame.tag == 10:
-        return REPEATED_TAG  # the frame ends with the one CheckSum: others read it as the end
+        return REPEATED_TAG  # the frame ends with its own CheckSum: readers would end here
     if slot == 0:
         if frame.tag < table.user_tags_from and not table.pass_unknown_tags:
             return UNKNOWN_TAG
@@ -446,7 +462,7 @@ def _take_field(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _finish(table: FixTable, frame: Frame, out: FieldIndex) -> cython.int:
-    """End all groups, put CheckSum, and see that the fields are there that must be."""
+    """End all groups, append CheckSum, and check that the required fields are there."""
     place: cython.int = table.required_head[out.scope_at[0]]
     verdict: cython.int
     while out.depth:
@@ -468,8 +484,11 @@ def _finish(table: FixTable, frame: Frame, out: FieldIndex) -> cython.int:
 @cython.nogil
 @cython.exceptval(check=False)
 def _is_framed(first: cython.p_const_uchar, size: cython.Py_ssize_t, frame: Frame) -> cython.bint:
-    """Whether these bytes can be those that the frame was read from: the SOH that every field's
-    reading ends at is where the frame says, and CheckSum's bytes are behind it."""
+    """Return whether these bytes can be those that the frame was read from.
+
+    The SOH at which the reading of every field ends must be where the frame says, and CheckSum's
+    bytes behind it.
+    """
     return (
         0 <= frame.begin < frame.body < frame.body_end
         and frame.body_end + 7 == frame.end <= size
@@ -478,7 +497,10 @@ def _is_framed(first: cython.p_const_uchar, size: cython.Py_ssize_t, frame: Fram
 
 
 def index_message_at(table, first, frame, out):
-    """`index_message` for compiled callers: the offsets of `frame` count from `first`."""
+    """Index a message for compiled callers: the offsets of `frame` count from `first`.
+
+    See `index_message`; the caller has checked that `frame` is of these bytes.
+    """
     at: cython.Py_ssize_t = frame.body
     scope: cython.int = table.type_scope[frame.message_type]
     verdict: cython.int
@@ -501,11 +523,13 @@ def index_message_at(table, first, frame, out):
     return verdict if verdict != FINE else _finish(table, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the message against the bounds
+@cython.boundscheck(False)  # the first line checks the message against the bounds
 def index_message(table, data, frame, out):
-    """Index the message in `data` that `frame` was read from, and check it against the dictionary;
-    returns a `FixReject`: `NO_MESSAGES` where the frame is not of these bytes. Offsets count from
-    the beginning of `data`."""
+    """Index the message in `data` that `frame` was read from, and check it against the dictionary.
+
+    Returns a `FixReject`: `NO_MESSAGES` where the frame is not of these bytes. Offsets count from
+    the beginning of `data`.
+    """
     if len(data) < 1:
         return NO_MESSAGES
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
@@ -514,9 +538,9 @@ def index_message(table, data, frame, out):
     return index_message_at(table, first, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def read_message(table, data, start, size, frame, out):
-    """Frame and index the message that begins at `data[start]`; returns a `FixReject`."""
+    """Frame and index the message that begins at `data[start]`; return a `FixReject`."""
     verdict: cython.int
     if start < 0 or size < 1 or start + size > len(data):
         return NO_MESSAGES
@@ -531,10 +555,13 @@ def read_message(table, data, start, size, frame, out):
     return index_message_at(table, first, frame, out)
 
 
-@cython.boundscheck(False)  # the first line holds the message against the bounds
+@cython.boundscheck(False)  # the first line checks the message against the bounds
 def list_fields(data, frame, out):
-    """`index_message` without a dictionary: every field, in no group, no value checked; data fields
-    are those of the specification's header and trailer and of its encoded texts."""
+    """Index a message without a dictionary: every field, in no group, no value checked.
+
+    Data fields are those of the specification's header and trailer and of its encoded texts.
+    Returns a `FixReject`.
+    """
     at: cython.Py_ssize_t = frame.body
     verdict: cython.int
     if len(data) < 1:
@@ -556,11 +583,13 @@ def list_fields(data, frame, out):
     return verdict
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bytes against the bounds
 def count_messages(table, data, start, size, frame, out, rejects):
-    """Frame and index the messages in `data[start:start + size]`, one behind the other, counting
-    each in `rejects` by its reason. Returns how many bytes were read: all of them, or those up to a
-    message whose framing is wrong, after which no other can be found."""
+    """Frame and index the consecutive messages in `data[start:start + size]`, and count them.
+
+    Each is counted in `rejects`, by its `FixReject`. Returns the number of bytes read: all of them,
+    or those up to a message whose framing is wrong, after which no other can be found.
+    """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
     verdict: cython.int

@@ -3,7 +3,7 @@
 Source: FIX 5.0 SP2, volume 1, "Data types".
 """
 
-#: Anything but nothing.
+#: Any value that is not empty.
 STRING = 0
 #: One character.
 CHAR = 1
@@ -19,7 +19,7 @@ GROUP_COUNT = 5
 DECIMAL = 6
 #: Y or N.
 BOOLEAN = 7
-#: Bytes whose number the field before tells.
+#: Bytes whose number the field before gives.
 DATA = 8
 #: YYYYMMDD-HH:MM:SS, with decimals of a second or without.
 TIMESTAMP = 9

@@ -1,14 +1,14 @@
 """Reasons to reject a FIX message, as an enumeration and as plain numbers.
 
-The first ones are the framing's, which looks at the envelope and the header; the later ones the
-index's, which looks at every field. `REJECT_TEXT` says each in words, for counters and reports.
+The first ones are the framing's, which checks the envelope and the header; the later ones the
+index's, which checks every field. `REJECT_TEXT` has the text of each, for counters and reports.
 """
 
 from enum import IntEnum
 
 
 class FixReject(IntEnum):
-    """What is wrong with a FIX message; 0 where nothing is."""
+    """The reasons to reject a FIX message; 0 where nothing is wrong."""
 
     FINE = 0
     TRUNCATED = 1
@@ -132,5 +132,5 @@ REJECT_TEXT: dict[FixReject, str] = {
     NESTING_TOO_DEEP,
     INDEX_FULL,
 ) = (int(reject) for reject in FixReject)
-#: How long an array of counters by reason must be.
+#: The length of an array of counters by reason.
 REJECT_COUNT = len(FixReject)

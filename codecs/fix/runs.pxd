@@ -1,4 +1,4 @@
-# What other compiled modules may use of it. The meaning of each name stands in runs.py.
+# Declarations for other compiled modules; runs.py describes each name.
 
 from feedhandler.codecs.fix.datagram cimport Datagram
 from feedhandler.codecs.fix.framing cimport Frame

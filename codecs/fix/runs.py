@@ -4,11 +4,11 @@
 A datagram may hold application messages, a heartbeat and a gap fill, one behind the other. A *run*
 is as many application messages as follow one another in the bytes and in their numbers, or one
 administrative message. A feed that is framed by FIX has runs where others have packets: a run has
-one kind, one number to begin with, and is itself a row of whole messages.
+one kind and one first number, and is itself a sequence of whole messages.
 
 `begin_run` and `extend_run` check the messages that they read, by envelope and header. The other
-functions find messages, types and symbols in a run that has been found right; they read nothing
-outside the given bytes either way. Nothing is allocated. The compiled module and this file,
+functions find messages, types and symbols in a run that has been found right; all of them read
+nothing outside the given bytes. Nothing is allocated. The compiled module and this file,
 interpreted, agree.
 """
 
@@ -24,13 +24,13 @@ from cython.cimports.feedhandler.codecs.fix.reasons import FINE, NO_MESSAGES
 from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT, RESET, SKIP
 
-#: Messages of a run at most: what the count of a packet can tell.
+#: Most messages of a run: the greatest count of a packet.
 RUN_MESSAGES_MAX = 0xFFFF
 #: The bit of symbols that are made of a name longer than eight bytes, or not of ASCII characters.
 LONG_SYMBOL_BIT = 1 << 63
-#: Digits of BodyLength at most, as `framing` has it.
+#: Most digits of BodyLength, as in `framing`.
 _LENGTH_DIGITS = cython.declare(cython.int, 9)
-#: `8=...` before its SOH at most, as `framing` has it.
+#: Most bytes of `8=...` before its SOH, as in `framing`.
 _BEGIN_STRING = cython.declare(cython.int, 16)
 _SOH = cython.declare(cython.int, 1)
 _TRAILER = cython.declare(cython.Py_ssize_t, 7)
@@ -40,12 +40,11 @@ _MASK_64 = (1 << 64) - 1
 
 
 class Run:
-    """What one run says; written by `begin_run` and `extend_run`, with room for what the functions
-    need.
+    """One run, written by `begin_run` and `extend_run`; holds the state of walks over it, too.
 
     kind           DATA, or of an administrative message: HEARTBEAT (heartbeat, logon, logout), SKIP
                    (gap fill), RESET (sequence reset; logon that begins at number 1 anew), CONTROL
-                   (time beacon, and what nobody sends by multicast)
+                   (time beacon, and types that are not sent by multicast)
     sequence       number of the first message; an administrative one's: what it carries
     next_sequence  number after the run; HEARTBEAT: what it carries; SKIP, RESET: NewSeqNo (a
                    logon's: what it carries); CONTROL: 0
@@ -54,7 +53,7 @@ class Run:
     message_type   type of the first message
     unknown        messages of types without a slot
     send_time      SendingTime of the first message, ns since 1970; 0 where it has none
-    poss_dup       the first message has PossDupFlag
+    poss_dup       whether the first message has PossDupFlag
 
     `body`, `end`: what `envelope` found. `symbol_at`, `symbol_size`: the value that `next_symbol`
     found, and `field_at` where it goes on.
@@ -75,15 +74,17 @@ class Run:
 @cython.nogil
 @cython.exceptval(check=False)
 def is_administrative(message_type: cython.uint) -> cython.bint:
-    """Whether messages of this type take no number of the channel."""
+    """Return whether messages of this type take no number of the channel."""
     if message_type == 0x41 or message_type == 0x5542:
         return True
     return 0x30 <= message_type <= 0x35
 
 
 def begin_run(first, size, slots, run):
-    """Read the first message of the datagram of `size` bytes at `first`, as a run of its own;
-    returns a `FixReject`. `slots` has a place of each type, 0 for unknown ones."""
+    """Read the first message of the datagram of `size` bytes at `first`, as a run of its own.
+
+    `slots` is indexed by type, 0 for unknown ones. Returns a `FixReject`.
+    """
     verdict: cython.int
     if size < 1:
         return NO_MESSAGES
@@ -107,9 +108,9 @@ def begin_run(first, size, slots, run):
 
 
 def extend_run(first, size, slots, run):
-    """Read the further messages of the run that has just begun.
+    """Extend the run that has just begun by the messages that continue it.
 
-    What is wrong behind the run's last message is not part of it: the next one finds it.
+    A fault behind the run's last message is not part of the run: the next run finds it.
     """
     at: cython.Py_ssize_t = run.length
     if run.kind != DATA:
@@ -132,7 +133,7 @@ def extend_run(first, size, slots, run):
 @cython.nogil
 @cython.exceptval(check=False)
 def _read_admin(first: cython.p_const_uchar, run: Run) -> cython.int:
-    """Read the administrative message that the run is."""
+    """Read the administrative message that the run is; return a `FixReject`."""
     verdict: cython.int = walk_datagram_at(first, run.length, run.frame, run.datagram)
     run.count = run.unknown = 0
     if verdict != FINE:
@@ -147,7 +148,7 @@ def _read_admin(first: cython.p_const_uchar, run: Run) -> cython.int:
             run.kind = SKIP
             run.next_sequence = run.datagram.new_sequence
     elif run.message_type == 0x41:
-        # One that is repeated later carries a later number, and says nothing new.
+        # A logon that is repeated later carries a later number, and resets nothing.
         if run.datagram.reset_numbers and run.sequence <= 1:
             run.kind = RESET
     elif run.message_type != 0x30 and run.message_type != 0x35:
@@ -162,7 +163,7 @@ def _read_admin(first: cython.p_const_uchar, run: Run) -> cython.int:
 def _body_length(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """The value of BodyLength, whose digits stand at `at`; -1 where it is no length."""
+    """Return the value of BodyLength, whose digits begin at `at`; -1 where it is no length."""
     length: cython.Py_ssize_t = 0
     limit: cython.Py_ssize_t = min(at + _LENGTH_DIGITS, end)
     while at < limit and 48 <= first[at] <= 57:
@@ -177,7 +178,7 @@ def _body_length(
 def _length_at(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Where the value of BodyLength begins; `end` where there is none."""
+    """Return where the value of BodyLength begins; `end` where there is none."""
     limit: cython.Py_ssize_t = min(at + _BEGIN_STRING + 1, end)
     while at < limit and first[at] != _SOH:
         at += 1
@@ -185,8 +186,7 @@ def _length_at(
 
 
 def message_bytes(first, at, end):
-    """The size of the message at `at`, by its BodyLength alone; 0 where it does not end by
-    `end`."""
+    """Return the size of the message at `at`, by BodyLength alone; 0 where `end` comes before."""
     begin: cython.Py_ssize_t = at
     length: cython.Py_ssize_t
     at = _length_at(first, at, end)
@@ -200,8 +200,10 @@ def message_bytes(first, at, end):
 
 
 def envelope(first, at, end, run):
-    """Find `run.body`, where `35=` stands, and `run.end` of the message at `at`, by its BodyLength
-    alone; 0 where it does not end by `end`."""
+    """Find `run.body`, at `35=`, and `run.end` of the message at `at`, by BodyLength alone.
+
+    Returns 1, or 0 where it does not end by `end`.
+    """
     size: cython.Py_ssize_t = message_bytes(first, at, end)
     if size == 0:
         return 0
@@ -214,7 +216,7 @@ def envelope(first, at, end, run):
 
 
 def type_of(first, run):
-    """The type of the message that `envelope` found, as `Frame.message_type` has it."""
+    """Return the type of the message that `envelope` found, as `Frame.message_type` has it."""
     at: cython.Py_ssize_t = run.body + 3
     if first[at + 1] == _SOH:
         return first[at]
@@ -224,7 +226,7 @@ def type_of(first, run):
 
 
 def begin_symbols(run):
-    """From here on `next_symbol` reads the message that `envelope` found."""
+    """Let `next_symbol` begin at the first field of the message that `envelope` found."""
     run.field_at = run.body
     run.frame.body_end = run.end - _TRAILER
     run.frame.data_tag = 0
@@ -232,8 +234,10 @@ def begin_symbols(run):
 
 
 def next_symbol(first, tag, run):
-    """Find the next field `tag` of the message: 1, with `symbol_at` and `symbol_size`; 0 where
-    there is none any more."""
+    """Find the next field `tag` of the message; return 1, or 0 where there is none any more.
+
+    Sets `run.symbol_at` and `run.symbol_size`.
+    """
     while run.field_at < run.frame.body_end:
         if next_field(first, run.field_at, run.frame) != FINE:
             run.field_at = run.frame.body_end
@@ -247,8 +251,11 @@ def next_symbol(first, tag, run):
 
 
 def symbol_value(first, at, size):
-    """A symbol as a number: its text big-endian where that is at most eight ASCII bytes, else a
-    digest of it with `LONG_SYMBOL_BIT`."""
+    """Return a symbol as a number.
+
+    Its text big-endian where that is at most eight ASCII bytes, else a digest of it with
+    `LONG_SYMBOL_BIT`.
+    """
     value: cython.ulonglong = 0
     place: cython.Py_ssize_t
     if size <= 8 and first[at] < 0x80:

@@ -1,4 +1,4 @@
-# What other compiled modules may use of it. The meaning of each name stands in scanning.py.
+# Declarations for other compiled modules; scanning.py describes each name.
 
 from feedhandler.codecs.fix.runs cimport Run
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """The scanner's part for feeds that are framed by FIX: runs into `PacketHeader` and `MessageIndex`.
 
-`feedhandler.codecs.scanner` has the promises and the front doors. Four functions are for everybody:
-`parse_first` and `parse_further` read a run in two steps, `begin_symbols_of` and `next_symbol_of`
-the symbols of a message that names several.
+`feedhandler.codecs.scanner` has the promises and the entry points. Four functions here are for
+other modules, too: `parse_first` and `parse_further` read a run in two steps, `begin_symbols_of`
+and `next_symbol_of` the symbols of a message that names several.
 """
 
 import cython
@@ -26,8 +26,10 @@ SEQUENCE_END = cython.declare(cython.ulonglong, 1 << 62)
 
 
 def parse_run(table, first, room, size, out, alone):
-    """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`;
-    returns a `Reject`. `alone`: the run must be all of the datagram."""
+    """Read the first run of the datagram of `size` bytes at `first` into the packet header `out`.
+
+    `alone`: the run must be all of the datagram. Returns a `Reject`.
+    """
     verdict: cython.int = parse_begin(table, first, room, size, out)
     if verdict == kinds.FINE:
         verdict = parse_rest(table, first, size, out)
@@ -37,7 +39,10 @@ def parse_run(table, first, room, size, out, alone):
 
 
 def parse_begin(table, first, room, size, out):
-    """`parse_run` of the first message alone, as if it were all of its run."""
+    """Read the first message alone, as if it were all of its run; return a `Reject`.
+
+    See `parse_run`.
+    """
     verdict: cython.int
     if size < 1 or size > room:
         return kinds.TRUNCATED
@@ -48,13 +53,13 @@ def parse_begin(table, first, room, size, out):
 
 
 def parse_rest(table, first, size, out):
-    """`parse_run` where `parse_begin` has read the first message."""
+    """Read the rest of the run whose first message `parse_begin` has read; return a `Reject`."""
     extend_run(first, size, table.slots, out.run)
     return _take_run(out)
 
 
 def _take_run(out):
-    """Make the packet header of the run that was read."""
+    """Fill the packet header from the run that was read; return a `Reject`."""
     if out.run.next_sequence >= SEQUENCE_END or out.run.sequence >= SEQUENCE_END:
         return kinds.MALFORMED
     out.sequence = out.run.sequence
@@ -73,19 +78,22 @@ def _take_run(out):
     return kinds.FINE
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_first(table, data, start, size, out):
-    """`scanner.parse_next` of the first message alone, as if it were all of its run. Whoever knows
-    the datagram by that can spare itself the rest; else `parse_further` follows."""
+    """Read the first message alone, as if it were all of its run; return a `Reject`.
+
+    A caller that recognises the datagram by that can skip the rest; else `parse_further` follows.
+    See `scanner.parse_next`.
+    """
     if start < 0 or size < 1 or start + size > len(data):
         return kinds.TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
     return parse_begin(table, first, len(data) - start, size, out)
 
 
-@cython.boundscheck(False)  # the first line holds the datagram against the bounds
+@cython.boundscheck(False)  # the first line checks the datagram against the bounds
 def parse_further(table, data, start, size, out):
-    """`scanner.parse_next` where `parse_first` has read the first message and found it FINE."""
+    """Read the rest of the run whose first message `parse_first` found FINE; return a `Reject`."""
     if start < 0 or size < 1 or start + size > len(data):
         return kinds.TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
@@ -96,7 +104,7 @@ def parse_further(table, data, start, size, out):
 @cython.nogil
 @cython.exceptval(check=False)
 def _reject_of(verdict: cython.int) -> cython.int:
-    """The `Reject` of a `FixReject`."""
+    """Return the `Reject` of a `FixReject`."""
     if verdict == reasons.TRUNCATED or verdict == reasons.NO_MESSAGES:
         return kinds.TRUNCATED
     if verdict == reasons.CHECKSUM_WRONG:
@@ -111,7 +119,10 @@ def _reject_of(verdict: cython.int) -> cython.int:
 
 
 def check_run(table, data, start, header):
-    """`check_messages`: the messages were checked when the header was read, but for their types."""
+    """Check the types of the run's messages (`check_messages`); return a `Reject`.
+
+    The rest was checked when the header was read. Adds to `header.unknown`.
+    """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + header.length
     if start < 0 or end > len(data) or header.length == 0:
@@ -126,8 +137,10 @@ def check_run(table, data, start, header):
 
 
 def fill_run(table, data, start, base, header, out):
-    """Append the run's messages to the message index `out`, offsets counted from `base`. On a
-    reject nothing is appended."""
+    """Append the run's messages to the message index `out`, offsets counted from `base`.
+
+    Returns a `Reject`; on any but FINE nothing is appended.
+    """
     at: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + header.length
     entry: cython.Py_ssize_t = out.count
@@ -160,7 +173,10 @@ def fill_run(table, data, start, base, header, out):
 
 
 def scan_runs(table, data, start, size, header, out):
-    """Append the messages of all runs of a datagram to `out`, or of none where one is wrong."""
+    """Append the messages of all runs of a datagram to `out`, or of none where one is wrong.
+
+    Returns a `Reject`.
+    """
     packets: cython.Py_ssize_t = out.packets
     count: cython.Py_ssize_t = out.count
     end: cython.Py_ssize_t = start + size
@@ -184,7 +200,10 @@ def scan_runs(table, data, start, size, header, out):
 
 
 def _symbol_of(table, first, run):
-    """The symbol of the message that `envelope` found: none, the one, or that there are several."""
+    """Return the symbol of the message that `envelope` found.
+
+    `NO_SYMBOL` where it has none, `SEVERAL_SYMBOLS` where it names different ones.
+    """
     symbol: cython.ulonglong
     begin_symbols(run)
     if table.symbol_tag == 0 or not next_symbol(first, table.symbol_tag, run):
@@ -197,14 +216,16 @@ def _symbol_of(table, first, run):
 
 
 def message_size_at(data, at, end):
-    """The size of the message at `at`, which lies in `data` and before `end`; 0 where it does not
-    end by `end`."""
+    """Return the size of the message at `at`, which is in `data` and before `end`.
+
+    0 where it does not end by `end`.
+    """
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
     return message_bytes(first, at, end)
 
 
 def begin_symbols_of(data, at, end, header):
-    """Begin to read the symbols of the message `data[at:end]`; 0 where it is none."""
+    """Begin to read the symbols of the message `data[at:end]`; return 0 where it is none."""
     if at < 0 or end > len(data) or at >= end:
         return 0
     first = cython.address(data[0]) if cython.compiled else memoryview(data)
@@ -215,9 +236,11 @@ def begin_symbols_of(data, at, end, header):
 
 
 def next_symbol_of(table, data, header):
-    """The next symbol of the message that `begin_symbols_of` found in `data`; NO_SYMBOL behind the
-    last. Its text is `header.run.symbol_size` bytes from `header.run.symbol_at` on. A symbol that
-    is named twice comes twice."""
+    """Return the next symbol of the message that `begin_symbols_of` found in `data`.
+
+    NO_SYMBOL behind the last. Its text is `header.run.symbol_size` bytes from
+    `header.run.symbol_at` on. A symbol that is named twice comes twice.
+    """
     if header.run.end > len(data) or header.run.end <= 0:
         return table.no_symbol
     first = cython.address(data[0]) if cython.compiled else memoryview(data)

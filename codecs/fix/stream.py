@@ -1,7 +1,7 @@
-"""FIX messages out of a byte stream (TCP), however its bytes are cut into pieces.
+"""Cutting of a byte stream (TCP) into FIX messages, however its bytes arrive.
 
 `FixStream.receive` takes bytes as they come and returns the messages that are whole by then. A
-stream in which something is wrong cannot be read on, for nothing says where the next message
+stream in which something is wrong cannot be read on, since nothing shows where the next message
 begins: `fault` has the reason then, and every later call raises `PeerError`.
 """
 
@@ -9,17 +9,17 @@ from feedhandler.codecs.errors import PeerError
 from feedhandler.codecs.fix.framing import MESSAGE_BYTES_MAX, Frame, frame_message
 from feedhandler.codecs.fix.reasons import REJECT_TEXT, FixReject
 
-#: What more bytes can put right.
+#: Reasons that more bytes can mend.
 _UNFINISHED = (FixReject.TRUNCATED, FixReject.BODY_LENGTH_BEYOND)
 
 
 class FixStream:
-    """Cuts one direction of a connection into messages; holds one message's bytes at most, and what
-    came with it.
+    """Cuts one direction of a connection into messages.
 
-    `fault` is what is wrong, `fault_at` the byte of the stream where; `framings` counts how often
-    the beginning of a message was looked at: a message of n bytes that comes byte by byte is looked
-    at a few dozen times, not n times.
+    Holds at most the bytes of one message, and what came with it. `fault` is the fault found,
+    `fault_at` its byte in the stream; `framings` counts how often the beginning of a message was
+    examined: a message of n bytes that comes byte by byte is examined a few dozen times, not n
+    times.
     """
 
     def __init__(self, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
@@ -33,11 +33,11 @@ class FixStream:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Bytes held of an incomplete message."""
         return len(self._held)
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The messages that these bytes complete.
+        """Take in received bytes and return the messages that they complete.
 
         Raises `PeerError` after a fault, once the messages before it have been returned.
         """
@@ -57,7 +57,7 @@ class FixStream:
         return messages
 
     def _cut(self, held: bytes, messages: list[bytes]) -> int:
-        """Append the whole messages; returns where the first one that is not whole begins."""
+        """Append the whole messages; return where the first one that is not whole begins."""
         at, frame = 0, self._frame
         while at < len(held):
             self.framings += 1
@@ -71,7 +71,7 @@ class FixStream:
         return at
 
     def _note(self, reason: FixReject, at: int, size: int) -> None:
-        """Remember what is wrong, or up to where bytes are wanted."""
+        """Record the fault, or how many bytes are needed before the next attempt."""
         if reason not in _UNFINISHED:
             self.fault, self.fault_at = reason, self._gone + self._frame.fault_at
         elif reason == FixReject.TRUNCATED:

@@ -1,4 +1,4 @@
-# What other compiled modules may use of it. The meaning of each name stands in values.py.
+# Declarations for other compiled modules; values.py describes each name.
 
 cdef long long utc_ns(const unsigned char *first, Py_ssize_t at, Py_ssize_t size) noexcept nogil
 cdef bint check_value(

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Values of FIX fields in compiled code: whether one is of its type, numbers, times.
+"""Values of FIX fields in compiled code: check of their types, numbers, times.
 
 Source: FIX 5.0 SP2, volume 1, "Data types".
 """
@@ -20,7 +20,7 @@ from cython.cimports.feedhandler.codecs.fix.kinds import (
     TIMESTAMP,
 )
 
-#: What `decimal_raw` says of no number, or of one with more than 18 digits.
+#: Result of `decimal_raw` for no number, or for one with more than 18 digits.
 NO_DECIMAL = -9_000_000_000_000_000_000
 _NO_DECIMAL = cython.declare(cython.longlong, -9_000_000_000_000_000_000)
 #: A time that is missing or is not a UTCTimestamp.
@@ -34,7 +34,7 @@ NO_TIME = -1
 def _digits(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, count: cython.int
 ) -> cython.longlong:
-    """The number of `count` digits at `at`; far below 0 where one is no digit."""
+    """Return the number of `count` digits at `at`; far below 0 where one is no digit."""
     value: cython.longlong = 0
     digit: cython.int
     place: cython.int
@@ -50,7 +50,7 @@ def _digits(
 @cython.nogil
 @cython.exceptval(check=False)
 def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -> cython.longlong:
-    """Days since 1970-01-01; below 0 where there is no such day from then on."""
+    """Return the days since 1970-01-01; below 0 where there is no such day, or it is earlier."""
     in_month: cython.longlong = 31
     shifted: cython.longlong
     if year < 1970 or not 1 <= month <= 12:
@@ -71,8 +71,11 @@ def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -
 
 
 def utc_ns(first, at, size):
-    """A UTCTimestamp (YYYYMMDD-HH:MM:SS, with 1 to 12 decimals or none) in ns since 1970, decimals
-    beyond nine cut off; `NO_TIME` where it is none. A leap second counts as the next one."""
+    """Return a UTCTimestamp in ns since 1970; `NO_TIME` where it is none.
+
+    The form is YYYYMMDD-HH:MM:SS, with 1 to 12 decimals or none; decimals beyond nine are cut off.
+    A leap second counts as the next one.
+    """
     days: cython.longlong
     seconds: cython.longlong
     fraction: cython.longlong = 0
@@ -104,14 +107,14 @@ def utc_ns(first, at, size):
 def _clock(
     hours: cython.longlong, minutes: cython.longlong, seconds: cython.longlong
 ) -> cython.longlong:
-    """Seconds since midnight; below 0 where there is no such time of day."""
+    """Return the seconds since midnight; below 0 where there is no such time of day."""
     if not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 60):
         return -1
     return 3600 * hours + 60 * minutes + seconds
 
 
 def small_number(first, at, size):
-    """The whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
+    """Return the whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
     value: cython.int = 0
     digit: cython.int
     place: cython.Py_ssize_t
@@ -132,7 +135,7 @@ def small_number(first, at, size):
 def _are_digits(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Are these bytes all digits, and is there one at least?"""
+    """Return whether these bytes are all digits, at least one."""
     place: cython.Py_ssize_t
     for place in range(at, end):
         if first[place] < 48 or first[place] > 57:
@@ -147,7 +150,7 @@ def _are_digits(
 def _is_decimal(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Digits with at most one point among them, and a digit at least."""
+    """Return whether these bytes are digits, at least one, with at most one point among them."""
     digits: cython.Py_ssize_t = 0
     points: cython.int = 0
     while at < end:
@@ -167,7 +170,7 @@ def _is_decimal(
 def _is_month_year(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """YYYYMM, YYYYMMDD or YYYYMMwN."""
+    """Return whether the value is YYYYMM, YYYYMMDD or YYYYMMwN."""
     month: cython.longlong
     if size != 6 and size != 8:
         return False
@@ -187,7 +190,7 @@ def _is_month_year(
 def _is_time(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """HH:MM:SS, with 1 to 12 decimals or none."""
+    """Return whether the value is HH:MM:SS, with 1 to 12 decimals or none."""
     if size < 8 or size == 9 or size > 21:
         return False
     if first[at + 2] != 58 or first[at + 5] != 58:
@@ -203,7 +206,7 @@ def _is_time(
 def _are_capitals(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Are these bytes all capital letters?"""
+    """Return whether these bytes are all capital letters."""
     while at < end and 65 <= first[at] <= 90:
         at += 1
     return at == end
@@ -215,7 +218,7 @@ def _are_capitals(
 def _are_characters(
     first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """Single characters with single spaces between."""
+    """Return whether the value is single characters with single spaces between."""
     place: cython.Py_ssize_t = 0
     while place < size and (first[at + place] == 32) == (place % 2 == 1):
         place += 1
@@ -228,7 +231,7 @@ def _are_characters(
 def _check_rare(
     kind: cython.int, first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """`check_value` of the types that few fields have."""
+    """Return `check_value` of the types that few fields have."""
     if kind == MULTIPLE_CHAR:
         return _are_characters(first, at, size)
     if kind == DATE:
@@ -247,7 +250,7 @@ def _check_rare(
 
 
 def check_value(kind, first, at, size):
-    """Is the value of `size` bytes at `at` of type `kind` (`feedhandler.codecs.fix.kinds`)?"""
+    """Return whether the value at `at` is of type `kind` (`feedhandler.codecs.fix.kinds`)."""
     sign: cython.Py_ssize_t
     if kind == DECIMAL:
         sign = first[at] == 45
@@ -269,8 +272,10 @@ def check_value(kind, first, at, size):
 
 
 def decimal_raw(first, at, size):
-    """The digits of a decimal number as one whole number, its sign included, the point left out;
-    `NO_DECIMAL` where it has more than 18 digits or is no number."""
+    """Return the digits of a decimal number as one integer, its sign included, the point left out.
+
+    `NO_DECIMAL` where it has more than 18 digits or is no number.
+    """
     value: cython.longlong = 0
     digits: cython.int = 0
     sign: cython.Py_ssize_t = size > 0 and first[at] == 45
@@ -280,7 +285,7 @@ def decimal_raw(first, at, size):
     for place in range(at + sign, at + size):
         if first[place] == 46:
             continue
-        # Zeros before the first digit are none.
+        # Leading zeros do not count as digits.
         digits += digits > 0 or first[place] != 48
         if digits > 18:
             return _NO_DECIMAL
@@ -289,7 +294,7 @@ def decimal_raw(first, at, size):
 
 
 def decimal_places(first, at, size):
-    """How many digits stand behind the point of a decimal number."""
+    """Return how many digits are behind the point of a decimal number."""
     place: cython.Py_ssize_t
     for place in range(size):
         if first[at + place] == 46:
@@ -298,7 +303,7 @@ def decimal_places(first, at, size):
 
 
 def time_of_day_ns(first, at, size):
-    """A UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
+    """Return a UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
     fraction: cython.longlong = 0
     seconds: cython.longlong
     place: cython.int

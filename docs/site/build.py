@@ -20,7 +20,10 @@ from room_files import readmes
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGES = CHECKOUT / "build" / "site" / "pages"
 #: Pages outside `docs/`, beside the rooms' READMEs.
-BESIDE = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "codecs/FORMAT.md")
+BESIDE = (
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "codecs/FORMAT.md", "tests/README.md",
+    "bench/README.md",
+)  # fmt: skip
 #: What a page may show or offer beside other pages.
 SHOWN = {".svg", ".png", ".html", ".csv"}
 INDEX = Path("index.md")

@@ -10,6 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -17,6 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 ROOTS = ("codecs", "retrans", "replay", "feedhandler", "bench", "tests")
 BEGIN = "<!-- files: written by `make docs` -->"
 END = "<!-- end of files -->"
+#: What counts as a module: Python, Cython, C, and tables that modules read.
+SUFFIXES = (".py", ".pyx", ".pxd", ".pxi", ".c", ".toml")
 _DOCSTRING = re.compile(r'^(?:#[^\n]*\n)*\s*r?"""(.*?)"""', re.DOTALL)
 _COMMENT = re.compile(r"^/\*(.*?)\*/", re.DOTALL)
 
@@ -30,7 +33,7 @@ def readmes(checkout: Path = CHECKOUT) -> list[Path]:
 def modules(folder: Path) -> list[Path]:
     """Return the modules that stand in a folder itself, by name; none for its door, `__init__.py`,
     nor for declarations that stand beside a module of the same name."""
-    found = [path for path in folder.iterdir() if path.suffix in (".py", ".pyx", ".pxd", ".c")]
+    found = [path for path in folder.iterdir() if path.suffix in SUFFIXES]
     named = {path.stem for path in found if path.suffix in (".py", ".pyx")}
     return sorted(
         path for path in found
@@ -51,8 +54,8 @@ def sentence_of(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     match = _DOCSTRING.match(text) or _COMMENT.match(text)
     if match is None:
-        lines = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
-        first = lines[0] if lines else ""
+        lines = takewhile(lambda line: line.startswith("#"), text.splitlines())
+        first = " ".join(line[1:].strip() for line in lines)
     else:
         first = " ".join(match[1].strip().lstrip("* ").split("\n\n")[0].split())
     first = re.split(r"(?<=[^.]\.) ", first)[0].rstrip(".")

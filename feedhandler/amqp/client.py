@@ -1,10 +1,10 @@
 """A connection of ours to an AMQP 1.0 node or broker: opened, kept alive, closed.
 
-What it is for: `connect` connects as whom the identity says we are; what the engine then has to
-tell comes by the hooks of a subclass (`_read`, `_handle`, `_gone`). Subscribers (`subscribing`) and
-workers at queues (`working`) are such.
+What it is for: `connect` connects with the identity's credentials; the engine's events are then
+passed to the hooks of a subclass (`_read`, `_handle`, `_gone`). Subscribers (`subscribing`) and
+workers at queues (`working`) are such subclasses.
 
-What it leaves to others: links and what they carry; coming back after an end.
+What it leaves to others: links and what they carry; reconnecting.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from feedhandler.codecs import PeerError
 
 #: How long connecting and attaching may take.
 CONNECT_SECONDS = 10.0
-#: How long the goodbye may take.
+#: How long closing may take.
 CLOSE_SECONDS = 2.0
 #: Silence of the node after which it counts as dead; it sends empty frames at half of that.
 IDLE_TIMEOUT_MS = 30_000
 #: Receive buffer asked of the kernel.
 RECEIVE_BUFFER_BYTES = 1 << 20
-#: Conditions that will be the same however often one tries: the request itself is at fault, or
-#: what the node sends. After any other end a new connection may help.
+#: Conditions that a new attempt would meet again: the request itself is at fault, or what the node
+#: sends. After any other end a new connection may help.
 FINAL_CONDITIONS = frozenset(
     {
         "amqp:decode-error",
@@ -44,8 +44,8 @@ FINAL_CONDITIONS = frozenset(
 
 
 class Ended(PeerError):
-    """A link or connection is over. `condition` is the node's word for it, "" where it gave none;
-    `final`: trying again would end the same way."""
+    """A link or connection has ended. `condition` is the node's AMQP condition, "" where it gave
+    none; `final`: trying again would end the same way."""
 
     def __init__(self, message: str, hint: str = "", *, condition: str = "") -> None:
         super().__init__(message, hint or condition)
@@ -54,10 +54,11 @@ class Ended(PeerError):
 
 
 class ClientConnection:
-    """A connection to the node that `identity` has, as whom it says we are.
+    """A connection to the node at the identity's endpoint, with its credentials; used on the event
+    loop's thread.
 
     `hostname`: what the connection is opened with, where that is not the host's name (a broker's
-    virtual host). `over`: it is no more.
+    virtual host). `over`: it has ended.
     """
 
     def __init__(self, identity: Identity, hostname: str = "") -> None:
@@ -79,14 +80,14 @@ class ClientConnection:
     # -- what a subclass does ---------------------------------------------------------------
 
     def _read(self) -> None:
-        """Something may have come on the links."""
+        """Process what may have come on the links; a hook for subclasses."""
 
     def _handle(self, kind: int, link: proton.Link | None) -> None:
-        """An event of a link's."""
+        """Process an event of a link; a hook for subclasses."""
 
     def _gone(self, error: Ended | None) -> None:
-        """The connection is over, and every link with it; `error` says why, None where we
-        ourselves said goodbye."""
+        """Process the end of the connection, and of every link with it; `error` says why, None
+        where we closed it. A hook for subclasses."""
 
     # -- connecting and leaving -------------------------------------------------------------
 
@@ -95,7 +96,8 @@ class ClientConnection:
         await self.in_time(self._connect())
 
     async def in_time(self, step: Awaitable[None]) -> None:
-        """Wait for a step that the node has part in; without an answer the connection is over."""
+        """Wait for a step in which the node takes part; raises `Ended`, and abandons the
+        connection, without an answer in `CONNECT_SECONDS`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await step
@@ -130,7 +132,8 @@ class ClientConnection:
         self._tick()
 
     async def _open_socket(self) -> socket.socket:
-        """Connect to the first of the host's addresses that answers; OSError where none does."""
+        """Connect to the first of the host's addresses that answers. Raises OSError where none
+        does."""
         found = await self.loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         for place, (family, kind, protocol, _, where) in enumerate(found):
             self._sock = socket.socket(family, kind, protocol)
@@ -148,7 +151,8 @@ class ClientConnection:
         return self._sock
 
     async def close(self) -> None:
-        """Say goodbye and wait a while for the node's; messages not taken yet are dropped."""
+        """Close the connection and wait `CLOSE_SECONDS` at most for the node's close; messages not
+        taken yet are dropped."""
         if self._sock is not None and not self.over:
             self._closing = True
             self._engine.close()
@@ -159,7 +163,7 @@ class ClientConnection:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the socket, whatever state things are in."""
+        """Close the socket, whatever state the connection is in."""
         self.finish(None)
         if self._sock is None:
             return
@@ -182,7 +186,7 @@ class ClientConnection:
         self._read()
 
     def _tick(self) -> None:
-        """Let the engine see the time: a dead node is noticed, our own empty frames go out."""
+        """Let the engine see the time: a dead node is noticed, our own empty frames are sent."""
         self._engine.tick(time.monotonic_ns() // 1_000_000)
         self._timer = self.loop.call_later(1.0, self._tick)
         self.work()
@@ -192,7 +196,7 @@ class ClientConnection:
         if self.over:
             return
         told = (*news, *self._engine.events())
-        self._read()  # what came before an end is told before it
+        self._read()  # messages that came before an end are passed on before it
         for kind, link in told:
             if kind == proton.CONNECTION_REMOTE_CLOSE:
                 name, text = self._engine.remote_condition
@@ -217,7 +221,7 @@ class ClientConnection:
             self.finish(self._why())
 
     def _why(self) -> Ended | None:
-        """Why the transport is over; None where we ourselves said goodbye."""
+        """Return why the transport has ended; None where we closed it."""
         name, text = self._engine.transport_condition
         if self._tls is not None and self._tls.fault is not None:
             fault = self._tls.fault
@@ -226,12 +230,12 @@ class ClientConnection:
         if refused is not None:
             return Ended(f"{self.url}: {refused.reason}", refused.remedy, condition=name)
         if name:
-            # Whatever the transport's complaint, a new connection begins anew.
+            # Whatever was wrong with the transport, a new connection may succeed: not final.
             return Ended(f"connection to {self.url} failed: {text}", name)
         return None if self._closing else Ended(f"{self.url} closed the connection")
 
     def finish(self, error: Ended | None) -> None:
-        """The connection is over; what was received may still be taken."""
+        """End the connection; what was received may still be taken."""
         if self.over:
             return
         self.over = True

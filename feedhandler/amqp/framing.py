@@ -9,7 +9,7 @@ Sections, in AMQP's order (AMQP 1.0, part 3): message annotations (only where a 
 asked for, or a message goes without the packet header that its times need), properties (message-id,
 subject, content-type, group-sequence), one data section.
 
-What it leaves to others: what goes into a body, and who gets it (`fanout`).
+What it leaves to others: what goes into a body, and which links get it (`fanout`).
 """
 
 import cython
@@ -22,7 +22,7 @@ TAG_BYTES = 18
 #: The message number that stands for the whole packet.
 WHOLE_PACKET = 0xFFFF
 #: The message number of a quality message: it stands before a packet and must not look like it.
-#: No packet reaches either number, whose count field and datagram have not that much room.
+#: No packet has that many messages: neither its count field nor a datagram has room for them.
 QUALITY_NOTE = 0xFFFE
 
 #: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
@@ -34,8 +34,9 @@ BLOCK_LAST_MASK = (1 << 39) - 1
 
 
 def is_unsequenced(sequence: int) -> bool:
-    """Whether a tag's sequence is that of a packet outside the feed's sequence: the upper two bits
-    are 01 then (`UNSEQUENCED_BIT`); they are 00 of a number, 10 or 11 of a snapshot block's."""
+    """Return whether a tag's sequence is that of a packet outside the feed's sequence: the upper
+    two bits are 01 then (`UNSEQUENCED_BIT`); they are 00 for a number, 10 or 11 for a snapshot
+    block's."""
     return sequence >> 62 == 1
 
 
@@ -44,11 +45,11 @@ CONTENT_BATCH = "application/vnd.feedhandler.batch"
 CONTENT_MESSAGE = "application/vnd.feedhandler.message"
 CONTENT_QUALITY = "application/vnd.feedhandler.quality+json"
 
-#: Message annotation with the kernel's receive stamp, ns since 1970, for who asks `stamp=1`.
+#: Message annotation with the kernel's receive stamp, ns since 1970, for links with `stamp=1`.
 RECEIVED_ANNOTATION = b"x-opt-received-ns"
 
 #: Message annotation with the send time of the packet that a single message was in, as its header
-#: has it, where the feed tells times of messages only within that second.
+#: has it, where the feed gives times of messages only within that second.
 SEND_TIME_ANNOTATION = b"x-opt-send-time"
 
 # Descriptors of the sections (AMQP 1.0, 3.2) and constructors of values (1.6), as used here.
@@ -61,7 +62,7 @@ BODY_HEAD = b"\x00\x53\x75\xb0"
 _DEPTH_MAX = cython.declare(cython.int, 16)
 _RECEIVED_SIZE = cython.declare(cython.Py_ssize_t, 17)
 _SEND_TIME_SIZE = cython.declare(cython.Py_ssize_t, 15)
-#: What `Reader.send_time` is where nobody told (`scanner.NO_SEND_TIME`).
+#: `Reader.send_time` of a message without one (`scanner.NO_SEND_TIME`).
 _NO_SEND_TIME = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 
 
@@ -76,7 +77,7 @@ def _string(value: bytes) -> bytes:
 
 
 def _section(descriptor: int, constructor: int, count: int, content: bytes) -> bytes:
-    """A described list (0xd0) or map (0xd1) with 32-bit size and count."""
+    """Encode a described list (0xd0) or map (0xd1) with 32-bit size and count."""
     return (
         bytes([0x00, 0x53, descriptor, constructor])
         + (len(content) + 4).to_bytes(4, "big")
@@ -86,12 +87,14 @@ def _section(descriptor: int, constructor: int, count: int, content: bytes) -> b
 
 
 def annotations_section(pairs: bytes, count: int) -> bytes:
-    """A section of message annotations: `count` encoded values, each key before what it says."""
+    """Encode a section of message annotations; `pairs` are `count` encoded values, keys and values
+    in turn."""
     return _section(0x72, 0xD1, count, pairs)
 
 
 def stamp_section(pairs: bytes = b"", count: int = 0) -> bytes:
-    """The same with the receive stamp behind the pairs; its last eight bytes are the stamp."""
+    """Encode the annotations with the receive stamp behind the pairs; the section's last eight
+    bytes are the stamp."""
     stamp = _symbol(RECEIVED_ANNOTATION) + b"\x81" + bytes(8)
     return annotations_section(pairs + stamp, count + 2)
 
@@ -143,10 +146,11 @@ class Template:
 
 @cython.cclass
 class Frame:
-    """One message being written, in memory that is used again and again.
+    """One message being written, in memory that is reused.
 
-    `begin`, any number of `append`, `finish`; then `data[:used]` is the message. `number` gives
-    the finished message another group-sequence, for the next link that takes the same one.
+    `begin`, any number of `append`, `finish`; then `data[:used]` is the message, valid until the
+    next `begin`. `number` gives the finished message another group-sequence, for the next link that
+    takes the same one.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -157,7 +161,7 @@ class Frame:
 
     @cython.ccall
     def room(self) -> cython.Py_ssize_t:
-        """Bytes that still fit."""
+        """Return the bytes that still fit."""
         return len(self.data) - self.used
 
     @cython.ccall
@@ -168,7 +172,8 @@ class Frame:
         number: cython.uint,
         received_ns: cython.longlong,
     ) -> cython.int:
-        """Start a message: its identity, and the receive stamp where the template has one."""
+        """Start a message: its identity, and the receive stamp (ns) where the template has one.
+        Raises IndexError where the memory is too small."""
         copy(self.data, 0, template.view, 0, template.size)
         write_uint(self.data, template.tag_at + 8, 8, sequence)
         write_uint(self.data, template.tag_at + 16, 2, number)
@@ -191,14 +196,15 @@ class Frame:
     def append(
         self, source: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.int:
-        """Add `source[start : start + size]` to the body."""
+        """Add `source[start : start + size]` to the body. Raises IndexError outside either
+        buffer."""
         copy(self.data, self.used, source, start, size)
         self.used += size
         return 0
 
     @cython.ccall
     def finish(self, group_sequence: cython.uint) -> cython.int:
-        """Close the body."""
+        """Write the body's size and the group-sequence."""
         write_uint(self.data, self.body_at - 4, 4, self.used - self.body_at)
         write_uint(self.data, self.sequence_at, 4, group_sequence)
         return 0
@@ -211,7 +217,7 @@ class Frame:
 
     @cython.ccall
     def snapshot(self) -> bytes:
-        """The finished message as bytes of its own."""
+        """Return a copy of the finished message."""
         if cython.compiled:
             return cython.cast(cython.p_char, cython.address(self.data[0]))[: self.used]
         return bytes(self.data[: self.used])
@@ -219,13 +225,14 @@ class Frame:
 
 @cython.cclass
 class Reader:
-    """Where the parts of a received message lie. Offsets are -1 where a part is absent."""
+    """Offsets of the parts of a received message; -1 where a part is absent."""
 
     @cython.ccall
     def parse(
         self, data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
-        """Read `data[start:end]`; False where it is no AMQP message with a data section."""
+        """Find the parts of `data[start:end]`; return False where it is no AMQP message with a data
+        section."""
         at: cython.Py_ssize_t = start
         value: cython.Py_ssize_t
         after: cython.Py_ssize_t
@@ -272,7 +279,8 @@ class Reader:
     def _properties(
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
-        """Message-id, subject, content-type and group-sequence out of the list at `at`."""
+        """Find message-id, subject, content-type and group-sequence in the list at `at`; return
+        False where it is malformed."""
         field: cython.Py_ssize_t
         count: cython.Py_ssize_t
         after: cython.Py_ssize_t
@@ -329,7 +337,8 @@ class Reader:
     def _annotations(
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
-        """Receive stamp and send time out of the map at `at`; every other key is passed over."""
+        """Read receive stamp and send time from the map at `at`, and skip every other key; return
+        False where it is malformed."""
         _pair: cython.Py_ssize_t
         count: cython.Py_ssize_t
         value: cython.Py_ssize_t
@@ -371,7 +380,7 @@ class Reader:
 
 @cython.cfunc
 def _is_key(data: cython.const_uchar[::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether the symbol at `at`, which is as long as `name`, is that name."""
+    """Return whether the symbol at `at`, which is as long as `name`, is that name."""
     i: cython.Py_ssize_t
     key: cython.const_uchar[::1] = name
     for i in range(len(key)):  # noqa: SIM110 - a plain C loop when compiled
@@ -384,7 +393,8 @@ def _is_key(data: cython.const_uchar[::1], at: cython.Py_ssize_t, name: bytes) -
 def value_end(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t, depth: cython.int
 ) -> cython.Py_ssize_t:
-    """Where the encoded value at `at` ends, or -1 where it runs over `end` (AMQP 1.0, 1.6)."""
+    """Return where the encoded value at `at` ends, or -1 where it runs over `end` (AMQP 1.0,
+    1.6)."""
     code: cython.int
     group: cython.int
     after: cython.Py_ssize_t
@@ -424,7 +434,7 @@ def value_end(
 def read_uint(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, size: cython.int
 ) -> cython.ulonglong:
-    """A big-endian unsigned integer of `size` bytes."""
+    """Read a big-endian unsigned integer of `size` bytes."""
     value: cython.ulonglong = 0
     i: cython.int
     for i in range(size):
@@ -452,7 +462,7 @@ def copy(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """Copy `size` bytes; IndexError where either side has not that many."""
+    """Copy `size` bytes. Raises IndexError where either side is too short."""
     if at < 0 or start < 0 or size < 0 or at + size > len(target) or start + size > len(source):
         raise IndexError("copy outside the buffer")
     if size == 0:

@@ -1,16 +1,16 @@
-"""What was published of one service lately: packets, and between them what was told of quality.
+"""The recent past of one service: its packets, and the quality messages between them.
 
 What it is for: a link that names the last message it has (`from=<tag>`) gets everything after it.
-The packets lie in a `PacketStore`, the same one that recovery reads for its catch-up, so that no
+The packets are in a `PacketStore`, the same one that recovery reads for its catch-up, so that no
 packet is kept twice. Here are the quality messages and snapshot blocks between them (`Note`), each
-at the serial of the packet that followed it, and where in all that a tag stands (`find`).
+at the serial of the packet that followed it, and the search for a tag's place (`find`).
 
-What it promises: a `Place` that `find` gives leads through everything that was published after
-the tag, in its order, or the answer says which numbers are not to be had and why. What is kept is
-bounded: packets by the store, notes by `notes_bytes_max`; where notes give way, so does what was
-published before them, for without them a gap would go untold.
+What it promises: from a `Place` that `find` returns, everything that was published after the tag
+can be read in its order, or the result says which numbers are gone and why. What is kept is
+bounded: packets by the store, notes by `notes_bytes_max`; where notes are dropped, what was
+published before them is not served either, for without them a gap would go unannounced.
 
-Numbers begin anew with each numbering (a reset, a new day), and a tag tells the day alone. Where a
+Numbers begin anew with each numbering (a reset, a new day), and a tag has the day alone. Where a
 number occurs in several numberings of the day, the oldest that still holds it is meant: nothing is
 left out then, though something may come twice.
 
@@ -18,9 +18,10 @@ Packets outside the sequence stand where they were published. A tag of one names
 as it is held.
 
 While the stream is closed, packets are stored and not published. Once it opens, those that its
-snapshot has in it are hidden, and what was told meanwhile stands before the first of the others.
+snapshot contains are hidden, and quality messages of that time stand before the first of the
+others.
 
-No I/O. Who reads a place's packets, and how fast: `catchup`.
+No I/O. Reading a place's packets, and how fast: `catchup`.
 """
 
 from bisect import bisect_left
@@ -37,9 +38,9 @@ from feedhandler.amqp.framing import (
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.store import PacketStore
 
-#: What a note costs beside its bytes: the objects around them.
+#: Overhead in bytes of a note: the objects around its bytes.
 NOTE_BYTES = 256
-#: Numberings remembered; a day has one or two. Of older ones nothing can be had.
+#: Numberings remembered; a day has one or two. Older ones cannot be resumed.
 NUMBERINGS_MAX = 64
 #: Bytes of notes kept, as a share of the bytes of packets: quality messages are few and short, and
 #: a snapshot block is what the largest services need room for.
@@ -50,8 +51,8 @@ NOTES_SHARE = 0.5
 class Note:
     """A quality message (`body`), or a snapshot block: `packets` between `body` and `end`.
 
-    It stands before the packet with serial `position`. `prefix` and `sequence`: of its tag;
-    `last`: the snapshot's LastSeqNum.
+    It stands before the packet with serial `position`. `prefix` and `sequence`: of its tag; `last`:
+    the snapshot's LastSeqNum.
     """
 
     position: int
@@ -64,7 +65,7 @@ class Note:
 
     @property
     def size(self) -> int:
-        """Bytes that it costs."""
+        """Bytes that it takes."""
         return NOTE_BYTES + len(self.body) + len(self.end) + sum(map(len, self.packets))
 
 
@@ -72,7 +73,7 @@ class Note:
 class Numbering:
     """A run of numbers: tags begin with `prefix`, packets with serial `serial`, numbers with
     `first`; `end` is one past its last number, 0 while it goes on. `goes_on`: the day has turned,
-    and its numbers go on where the run's before ended."""
+    and the numbers of the run before go on."""
 
     prefix: bytes
     serial: int
@@ -83,8 +84,8 @@ class Numbering:
 
 @dataclass(slots=True)
 class Place:
-    """Where a reader stands: before the packet with `serial`, without its first `skip` messages;
-    and before note `note`, of which `block` packets have been read (-1: not begun)."""
+    """A reader's position: before the packet with `serial`, without its first `skip` messages; and
+    before note `note`, of which `block` packets have been read (-1: not begun)."""
 
     serial: int
     note: int
@@ -94,11 +95,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a link goes on that has a tag, and what it cannot have.
+    """The place where a link with a tag goes on, and what it cannot have.
 
-    `why` is "" where it gets everything; otherwise a word for the user, and `lost` are the numbers
-    [first, last] that are not to be had, as far as they are known. `next`: the number of the
-    packet at `place`.
+    `why` is "" where it gets everything; otherwise a reason for the user, and `lost` are the
+    numbers [first, last] that are gone, as far as they are known. `next`: the number of the packet
+    at `place`.
     """
 
     place: Place
@@ -108,12 +109,11 @@ class Found:
 
 
 class History:
-    """What was published of one service: the packets of `store`, and the notes between them.
+    """The recent past of one service: the packets of `store`, and the notes between them.
 
-    `prefix`: the first eight bytes of the tags of the day.
-
-    `gone`: notes that gave way; note numbers count from the first ever. `floor`: the serial beyond
-    which notes are complete.
+    `prefix`: the first eight bytes of the tags of the day. `gone`: number of notes that were
+    dropped; note numbers count from the first ever. `floor`: the serial beyond which notes are
+    complete.
     """
 
     def __init__(self, store: PacketStore, notes_bytes_max: int, prefix: bytes) -> None:
@@ -148,9 +148,9 @@ class History:
         return max(self.store.taken - self.store.held, self.floor)
 
     def begin(self, prefix: bytes, first: int, end: int, goes_on: bool = False) -> None:
-        """A numbering begins: its next number is `first`; the one before ended before `end`, or
-        with the newest packet where the store has been cleared already. `goes_on`: it is the one
-        before, of another day."""
+        """Begin a numbering whose next number is `first`; the one before ended before `end`, or
+        with the newest packet where the store has been cleared already (0). `goes_on`: the numbers
+        of the one before go on, on another day."""
         last, packet = self.numberings[-1], self.store.packet(self.store.taken - 1)
         last.end = end or (packet[1] if packet is not None else 0)
         if last.serial == self.store.taken:  # nothing was published in it
@@ -169,7 +169,7 @@ class History:
         last: int = 0,
         end: bytes = b"",
     ) -> None:
-        """A quality message, or a snapshot block, was published to all."""
+        """Add a quality message, or a snapshot block, that was published to all links."""
         note = Note(self.end, prefix, sequence, body, packets, last, end)
         self.notes.append(note)
         self.notes_bytes += note.size
@@ -182,7 +182,7 @@ class History:
             del self._hidden[start]
 
     def _drop(self) -> Note:
-        """The oldest note gives way."""
+        """Drop the oldest note, and return it."""
         note = self.notes.popleft()
         self.notes_bytes -= note.size
         self.gone += 1
@@ -190,12 +190,12 @@ class History:
         return note
 
     def close(self) -> None:
-        """From here on packets are stored, and not published."""
+        """Store packets from here on without publishing them."""
         if self._closed_at < 0:
             self._closed_at = self.store.taken
 
     def open(self, first: int) -> None:
-        """What is stored of number `first` and later is published now, and what follows."""
+        """Publish what is stored from number `first` on, and what follows."""
         if self._closed_at < 0:
             return
         closed_at, self._closed_at = self._closed_at, -1
@@ -212,7 +212,7 @@ class History:
     # -- where a tag stands -----------------------------------------------------------------
 
     def find(self, tag: bytes, next_sequence: int) -> Found:
-        """Where a link goes on that has the message with this `tag` and all before it;
+        """Find where a link goes on that has the message with this `tag` and all before it;
         `next_sequence`: the number that the stream goes on with."""
         prefix = tag[:8]
         sequence = int.from_bytes(tag[8:16], "big")
@@ -244,8 +244,8 @@ class History:
         return self._from_the_oldest("another day", None, 0, WHOLE_PACKET, next_sequence)
 
     def _before_the_turn(self, same_day: list[Numbering], sequence: int) -> list[Numbering]:
-        """Where the day had turned for another gateway a little earlier: the numbering of the day
-        before, which has the number that the other one gave today's tag."""
+        """Return the numbering of the day before, where another gateway's day had turned a little
+        earlier: it has the number to which that gateway gave today's tag."""
         if not same_day or not same_day[0].goes_on or sequence >= same_day[0].first:
             return []
         at = self.numberings.index(same_day[0])
@@ -254,8 +254,8 @@ class History:
     def _ahead(
         self, same_day: list[Numbering], sequence: int, number: int, next_sequence: int
     ) -> Found:
-        """As `find`, for a number that we have not come to: another gateway's, unless the day has
-        had several numberings. Where the day is over, what follows it follows the tag."""
+        """Find, as `find` does, a number that we have not come to: another gateway's, unless the
+        day has had several numberings. Where the day is over, what follows it follows the tag."""
         last, single = same_day[-1], len(same_day) == 1
         if last is self.numberings[-1]:
             why = "" if single else "another numbering"
@@ -266,9 +266,9 @@ class History:
         return self._from_the_oldest("another numbering", None, 0, WHOLE_PACKET, next_sequence)
 
     def _after(self, numbering: Numbering, sequence: int, number: int) -> Place | None:
-        """The place behind message `number` of the packet, in this numbering; None where not all
-        that follows it is held. Where it is but for what was told at that very place, its note is
-        one that is gone."""
+        """Return the place behind message `number` of the packet, in this numbering; None where not
+        all that follows it is held. Where only notes at that very place are gone, the place's note
+        is one of those."""
         oldest = self.store.taken - self.store.held
         if oldest > self._end_of(numbering):
             return None
@@ -287,8 +287,8 @@ class History:
         return Place(published, note, skip if published == serial else 0)
 
     def _behind(self, numbering: Numbering, sequence: int, number: int) -> tuple[int, int]:
-        """Serial of the packet with the next message after this one, and how many come before
-        that message in it.
+        """Return the serial of the packet with the next message after this one, and how many
+        messages come before that message in it.
 
         Where numbers count messages, the packet of the next one may begin before `sequence`.
         """
@@ -308,7 +308,7 @@ class History:
         return (serial - 1, skip) if skip else (serial, 0)
 
     def _end_of(self, numbering: Numbering) -> int:
-        """Serial one past the last packet that is published of a numbering."""
+        """Return the serial one past the last packet that is published of a numbering."""
         for each in self.numberings:
             if each.serial >= numbering.serial and each is not numbering:
                 return min(each.serial, self.end)
@@ -317,9 +317,8 @@ class History:
     def _from_the_oldest(
         self, why: str, late: Numbering | None, sequence: int, number: int, next_sequence: int
     ) -> Found:
-        """Not all can be had: go on with the oldest there is, and say what is missing before it.
-
-        `late`: the numbering in which the tag stands."""
+        """Go on with the oldest packet there is, and report what is missing before it. `late`: the
+        numbering of the tag, if known."""
         serial = self.published_from(self.oldest)
         place = Place(serial, max(self._first_note(serial), self.gone))
         following = self._number_at(place, next_sequence)
@@ -334,7 +333,7 @@ class History:
     def _find_unsequenced(
         self, prefix: bytes, sequence: int, number: int, next_sequence: int
     ) -> Found:
-        """As `find`, for a packet outside the sequence: known only as long as it is held."""
+        """Find, as `find` does, a packet outside the sequence: known only as long as it is held."""
         serial = self.store.find_unsequenced(sequence)
         packet = self.store.packet(serial)
         if packet is None or self.prefix_at(serial) != prefix or serial < self.floor:
@@ -349,7 +348,8 @@ class History:
     def _find_in_block(
         self, prefix: bytes, sequence: int, number: int, next_sequence: int
     ) -> Found:
-        """As `find`, for a packet of a snapshot block: blocks of single links are not kept."""
+        """Find, as `find` does, a packet of a snapshot block: blocks of single links are not
+        kept."""
         last = (sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT
         block = sequence & ((1 << BLOCK_SHIFT) - 1)
         for place, note in enumerate(self.notes):
@@ -363,7 +363,7 @@ class History:
                     block=block + whole,
                 )
                 return Found(found, self._number_at(found, next_sequence))
-        # Half a block is worth nothing, and neither is what follows it but live.
+        # Half a block is worthless: go on live.
         numbering = self.numberings[-1]
         # The bits that a tag has no room for are those of the stream.
         last |= next_sequence & ~BLOCK_LAST_MASK
@@ -376,29 +376,29 @@ class History:
     # -- reading ----------------------------------------------------------------------------
 
     def pending(self, note: int) -> Note | None:
-        """The note with this number; None where there is none yet."""
+        """Return the note with this number; None where there is none yet."""
         return self.notes[note - self.gone] if note - self.gone < len(self.notes) else None
 
     def told_before(self, place: Place) -> bytes:
-        """The last quality message before a place; b"" where it is not known."""
+        """Return the last quality message before a place; b"" where it is not known."""
         if place.note <= self.gone:
             return self.before
         note = self.notes[place.note - self.gone - 1]
         return note.end or note.body
 
     def prefix_at(self, serial: int) -> bytes:
-        """The first eight bytes of the tag of the packet with this serial."""
+        """Return the first eight bytes of the tag of the packet with this serial."""
         return self._numbering_of(serial).prefix
 
     def published_until(self, serial: int, note: Note | None) -> int:
-        """Up to which serial packets can be read on from this one: to the next note, to the end,
-        or to packets that were never published."""
+        """Return the serial up to which packets can be read on from this one: to the next note, to
+        the end, or to packets that were never published."""
         stop = self.end if note is None else note.position
         return min([stop, *(start for start in self._hidden if start > serial)])
 
     def overtaken(self, place: Place, following: int, next_sequence: int) -> Found:
-        """Where a reader goes on whose place is gone, and that was to read number `following`: in
-        the middle of what is held, for at the oldest it would soon be overtaken again."""
+        """Find where a reader goes on whose place is gone, and that was to read number `following`:
+        in the middle of what is held, for at the oldest it would soon be overtaken again."""
         serial = self.published_from((self.oldest + self.end + 1) // 2)
         found = Place(serial, max(self._first_note(serial), self.gone))
         numbering = self._numbering_of(serial)
@@ -408,14 +408,16 @@ class History:
         return Found(found, then, "too slow", ((first, then - 1),) if first < then else ())
 
     def published_from(self, serial: int) -> int:
-        """The serial to go on with at this one: packets that were never published are left out."""
+        """Return the serial to go on with at this one: packets that were never published are
+        skipped."""
         for start, to in self._hidden.items():
             if start <= serial < to:
                 serial = to
         return serial
 
     def _first_note(self, serial: int) -> int:
-        """Number of the first note that stands before the packet with this serial, or later."""
+        """Return the number of the first note that stands before the packet with this serial, or
+        later."""
         return self.gone + bisect_left(self.notes, serial, key=lambda note: note.position)
 
     def _number_at(self, place: Place, next_sequence: int) -> int:
@@ -426,5 +428,5 @@ class History:
         return next(each for each in reversed(self.numberings) if each.serial <= serial)
 
     def find_end(self) -> Place:
-        """The place behind everything that was published."""
+        """Return the place behind everything that was published."""
         return Place(self.end, self.gone + len(self.notes))

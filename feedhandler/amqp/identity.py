@@ -1,10 +1,10 @@
-"""A client's side of security: who we are to a node or broker, and whom we believe.
+"""A client's side of security: our credentials for a node or broker, and whom we trust.
 
-What it is for: `Login` is what a caller says of it, `Identity` what comes of it and of the URL
-together: the user, the TLS to speak, the words for what went wrong.
+What it is for: `Login` is what a caller gives, `Identity` what it and the URL result in: the user,
+the TLS to use, the texts for what went wrong.
 
-What it promises: a password goes over TLS, or over loopback, or where it was allowed by name; it
-is in no text. Files and variables are read once, when the identity is made.
+What it promises: a password is sent over TLS, or over loopback, or where that was allowed by name;
+no text contains it. Files and variables are read once, when the identity is made.
 
 What it leaves to others: TLS itself (`security`), the connection (`attachment`, `publisher`).
 """
@@ -26,12 +26,11 @@ REFUSED = "amqp:unauthorized-access"
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who we are and whom we believe, beside what the URL says.
+    """Our credentials and whom we trust, beside what the URL says.
 
-    `password` may stand in the environment (`password_env`) or in a file (`password_file`)
-    instead. `ca`: a file of CAs in PEM whose servers are believed, the system's where empty.
-    `certificate` and `key`: ours, in PEM. `plain_over_network`: send the password without TLS to
-    another machine.
+    `password` may be in the environment (`password_env`) or in a file (`password_file`) instead.
+    `ca`: a file of trusted CAs in PEM, the system's where empty. `certificate` and `key`: ours, in
+    PEM. `plain_over_network`: send the password without TLS to another machine.
     """
 
     user: str = ""
@@ -44,7 +43,8 @@ class Login:
     plain_over_network: bool = False
 
     def resolved(self) -> "Login":
-        """With the password from wherever it is. Raises ConfigError, UsageError."""
+        """Return a copy with the password read from the environment or its file. Raises
+        ConfigError, UsageError."""
         given = [bool(self.password), bool(self.password_env), bool(self.password_file)]
         if sum(given) > 1:
             raise UsageError("more than one password", "in the URL, password_env or password_file")
@@ -63,7 +63,7 @@ class Login:
 
 
 def read_password(path: str, where: str) -> str:
-    """The password in a file; `where`: what names the file. Raises ConfigError."""
+    """Read the password in a file; `where`: what names the file, for errors. Raises ConfigError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(PASSWORD_BYTES_MAX + 1)
@@ -78,7 +78,7 @@ def read_password(path: str, where: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Whether it is this machine."""
+    """Return whether the host is this machine's loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -86,8 +86,8 @@ def is_local(host: str) -> bool:
 
 
 class Identity:
-    """Who we are to the node at `endpoint`. Raises UsageError for what cannot be, ConfigError for
-    files that cannot be used."""
+    """Our credentials for the node at `endpoint`. Raises UsageError for an invalid combination,
+    ConfigError for files that cannot be used."""
 
     def __init__(self, endpoint: Endpoint, login: Login | None = None) -> None:
         login = login or Login()
@@ -118,12 +118,13 @@ class Identity:
         )
 
     def session(self) -> TlsSession | None:
-        """TLS for a new connection; None where there is none."""
+        """Make the TLS session of a new connection; None without TLS."""
         return None if self._tls is None else self._tls.session(self.endpoint.host)
 
 
 def refusal(condition: str, text: str, user: str, encrypted: bool) -> TlsFault | None:
-    """What a connection's end says of a log-in, with a remedy; None where it was none."""
+    """Return what a connection's end says of a refused log-in, with a remedy; None where it was
+    none."""
     if condition == REFUSED:
         if "mech=none" not in text.lower().replace(" ", ""):
             who = f"user {user}" if user else "our certificate" if encrypted else "us"

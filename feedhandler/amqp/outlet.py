@@ -5,8 +5,8 @@ subscriber's credit; what waits never exceeds `queue_bytes_max`, and a subscribe
 overrun is marked (`overrun`), gets nothing more, and is detached by the node. No outlet waits for
 another.
 
-`Peer` is the connection an outlet sends on; it is put on a list once something waits in its
-engine, so that a hand-over ends with one write a connection.
+`Peer` is the connection an outlet sends on; it is put on a list once something waits in its engine,
+so that a turn of the fan-out ends with one write a connection.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from feedhandler.amqp.framing import WHOLE_PACKET
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription
 
-#: What a queued message costs beside its bytes: the object around them and its place in the queue.
+#: Overhead in bytes of a queued message: the object around its bytes and its place in the queue.
 QUEUE_ENTRY_BYTES = 64
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _WHOLE = cython.declare(cython.uint, WHOLE_PACKET)
@@ -42,7 +42,8 @@ TYPE_TABLES_MAX = 256
 
 @lru_cache(maxsize=TYPE_TABLES_MAX)
 def type_table(types: frozenset[int] | None) -> bytearray:
-    """A byte for each message type, 1 where it is one of `types`; short where any will do."""
+    """Return a table with a byte for each message type, 1 where it is one of `types`; one byte long
+    where all are. Shared: do not change it."""
     table = bytearray(65536 if types is not None else 1)
     for message_type in types or ():
         table[message_type] = 1
@@ -55,8 +56,8 @@ class Peer:
 
     `overruns` are its outlets that have just been given up, `backlog` counts those for which
     something waits, `engine` is its protocol state. `writing`: the socket takes no more for now.
-    `leaving`: our side has said goodbye. `gone`: the socket is closed, and its descriptor may be
-    another client's by now.
+    `leaving`: our side has closed. `gone`: the socket is closed, and its descriptor may be another
+    client's by now.
     """
 
     def __init__(self, dirty_peers: list["Peer"]) -> None:
@@ -71,7 +72,8 @@ class Peer:
 
     @cython.cfunc
     def touch(self) -> cython.void:
-        """Something waits in the engine: have it written at the end of the hand-over."""
+        """Have the connection written to at the end of the turn, as something waits in its
+        engine."""
         if not self.dirty:
             self.dirty = True
             self.dirty_peers.append(self)
@@ -81,20 +83,20 @@ class Peer:
         self.touch()
 
     def leave(self, queue: "deque[bytes]") -> None:
-        """Free the messages of a queue that nobody has any more."""
+        """Free the messages of a queue to which no other reference exists."""
         queue.clear()
 
     def fail(self, error: Exception) -> None:
-        """An error of ours came up in handling this connection: it is the connection's end, and
-        nobody else's. Here, where there is no connection, it is raised again."""
+        """End the connection because of an internal error in handling it. Here, without a
+        connection, the error is raised again."""
         raise error
 
     @cython.ccall
     def settle(self) -> cython.bint:
-        """Write what is in the engine; True where that was all there is to do.
+        """Write what is in the engine; return True where that was all there is to do.
 
-        The ordinary end of a hand-over: the socket takes everything, no outlet waits, and the
-        engine has no news. False: the connection has work to do that is not ordinary.
+        The ordinary end of a turn: the socket takes everything, no outlet waits, and the engine has
+        no news. False: the connection has other work to do (`attend`).
         """
         if self.writing or self.leaving or self.backlog > 0 or len(self.overruns) > 0:
             return False
@@ -106,14 +108,14 @@ class Peer:
         return True
 
     def attend(self) -> None:
-        """Do what `settle` left to do; whoever owns the socket says how."""
+        """Do what `settle` left to do; implemented by the owner of the socket."""
         raise AssertionError("a connection without a socket has nothing to attend to")
 
 
 @cython.cclass
 class Batch:
     """The batch message that one outlet is filling from one service's packets. `following`: the
-    sequence number after its last packet, where somebody keeps account of that."""
+    sequence number after its last packet, where a `Backlog` records that."""
 
     def __init__(self, bytes_max: int) -> None:
         self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
@@ -125,9 +127,9 @@ class Batch:
 class Outlet:
     """A link that receives what `subscription` asks for, over `sender`.
 
-    `chosen` is the fan-out's mark on the links that a snapshot block goes to, while it does;
-    `more` says at the end of a hand-over that another follows at once.
-    `catching` counts the services whose history the link is still reading (`catchup`).
+    `chosen` marks the links that a snapshot block goes to, while it does; `more` says at the end of
+    a turn that another follows at once. `catching` counts the services whose history the link is
+    still reading (`catchup`).
     """
 
     def __init__(
@@ -164,12 +166,12 @@ class Outlet:
 
     @cython.ccall
     def wants_type(self, message_type: cython.int) -> cython.bint:
-        """Whether the link takes messages of this type."""
+        """Return whether the link takes messages of this type."""
         return self.any_type or self.types[message_type] != 0
 
     @cython.ccall
     def select(self, number: cython.Py_ssize_t) -> cython.int:
-        """Choose one message of the packet in hand; the count chosen so far."""
+        """Select one message of the current packet; return the count selected so far."""
         if self.selected_count == self.selected.shape[0]:
             self._make_room()
         self.selected[self.selected_count] = number
@@ -177,7 +179,7 @@ class Outlet:
         return self.selected_count
 
     def _make_room(self) -> None:
-        """Twice the room for messages selected of one packet."""
+        """Double the room for messages selected of one packet."""
         wider = numpy.zeros(2 * len(self.selected), numpy.uint16)
         wider[: len(self.selected)] = self.selected
         self.selected = memoryview(wider)
@@ -202,7 +204,7 @@ class Outlet:
 
     @cython.cfunc
     def _enqueue(self, frame: Frame) -> cython.int:
-        """Let a message wait; past the bound the link is given up and its queue freed."""
+        """Queue a message; past the bound the link is given up and its queue freed."""
         self.waited += 1
         self.queued_bytes += frame.used + _ENTRY_BYTES
         if self.queued_bytes > self.queue_bytes_max:
@@ -216,13 +218,13 @@ class Outlet:
 
     @cython.ccall
     def takes_more(self) -> cython.bint:
-        """Whether a message delivered now is sent at once."""
+        """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self.queued_bytes == 0 and self.sender.ready()
 
     @cython.ccall
     def give_up(self) -> cython.int:
-        """The link lacks something that it cannot be told of: it gets nothing more, and the node
-        detaches it."""
+        """Give the link up, which lacks something that cannot be announced to it: it gets nothing
+        more, and the node detaches it."""
         self.overrun = True
         self.peer.leave(self.queue)
         self.queue = deque()
@@ -235,7 +237,7 @@ class Outlet:
 
     @cython.cfunc
     def _note_backlog(self) -> cython.int:
-        """Tell connection and link whether anything waits for credit or room."""
+        """Record at the connection and the link whether anything waits for credit or room."""
         behind: cython.bint = not self.overrun and (
             self.queued_bytes > 0 or len(self.open_batches) > 0 or self.catching > 0
         )
@@ -295,7 +297,7 @@ class Outlet:
 
     @cython.cfunc
     def _close(self, batch: Batch) -> cython.int:
-        """Finish an open batch and hand it on."""
+        """Finish an open batch and deliver it."""
         batch.is_open = False
         self.open_batches.remove(batch)
         batch.frame.finish(0)
@@ -312,12 +314,12 @@ class Outlet:
 
     @cython.ccall
     def has_open_batch(self) -> cython.bint:
-        """Whether packets wait in a batch."""
+        """Return whether packets wait in a batch."""
         return len(self.open_batches) > 0
 
     @cython.ccall
     def settle_batches(self) -> cython.int:
-        """At the end of a hand-over: send what was gathered.
+        """Send what was gathered at the end of a turn of the fan-out.
 
         Without credit a batch stays open and grows, up to its limit: as many packets as wait.
         """

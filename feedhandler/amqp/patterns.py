@@ -1,4 +1,4 @@
-"""Many patterns as one trie: what of a service they match is found by one walk.
+"""Many patterns as one trie: one walk finds what of a service they match.
 
 A pattern is a tuple of words in which `*` stands for one word and `#` for any number of words, none
 included. Patterns that begin alike share nodes, so that a walk along a service's words is in a few
@@ -22,7 +22,7 @@ _Node = dict[str, Any]
 
 
 class PatternTrie:
-    """What some patterns match."""
+    """A set of patterns, for matching."""
 
     def __init__(self, patterns: Iterable[tuple[str, ...]]) -> None:
         self._root: _Node = {}
@@ -36,14 +36,15 @@ class PatternTrie:
             node[_END] = node
 
     def named(self, service: tuple[str, ...]) -> frozenset[str] | None:
-        """The words for symbols that match behind the service's words; None where all do."""
+        """Return the words for symbols that match behind the service's words; None where all do."""
         nodes = self._reached(service)
         if any(_END in node or (ONE in node and _ends(node[ONE])) for node, _ in nodes):
             return None
         return frozenset(word for node, _ in nodes for word, child in node.items() if _ends(child))
 
     def _reached(self, words: tuple[str, ...]) -> list[tuple[_Node, bool]]:
-        """The nodes at which these words may have led, each with whether it repeats (is a `#`)."""
+        """Return the nodes at which these words may have led, each with whether it repeats (is a
+        `#`)."""
         nodes = list(_with_any([(self._root, False)]))
         for word in words:
             after: dict[int, tuple[_Node, bool]] = {}
@@ -58,7 +59,7 @@ class PatternTrie:
 
 
 def _with_any(nodes: Iterable[tuple[_Node, bool]]) -> Iterator[tuple[_Node, bool]]:
-    """These nodes, and those that a `#` for no word at all leads to."""
+    """Yield these nodes, and those that a `#` for no word at all leads to."""
     for node, repeats in nodes:
         yield node, repeats
         while ANY in node:
@@ -67,5 +68,5 @@ def _with_any(nodes: Iterable[tuple[_Node, bool]]) -> Iterator[tuple[_Node, bool
 
 
 def _ends(node: _Node) -> bool:
-    """Whether a pattern ends here, or by a `#` for no word at all."""
+    """Return whether a pattern ends here, or by a `#` for no word at all."""
     return _END in node or (ANY in node and _ends(node[ANY]))

@@ -1,19 +1,19 @@
-"""What gives way when too much waits for a subscriber or a broker: the policies by name.
+"""Policies for a subscriber or a broker whose queue is full, by name.
 
-    detach       the link is closed and told why; what waited is gone with it
-    drop_oldest  what has waited longest is dropped, and the range told before any later data
-    conflate     of messages with one key the newest is kept, books are sent anew; told, too
-    journal      nothing does: what waits goes to disk. For brokers only: a subscriber has `from=`
-                 to go on from where it was, and durable queues
+    detach       the link is closed with the reason; what waited is dropped
+    drop_oldest  what has waited longest is dropped, and the range announced before any later data
+    conflate     of messages with one key the newest is kept, books are sent anew; announced, too
+    journal      nothing is dropped: what waits goes to disk. For brokers only: a subscriber has
+                 `from=` to go on from where it was, and durable queues
 
 No I/O, no engine: words in, decisions out.
 """
 
 DETACH, DROP_OLDEST, CONFLATE, JOURNAL = "detach", "drop_oldest", "conflate", "journal"
-#: What a configuration may say of links, and of brokers.
+#: Policies that a configuration may have for links, and for brokers.
 POLICIES = (DETACH, DROP_OLDEST, CONFLATE)
 DESTINATION_POLICIES = (*POLICIES, JOURNAL)
-#: What a link gets by asking for it, where the gateway keeps no books.
+#: Policies that a link may ask for where the gateway keeps no books.
 LINK_POLICIES = (DETACH, DROP_OLDEST)
 _NO_JOURNAL = (
     "journal is a policy of [[publish]] only: a subscriber goes on where it was with from=, "
@@ -22,8 +22,8 @@ _NO_JOURNAL = (
 
 
 def fault_of_policy(word: str, quality: bool, offered: tuple[str, ...] = POLICIES) -> str | None:
-    """Why a configuration cannot have this policy, in one line; None where it can. `quality`:
-    quality messages are sent, without which nobody could be told what gave way."""
+    """Return why a configuration cannot have this policy, in one line; None where it can.
+    `quality`: quality messages are sent, without which drops could not be announced."""
     if word == JOURNAL and JOURNAL not in offered:
         return _NO_JOURNAL
     if word not in offered:

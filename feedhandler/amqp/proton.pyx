@@ -2,8 +2,7 @@
 
 What it is for: one connection's protocol state (connection, sessions, links, deliveries), fed with
 the bytes of a non-blocking socket and emptied into it. Everything above (node, fan-out,
-subscriber) talks to the classes here and to nothing of proton, so that another engine can take
-its place.
+subscriber) uses the classes here and nothing of proton, so that another engine can take its place.
 
 What it promises: no call blocks; sending never exceeds the credit its caller checked with
 `ready`; every delivery is settled, so memory does not grow with the number of messages.
@@ -77,10 +76,11 @@ cdef int _DELIVERY = _lib.PN_DELIVERY
 cdef int _TRANSPORT = _lib.PN_TRANSPORT
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
-#: What a link's deliveries came to, as it tells `events`: nothing, or one of the events above.
+#: Results of `_on_delivery`, by their place: nothing, or one of the events above.
 cdef tuple _NEWS = (0, MESSAGE_TOO_LARGE, CREDIT_EXCEEDED, PARTIAL_EXCEEDED)
-#: What the engine would write to stderr of a peer's mistakes, a line each, as often as the peer
-#: likes: critical, error, warning, of all its parts. Who a connection belongs to hears of them.
+#: Log levels (critical, error, warning) and subsystems whose messages the engine would write to
+#: stderr, a line for each mistake of a peer. They are masked: the connection's owner gets the
+#: errors.
 cdef unsigned short _COMPLAINTS = 0b111
 cdef unsigned short _SUBSYSTEMS = 0xFFFF
 cdef int _REMOTE_CLOSED = _lib.PN_REMOTE_CLOSED
@@ -89,7 +89,7 @@ cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
 cdef unsigned long _MODIFIED = _lib.PN_MODIFIED
 cdef int _RCV_FIRST = _lib.PN_RCV_FIRST
 
-#: What a peer may say of a message that we sent it; none of them: settled without a word.
+#: A peer's outcomes for a message that we sent it; none of them: settled without an outcome.
 ACCEPTED = _lib.PN_ACCEPTED
 REJECTED = _lib.PN_REJECTED
 RELEASED = _lib.PN_RELEASED
@@ -99,13 +99,13 @@ UNDELIVERABLE = -2
 #: Ours: settled without an outcome.
 UNTOLD = 0
 cdef int _UNDELIVERABLE = UNDELIVERABLE
-#: States of part 4, which the engine hands on as they are: a transaction has begun (we say so), and
-#: something belongs to one.
+#: States of part 4, which the engine passes on as they are: a transaction was declared (sent by
+#: us), and something belongs to one.
 DECLARED = 0x33
 TRANSACTIONAL = 0x34
 cdef unsigned long _TRANSACTIONAL = TRANSACTIONAL
 cdef unsigned long _DECLARED = DECLARED
-#: What `kind_of` hears as the address of a link on which the peer wants to speak of transactions.
+#: Address that `kind_of` gets for a link to a transaction coordinator.
 COORDINATOR = "$coordinator"
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
 cdef int _SOURCE = _lib.PN_SOURCE
@@ -117,7 +117,7 @@ cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
 cdef int _NONDURABLE = _lib.PN_NONDURABLE
 
-#: Bytes that one session may hold unsent in the engine before `ready` says no. A hand-over of
+#: Bytes that one session may hold unsent in the engine before `ready` returns False. A turn of
 #: ordinary traffic fits; past it messages wait in the link's own bounded queue, where they count.
 SESSION_OUTGOING_BYTES_MAX = 1 << 20
 cdef Py_ssize_t _OUTGOING_MAX = SESSION_OUTGOING_BYTES_MAX
@@ -135,20 +135,20 @@ cdef enum:
 ENCODED_BYTES_MAX = 1 << 18
 cdef Py_ssize_t _ENCODED_MAX = ENCODED_BYTES_MAX
 
-#: Unsettled messages that one link may have on its way: the engine keeps a record of each, so a
+#: Unsettled messages that one link may have in flight: the engine keeps a record of each, so a
 #: subscriber that grants credit and never settles must not make it keep ever more.
 UNSETTLED_MAX = 10_000
 
 #: Longest description of a condition: it must fit the smallest frame a peer may insist on (512).
 DESCRIPTION_CHARS_MAX = 200
 
-#: What a peer hears that sends a message on a link on which it receives.
+#: Description of the error for a peer that sends a message on a link on which it receives.
 cdef str _MISPLACED = "a message on a link whose sender is the other side"
 
-#: What one `receive` call reads at most unless told otherwise, so that one peer cannot keep the loop
-#: to itself.
+#: Bytes that one `receive` call reads at most by default, so that one peer cannot monopolise the
+#: loop.
 RECEIVE_BYTES_MAX = 1 << 20
-#: Bytes of messages sent in part that one connection may make us hold, unless told otherwise.
+#: Bytes of messages sent in part that one connection may make us hold, by default.
 PARTIAL_BYTES_MAX = 8 << 20
 
 #: Whether a sending link may be lent a credit that it gives back at once. The engine answers a
@@ -159,30 +159,30 @@ cdef bint _LENDS_CREDIT = (
 
 
 cdef void _unwritten(intptr_t context, int subsystem, int severity, const char *text) noexcept nogil:
-    """Where the engine's complaints go: of a frame size that is too small it writes one whatever
-    the masks say."""
+    """Discard a log message of the engine: of a frame size that is too small it writes one whatever
+    the masks are."""
 
 
 include "proton_values.pxi"
 
 
-#: What an answer to the peer takes until it is on its way, estimated: the engine keeps a link, a
-#: session or a delivery until what it says of it is in a frame.
+#: Estimated bytes of an answer to the peer until it is sent: the engine keeps a link, a session or
+#: a delivery until its answer is in a frame.
 OWED_LINK_BYTES = 4096
 OWED_SESSION_BYTES = 2048
 OWED_DELIVERY_BYTES = 512
 cdef Py_ssize_t _OWED_LINK = OWED_LINK_BYTES
 cdef Py_ssize_t _OWED_SESSION = OWED_SESSION_BYTES
 cdef Py_ssize_t _OWED_DELIVERY = OWED_DELIVERY_BYTES
-#: An answer takes so many times the bytes of its frames: each byte that the socket takes frees so
-#: many.
+#: Ratio of an answer's bytes in memory to those of its frames: each byte that the socket takes
+#: frees so many.
 cdef Py_ssize_t _OWED_RATIO = 8
 #: Bytes that all sessions of a connection together may hold unsent in the engine; but each of them
 #: may hold the second.
 CONNECTION_OUTGOING_BYTES_MAX = 8 << 20
 SESSION_OUTGOING_BYTES_MIN = 1 << 14
 
-#: Every outcome of a message that we understand, for who wants to know before it uses them.
+#: Every outcome of a message that we understand, for brokers that want them announced.
 _OUTCOMES = _symbols((
     "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
 ))
@@ -197,23 +197,23 @@ cdef class Connection:
 
     `server`: take the server's part. `container`: our container id. `hostname`: the virtual host
     asked for (client). `max_frame_bytes`: largest frame we take. `idle_timeout_ms`: silence after
-    which the peer counts as dead, 0 for never; needs `tick` to be called. `user`, `password`: who
-    we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty; `external`: the
-    client certificate says who we are. `sessions_max`: sessions that the peer may have.
-    `unsettled_max`: unsettled messages on their way on one link, at most. `receive_bytes_max`: what
-    one `receive` reads. `partial_bytes_max`: bytes of messages that came in part, on all links;
-    `partial_bytes` are those that there are. `owed_bytes`: what answers to the peer take that are not
-    on their way yet, estimated. `lingering_links`: links that we have closed and the peer has not.
+    which the peer counts as dead, 0 for never; needs `tick` to be called. `user`, `password`: our
+    credentials (client, SASL PLAIN); SASL ANONYMOUS where `user` is empty; `external`: log in by
+    the client certificate. `sessions_max`: sessions that the peer may have. `unsettled_max`:
+    unsettled messages in flight on one link, at most. `receive_bytes_max`: bytes that one `receive`
+    reads at most. `partial_bytes_max`: bound on bytes of messages that came in part, on all links;
+    `partial_bytes`: how many there are. `owed_bytes`: estimated bytes of answers to the peer that
+    are not sent yet. `lingering_links`: links that we have closed and the peer has not.
 
-    `properties`: what we say of ourselves as we open (text to text). A server should: with them, the
-    last field, its `open` has every field, and there are clients that read no shorter one.
-    `capabilities`: what we offer, for clients that do without what they are not offered.
+    `properties`: connection properties of our `open` (text to text). A server should have some:
+    with them, the last field, its `open` has every field, and some clients read no shorter one.
+    `capabilities`: offered capabilities, for clients that use only what is offered.
 
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
 
     Between socket and engine may stand `tls`, a `security.TlsSession`, and `sasl`, a
-    `sasl.SaslServer` that hears a client before the engine does.
+    `sasl.SaslServer` that processes a client's log-in before the engine gets any bytes.
     """
 
     def __init__(
@@ -323,10 +323,10 @@ cdef class Connection:
         return total
 
     cdef int _explain(self) except -1:
-        """Where the engine takes no more, have the peer hear why.
+        """Close with a reason where the engine takes no more input.
 
-        Of most errors the engine tells the peer; of a frame whose performative it cannot decode
-        it does not, and the connection would stay, half dead, until somebody speaks.
+        The engine reports most errors to the peer; a frame whose performative it cannot decode it
+        does not, and the connection would stay, half dead, until either side sends something.
         """
         if self.deaf or pn_transport_capacity(self.transport) >= 0:
             return 0
@@ -338,8 +338,8 @@ cdef class Connection:
         return 0
 
     cdef int _forbid(self) except -1:
-        """The peer has sent a message on a link that we send on: end the connection, as the engine
-        does for other breaches of the protocol.
+        """End the connection of a peer that has sent a message on a link that we send on, as the
+        engine does for other breaches of the protocol.
 
         The engine takes such a transfer, and from then on mistakes it for one of ours: it is what
         the link sends next, under the peer's tag and number, and with its end the message of ours
@@ -353,7 +353,7 @@ cdef class Connection:
         return 0
 
     cpdef int flush(self) except -2:
-        """Write what the engine has to say to the socket.
+        """Write the engine's pending output to the socket.
 
         Returns 0 when all is written, 1 when the socket takes no more for now, -1 when the
         connection is over.
@@ -383,9 +383,10 @@ cdef class Connection:
             self.owed_bytes = max(0, self.owed_bytes - _OWED_RATIO * sent)
 
     cdef int _encode_soon(self) except -1:
-        """One more message is in the engine: frame what has gathered, unless the socket lags.
+        """Count one more message in the engine; encode those that have gathered, unless the socket
+        lags.
 
-        What the engine tells of that is dropped at once, while the links that it names are near.
+        The engine's events of that are dropped at once, while their links are in the cache.
         """
         cdef bint silent
         self.unencoded += 1
@@ -398,7 +399,7 @@ cdef class Connection:
         return 0
 
     cdef int _flush_wire(self) except -2:
-        """As `flush`, by way of what stands between, for as long as it does."""
+        """Flush by way of TLS and SASL, as long as they stand between."""
         cdef Py_ssize_t before = self.wire.sent
         cdef int state = self.wire.flush()
         self.broken = self.broken or self.wire.broken
@@ -411,7 +412,7 @@ cdef class Connection:
         return state
 
     def welcome(self):
-        """A client's log-in was decided: let the engine have what came behind it."""
+        """Pass to the engine what came behind a client's log-in, which was decided."""
         if self.wire is not None and self.wire.welcome() != 0:
             self.broken = True
 
@@ -481,7 +482,7 @@ cdef class Connection:
             pn_collector_pop(self.collector)
 
     cpdef int turn(self) except -2:
-        """Read, take the events, write: a reader's whole turn.
+        """Take a reader's whole turn: read, take the events, write.
 
         Returns 0 when there was nothing but deliveries and all is written; 1 when `news` holds
         events or the socket takes no more; -1 when the peer has gone (`news` may hold events).
@@ -495,11 +496,11 @@ cdef class Connection:
         return 0 if self.flush() == 0 else 1
 
     cpdef bint quiet(self):
-        """Drop the events of ordinary sending; whether no other is left.
+        """Drop the events of ordinary sending; return whether no other is left.
 
-        For who has just written everything and waits for nothing. The engine tells of a flow for
-        each message sent, and that the transport had something to write. That of a peer who wants
-        its credit drained came with a read, and `events` has told of it.
+        For a caller that has just written everything and waits for nothing. The engine has a flow
+        event for each message sent, and a transport event for each write. The flow of a peer that
+        drains its credit came with a read, and `events` has returned it.
         """
         cdef void *event
         cdef int kind
@@ -513,7 +514,7 @@ cdef class Connection:
             pn_collector_pop(self.collector)
 
     cdef object _link_of(self, void *link):
-        """The wrapper of a link, made where the peer opened it."""
+        """Return the wrapper of a link; make it where the peer opened the link."""
         cdef void *known = pn_link_get_context(link)
         if known != NULL:
             return <object> known
@@ -534,7 +535,7 @@ cdef class Connection:
         return wrapper
 
     cdef int _owe_link(self, void *link) except -1:
-        """A link is to be answered: the answer repeats its name and its addresses."""
+        """Count the answer to a link, which repeats its name and its addresses, as owed."""
         cdef Py_ssize_t size = (
             _length(pn_link_name(link))
             + _length(pn_terminus_get_address(pn_link_remote_source(link)))
@@ -544,7 +545,7 @@ cdef class Connection:
         return 0
 
     cdef int _linger(self, void *session, int change) except -1:
-        """One link more, or less, that we have closed and the peer has not."""
+        """Count one link more (1), or less (-1), that we have closed and the peer has not."""
         cdef object key = <uintptr_t> session
         cdef object count = self.lingering.get(key, 0) + change
         if count >= 0:
@@ -553,7 +554,8 @@ cdef class Connection:
         return 0
 
     cdef int _share_room(self, int change) except -1:
-        """One session more, or less: what each may hold unsent goes by how many there are."""
+        """Count one session more (1), or less (-1), and share the room for unsent bytes among
+        all."""
         self.sessions += change
         self.session_room = max(
             <Py_ssize_t> SESSION_OUTGOING_BYTES_MIN,
@@ -562,7 +564,7 @@ cdef class Connection:
         return 0
 
     cdef int _end_session(self, void *session, list found) except -1:
-        """The peer has ended a session: its links are over with it, whether it said so or not.
+        """End a session that the peer has ended, and its links with it.
 
         They are not detached one by one: rhea answers that on the channel which it has ended.
         """
@@ -592,32 +594,32 @@ cdef class Connection:
         pn_connection_open(self.connection)
 
     def close(self, str condition="", str description=""):
-        """Say that we close, and why; `flush` carries it out."""
+        """Close the connection, with a condition; `flush` sends it."""
         _set_condition(pn_connection_condition(self.connection), condition, description)
         pn_connection_close(self.connection)
 
     def tick(self, int64_t now_ms):
-        """Let the engine see the time; answers when it wants to see it again (ms, 0: never)."""
+        """Let the engine see the time; return when it must see it again (ms, 0: never)."""
         return pn_transport_tick(self.transport, now_ms)
 
     @property
     def frames_received(self):
-        """Frames that the peer has sent, whatever became of them."""
+        """Number of frames that the peer has sent."""
         return pn_transport_get_frames_input(self.transport)
 
     @property
     def session_count(self):
-        """Sessions that the peer has begun and not ended."""
+        """Number of sessions that the peer has begun and not ended."""
         return self.sessions
 
     @property
     def held_bytes(self):
-        """`owed_bytes`, and what TLS has not brought out or taken in yet."""
+        """`owed_bytes`, and the bytes that wait in TLS either way."""
         return self.owed_bytes + (0 if self.wire is None else self.wire.held())
 
     @property
     def closed(self):
-        """Both directions are done."""
+        """Whether both directions are closed."""
         return pn_transport_closed(self.transport)
 
     @property
@@ -631,7 +633,7 @@ cdef class Connection:
 
     @property
     def remote_properties(self):
-        """What the peer says of itself as it opens: product, version and the like, as text."""
+        """Connection properties of the peer's `open`: product, version and the like, as text."""
         found = _value(pn_connection_remote_properties(self.connection))
         if not isinstance(found, dict):
             return {}
@@ -644,7 +646,7 @@ cdef class Connection:
 
     @property
     def transport_condition(self):
-        """(name, description) of what the engine found wrong with the peer's bytes."""
+        """(name, description) of the error that the engine found in the peer's bytes."""
         return _condition(pn_transport_condition(self.transport))
 
     def receiver(
@@ -677,8 +679,11 @@ cdef class Connection:
         return wrapper
 
     def taker(self, str name, str address, *, int credit, size_t message_bytes_max):
-        """Attach a link that receives from `address` and says of each message later what became of
-        it; grant it `credit`. A message of more than `message_bytes_max` is None."""
+        """Attach a link that receives from `address` and settles each message later; grant
+        `credit`.
+
+        A message of more than `message_bytes_max` is None; an empty address asks for a dynamic one.
+        """
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
         cdef void *link = pn_receiver(session, name.encode())
@@ -696,8 +701,8 @@ cdef class Connection:
         return wrapper
 
     def putter(self, str name, str address):
-        """Attach a link that sends to `address` (`COORDINATOR`: to who keeps transactions) and
-        hears of each message what became of it."""
+        """Attach a link that sends to `address` (`COORDINATOR`: to the transaction coordinator) and
+        reports the outcome of each message."""
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
         cdef void *link = pn_sender(session, name.encode())
@@ -716,9 +721,9 @@ cdef class Connection:
     ):
         """Attach a sending link to `address` in a session of its own; its peer settles.
 
-        Without an address each message says where it goes. `capability` is what the target is to
-        be able to do, `durable`: it is to outlive its peer's restart. `outcomes`: say which ones
-        we understand.
+        Without an address each message has its own. `capability`: the target's capability;
+        `durable`: the target is to outlive its peer's restart. `outcomes`: announce those that we
+        understand.
         """
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)

@@ -45,7 +45,8 @@ _library = ctypes.CDLL(cproton_ffi.__file__)
 
 
 cdef void *_function(str name) except NULL:
-    """The address of proton's C function `name`."""
+    """Return the address of proton's C function `name`. Raises FeedhandlerError where it is
+    missing."""
     try:
         function = getattr(_library, name)
     except AttributeError:

@@ -1,7 +1,7 @@
-# Part of proton.pyx: what a client may not send, stopped before the engine sees it.
+# Part of proton.pyx: stops frames that a client may not send, before the engine sees them.
 
 cdef enum:
-    # Of each frame so much is looked at: its header, what it is, and its first field.
+    # Bytes of each frame that are checked: its header, its performative, and its first field.
     _HEAD_BYTES = 32
     # A `begin` of the largest kind: header, ulong descriptor, list32, first field's constructor.
     _OPEN = 0x10
@@ -18,19 +18,18 @@ cdef str _ACQUIRES = "a flow with a txn-id: messages are not acquired in a trans
 
 
 cdef class FrameGate:
-    """Follows the frames of one client, and refuses those that the engine takes on trust.
+    """Checks the frames of one client, and refuses those that the engine does not check itself.
 
     The engine finds a session by its channel, and frees it with the connection or where its peer
     ends it. A `begin` that claims to answer a session of ours (a server begins none), or one on a
     channel that has a session, leaves it with one session under two names: the first `end` frees
     what the other name still leads to. So each channel has one session, from its `begin` to its
-    `end`, and `open` comes before either (AMQP 1.0, 2.4.1, 2.5.1).
-    An extended header is refused, since what a frame is stands behind it; nobody sends one. What
-    comes behind a `close`, with which a client says that nothing more does (2.7.9), is dropped: the
-    engine would still attach links.
+    `end`, and `open` comes before either (AMQP 1.0, 2.4.1, 2.5.1). An extended header is refused,
+    since the performative stands behind it; no client sends one. What comes behind a `close`, which
+    must be a client's last frame (2.7.9), is dropped: the engine would still attach links.
 
     A flow with a `txn-id` asks that what is sent from now on belongs to a transaction (4.4.3). The
-    engine hands nothing on of that, and to send messages that are in none would be another promise:
+    engine passes nothing on of that, and to send messages that are in none would break the request:
     it is refused here.
 
     `fault` is what was wrong: nothing more of that client may reach the engine.
@@ -41,10 +40,10 @@ cdef class FrameGate:
         self.fault = ""
 
     cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1:
-        """How many of the next bytes the engine may have; fewer than `size` where `fault` is set, and
-        once the client has closed.
+        """Return how many of the next bytes the engine may have; fewer than `size` where `fault` is
+        set, and once the client has closed.
 
-        Of a frame that is refused the engine may have had the beginning: it acts on whole ones.
+        The engine may have had the beginning of a frame that is refused: it acts on whole ones.
         """
         cdef Py_ssize_t place = 0
         cdef Py_ssize_t step
@@ -77,7 +76,7 @@ cdef class FrameGate:
         return size
 
     cdef int _size_up(self) except -1:
-        """The first eight bytes are there: a protocol's header, or a frame's."""
+        """Read the first eight bytes: a protocol header, or a frame's header with its size."""
         if memcmp(self.head, b"AMQP", 4) == 0:
             self.have = 0
             return 0
@@ -89,7 +88,7 @@ cdef class FrameGate:
         return 0
 
     cdef int _judge(self) except -1:
-        """The head of a frame is there: is it one that may come now?"""
+        """Check whether the frame, whose head is there, may come now; set `fault` where not."""
         cdef unsigned int channel = <unsigned int> self.head[6] << 8 | self.head[7]
         cdef Py_ssize_t at = 11
         cdef int code
@@ -128,8 +127,8 @@ cdef class FrameGate:
         return 0
 
     cdef bint _acquires(self, const unsigned char *data, Py_ssize_t size) except -1:
-        """Whether the words of a `txn-id` are in these bytes of a flow, or end there. The fields
-        before them are numbers, and too short to hold them."""
+        """Return whether a `txn-id` is in these bytes of a flow, or ends there. The fields before
+        it are numbers, and too short to contain it."""
         cdef const unsigned char *wanted = _TXN_ID
         cdef Py_ssize_t place
         for place in range(size):
@@ -142,7 +141,7 @@ cdef class FrameGate:
         return False
 
     cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1:
-        """A session's beginning; its list of fields stands at `at`, the remote channel first."""
+        """Check a `begin`; its list of fields is at `at`, the remote channel first."""
         cdef Py_ssize_t first = at + (3 if self.head[at] == 0xC0 else 9)
         if self.head[at] != 0x45 and first < self.wanted and self.head[first] != 0x40:
             self.fault = "a begin that answers a session which the server has not begun"
@@ -154,8 +153,8 @@ cdef class FrameGate:
 
 
 cdef int _let_in(void *transport, FrameGate gate, Py_ssize_t size) except -1:
-    """Have the engine process `size` bytes at its tail, but for what the gate refuses: then the
-    peer hears why, and its connection is over; and but for what comes behind a close."""
+    """Have the engine process `size` bytes at its tail, except what the gate refuses, which ends
+    the connection with the reason, and what comes behind a close."""
     cdef Py_ssize_t good = size
     if gate is not None:
         good = gate.admit(<const unsigned char *> pn_transport_tail(transport), size)

@@ -1,9 +1,8 @@
-# The links of the engine: what is common, sending, publishing, receiving. Included by `proton.pyx`,
-# which says what for; a file of its own for the reader's sake. `proton_queue_links.pxi` has those
-# of durable queues.
+# The links of the engine: their base, sending, publishing, receiving. Included by `proton.pyx`; a
+# file of its own for readability. `proton_queue_links.pxi` has those of durable queues.
 
 cdef bint _asks_to_share(void *link) except -1:
-    """Whether the peer's source names the capability `shared`, alone or among others."""
+    """Return whether the peer's source names the capability `shared`, alone or among others."""
     cdef void *data = pn_terminus_capabilities(pn_link_remote_source(link))
     cdef ssize_t size = pn_data_encoded_size(data)
     if size <= 0:
@@ -22,7 +21,7 @@ cdef int _put_symbol(void *data, bytes word) except -1:
 
 
 cdef class Link:
-    """One end of a link; `owner` is whatever the layer above hangs on it."""
+    """One end of a link; `owner` is an object of the layer above."""
 
     cdef _bind(self, Connection connection, void *link):
         self.connection = connection
@@ -30,7 +29,7 @@ cdef class Link:
         self.session = pn_link_session(link)
         self.name = _text(pn_link_name(link))
         self.said = ("", "")
-        pn_incref(link)  # or each message's end would bring it to nothing, and back to life
+        pn_incref(link)  # or each message's end would take its count to 0 and back
         pn_link_set_context(link, <void *> self)
         connection.links[id(self)] = self
 
@@ -42,14 +41,14 @@ cdef class Link:
 
     @property
     def source_address(self):
-        """The address the peer gave as the source; "" once the link is over."""
+        """Address of the peer's source; "" once the link is closed."""
         if self.link == NULL:
             return ""
         return _text(pn_terminus_get_address(pn_link_remote_source(self.link)))
 
     @property
     def target_address(self):
-        """The address the peer gave as the target; "" where it gave none, or the link is over."""
+        """Address of the peer's target; "" where it gave none, or the link is closed."""
         if self.link == NULL:
             return ""
         return _text(pn_terminus_get_address(pn_link_remote_target(self.link)))
@@ -63,7 +62,7 @@ cdef class Link:
 
     @property
     def target_capabilities(self):
-        """What the peer says its target can do."""
+        """Capabilities of the peer's target."""
         if self.link == NULL:
             return ()
         found = _value(pn_terminus_capabilities(pn_link_remote_target(self.link)))
@@ -87,22 +86,22 @@ cdef class Link:
 
     @property
     def coordinator(self):
-        """Whether the peer wants to speak of transactions on this link (AMQP 1.0, 4.2)."""
+        """Whether the link is to a transaction coordinator (AMQP 1.0, 4.2)."""
         return self.link != NULL and (
             pn_terminus_get_type(pn_link_remote_target(self.link)) == _COORDINATOR
         )
 
     @property
     def browsing(self):
-        """Whether the peer wants copies: what it reads is to stay for others (AMQP 1.0, 3.5.7)."""
+        """Whether the peer asks for copies, which leave messages for others (AMQP 1.0, 3.5.7)."""
         return self.link != NULL and (
             pn_terminus_get_distribution_mode(pn_link_remote_source(self.link)) == _COPY
         )
 
     @property
     def filters(self):
-        """The names of the filters that the peer asks for, selectors among them; of what is no map
-        of filters `?`."""
+        """Names of the filters that the peer asks for, selectors among them; `?` for what is no map
+        of filters."""
         if self.link == NULL:
             return ()
         cdef void *data = pn_terminus_filter(pn_link_remote_source(self.link))
@@ -131,8 +130,8 @@ cdef class Link:
         self.close(condition, description)
 
     cdef int _answer(self) except -1:
-        """Let our termini be what the peer asked for, less what we do not have: the attach that
-        answers says "the filters actually in place" (AMQP 1.0, 3.5.3), and nothing survives a link.
+        """Set our termini to what the peer asked for, less what we do not support: the attach that
+        answers has "the filters actually in place" (AMQP 1.0, 3.5.3), and nothing survives a link.
         """
         cdef void *terminus
         pn_terminus_copy(pn_link_source(self.link), pn_link_remote_source(self.link))
@@ -148,7 +147,7 @@ cdef class Link:
         return 0
 
     def close(self, str condition="", str description=""):
-        """Detach for good, and say why. The wrapper must not be used afterwards."""
+        """Close the link, with a condition. The wrapper must not be used afterwards."""
         if self.link == NULL:
             return
         _set_condition(pn_link_condition(self.link), condition, description)
@@ -156,7 +155,7 @@ cdef class Link:
         self.release()
 
     def release(self):
-        """Let go of the engine's link once both ends have closed it or we have."""
+        """Free the engine's link, once both ends have closed it or we have."""
         if self.link == NULL:
             return
         self.said = _condition(pn_link_remote_condition(self.link))
@@ -170,11 +169,11 @@ cdef class Link:
 
 
 cdef class SenderLink(Link):
-    """A link on which we send. `settled`: fire and forget; otherwise the peer's outcome counts."""
+    """A link on which we send. `settled`: messages are sent settled; otherwise the peer settles."""
 
     cdef int _answer(self) except -1:
-        """The peer's settle modes are answered too: clients give up links with other ones, even
-        those that are refused."""
+        """Answer with the peer's settle modes, too: clients give up links with other modes, even
+        links that are refused."""
         self.settled = pn_link_remote_snd_settle_mode(self.link) != _SND_UNSETTLED
         pn_link_set_snd_settle_mode(self.link, _SND_SETTLED if self.settled else _SND_UNSETTLED)
         pn_link_set_rcv_settle_mode(self.link, pn_link_remote_rcv_settle_mode(self.link))
@@ -184,7 +183,7 @@ cdef class SenderLink(Link):
         return 0
 
     def open_at(self, str address):
-        """Accept a link whose source the peer left to us (dynamic): it has this address."""
+        """Accept a link whose source the peer left to us (dynamic), with this address."""
         if self.link == NULL:
             return
         self._answer()
@@ -201,11 +200,11 @@ cdef class SenderLink(Link):
         return self.wants_flow or pn_link_get_drain(self.link)
 
     cpdef int credit(self):
-        """Messages the peer still wants."""
+        """Return the messages for which the peer has given credit."""
         return 0 if self.link == NULL else pn_link_credit(self.link)
 
     cpdef bint ready(self):
-        """Whether one more message may be sent now: credit, and room in the engine."""
+        """Return whether one more message may be sent now: credit, and room in the engine."""
         return (
             self.link != NULL and pn_link_credit(self.link) > 0
             and self.unsettled < self.connection.unsettled_max
@@ -213,14 +212,17 @@ cdef class SenderLink(Link):
         )
 
     cdef void fetch(self) noexcept:
-        """A message is about to be sent: have what the engine keeps of the link fetched."""
+        """Prefetch what the engine keeps of the link, as a message is about to be sent."""
         if self.link != NULL:
             prefetch(<char *> self.link + _COUNT_AT, 1)
             prefetch(<char *> self.link + _TYPE_AT, 1)
             prefetch(<char *> self.link + _STATE_AT, _STATE_BYTES)
 
     cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1:
-        """Send one encoded message, `data[start : start + size]`. The caller has asked `ready`."""
+        """Send one encoded message, `data[start : start + size]`; the caller has checked `ready`.
+
+        Raises IndexError outside the buffer, ValueError where the link is closed.
+        """
         cdef Bytes tag
         cdef void *delivery
         if start < 0 or size <= 0 or start + size > data.shape[0]:
@@ -242,7 +244,7 @@ cdef class SenderLink(Link):
         return 0
 
     cdef bint _breached(self, void *delivery) except -1:
-        """Whether a delivery is none that we sent and wait for: then the connection is over."""
+        """Return whether a delivery is not one that we sent; end the connection then."""
         if pn_delivery_get_context(delivery) == <void *> self:
             return False
         self.connection._forbid()
@@ -261,10 +263,10 @@ cdef class SenderLink(Link):
         pn_link_drained(self.link)
 
     cdef int _on_delivery(self, void *delivery) except -1:
-        """The peer has disposed of a message: count the outcome, settle.
+        """Count the outcome of a message, and settle it.
 
         A state and the settlement may come one after the other in one read, and so as two events:
-        the first settles, and clears what the second would be told.
+        the first settles, and clears what the second would report.
         """
         cdef unsigned long state
         if self._breached(delivery) or not pn_delivery_updated(delivery):
@@ -283,10 +285,10 @@ cdef class SenderLink(Link):
 
 
 cdef class PublisherLink(SenderLink):
-    """A link on which every message is numbered by the caller and told of when it is settled.
+    """A link on which the caller numbers every message and gets its outcome by that number.
 
-    `confirmed` are the numbers that the peer has accepted, `returned` tuples (number, outcome,
-    the peer's words) of those it has not; whoever reads them empties them. A number must not be
+    `confirmed` are the numbers that the peer has accepted, `returned` tuples (number, outcome, the
+    peer's text) of those it has not; the caller that reads them empties them. A number must not be
     sent again before it was returned.
     """
 
@@ -299,7 +301,7 @@ cdef class PublisherLink(SenderLink):
         Py_ssize_t cut, bytes to,
     ) except -1:
         """Send one encoded message under this number: `lead`, then `data`. Where there is a `to`:
-        `lead`, `data[skip:cut]`, `to`, `data[cut + 1:]`. The caller has asked `ready`."""
+        `lead`, `data[skip:cut]`, `to`, `data[cut + 1:]`. The caller has checked `ready`."""
         cdef Bytes tag
         cdef const char *start = data
         cdef Py_ssize_t size = len(data)
@@ -322,7 +324,7 @@ cdef class PublisherLink(SenderLink):
         return 0
 
     cdef int _on_delivery(self, void *delivery) except -1:
-        """As for any sending link; and which message it was, and what the peer says of it."""
+        """Record the message's number with its outcome, then proceed as any sending link."""
         cdef unsigned long state
         cdef uint64_t number
         cdef object outcome
@@ -359,7 +361,7 @@ cdef class ReceiverLink(Link):
         self.bounds = bytearray(8 * self.bounds_capacity)
 
     cpdef clear(self):
-        """Forget the messages read so far."""
+        """Drop the messages read so far."""
         self.used = 0
         self.count = 0
 
@@ -370,13 +372,13 @@ cdef class ReceiverLink(Link):
 
     def drain(self, int credit=0):
         """Grant `credit` more, and have the peer send what it has and give the rest back; from now
-        on its flows are events, and `drained` tells what has come back."""
+        on its flows are events, and `drained` returns what has come back."""
         if self.link != NULL:
             self.draining = True
             pn_link_drain(self.link, credit)
 
     def drained(self):
-        """Credit that the peer has given back since this was asked last."""
+        """Return the credit that the peer has given back since the last call."""
         return 0 if self.link == NULL else pn_link_drained(self.link)
 
     cdef bint _hears_flow(self):
@@ -385,7 +387,7 @@ cdef class ReceiverLink(Link):
     cdef int _on_delivery(self, void *event_delivery) except -1:
         """Read every whole message that waits on the link; accept and settle it.
 
-        1 where a message is, or has so far grown, larger than the link takes.
+        Returns 1 where a message is, or has so far grown, larger than the link takes.
         """
         cdef void *delivery
         cdef size_t size

@@ -1,9 +1,9 @@
-# The links of durable queues: what is received and handed out stays open until somebody says what
-# became of it. Included by `proton.pyx`.
+# The links of durable queues: messages received and handed out stay unsettled until their outcome
+# is known. Included by `proton.pyx`.
 
 
 cdef int _discard(void *link, void *delivery) except -1:
-    """Read what has come of a message so far, and forget it."""
+    """Read and drop what has come of a message so far."""
     cdef size_t size = pn_delivery_pending(delivery)
     cdef bytearray dropped
     while size > 0:
@@ -15,7 +15,7 @@ cdef int _discard(void *link, void *delivery) except -1:
 
 
 cdef int _pass_over(void *link) except -1:
-    """Forget what a peer sends on a link that we have closed: it may not have heard of that."""
+    """Drop what a peer sends on a link that we have closed: it may not know of that yet."""
     cdef void *delivery
     while True:
         delivery = pn_link_current(link)
@@ -30,7 +30,7 @@ cdef int _pass_over(void *link) except -1:
 
 
 cdef bytes _encoded(void *data):
-    """A value in proton's own form, encoded; b"" for none, and for what cannot be."""
+    """Encode a value in proton's own form; b"" for none, and for one that cannot be encoded."""
     cdef ssize_t size = pn_data_encoded_size(data)
     if size <= 0:
         return b""
@@ -39,14 +39,14 @@ cdef bytes _encoded(void *data):
 
 
 cdef class IntakeLink(Link):
-    """A link on which we receive, and say of each message later what became of it.
+    """A link on which we receive, and settle each message later.
 
-    `arrived` are tuples (number, message, settled, state): numbers count from 1, `settled` says that
-    the peer does not want to hear of it. The message is None where it is larger than
-    `message_bytes_max`: it was read and dropped. `state`: the fields of a transactional state with
-    which it came, encoded; None: it came with none. `partial`: bytes of one that came in part.
-    `aborted` counts those that the peer gave up half sent: like the others they have used up credit.
-    Whoever reads them empties them.
+    `arrived` are tuples (number, message, settled, state): numbers count from 1, `settled`: the
+    peer expects no outcome. The message is None where it is larger than `message_bytes_max`: it was
+    read and dropped. `state`: the fields of a transactional state with which it came, encoded;
+    None: it came with none. `partial`: bytes of one that came in part. `aborted` counts those that
+    the peer gave up half sent: like the others they have used up credit. The caller that reads them
+    empties them.
     """
 
     def __cinit__(self):
@@ -54,7 +54,7 @@ cdef class IntakeLink(Link):
         self.pending = {}
 
     cdef int _answer(self) except -1:
-        """The peer's way of settling is ours; we settle first, for it has nothing to add."""
+        """Answer with the peer's sender settle mode; we settle first, for it has nothing to add."""
         pn_link_set_snd_settle_mode(self.link, pn_link_remote_snd_settle_mode(self.link))
         pn_link_set_rcv_settle_mode(self.link, _RCV_FIRST)
         Link._answer(self)
@@ -64,7 +64,7 @@ cdef class IntakeLink(Link):
         return 0
 
     def open_for(self, size_t message_bytes_max):
-        """Accept the link, and say how large a message may be."""
+        """Accept the link, and announce how large a message may be."""
         if self.link == NULL:
             return
         self.message_bytes_max = message_bytes_max
@@ -72,7 +72,7 @@ cdef class IntakeLink(Link):
         self.open()
 
     def clear(self):
-        """Forget what was read so far."""
+        """Drop what was read so far."""
         self.arrived.clear()
         self.aborted = 0
 
@@ -82,7 +82,7 @@ cdef class IntakeLink(Link):
             pn_link_flow(self.link, credit)
 
     cpdef accept(self, unsigned long long number):
-        """This message is taken; a number that is not open is passed over."""
+        """Accept and settle this message; a number that is not open is ignored."""
         cdef void *delivery
         place = self.pending.pop(number, None)
         if place is None or self.link == NULL:
@@ -103,8 +103,8 @@ cdef class IntakeLink(Link):
         pn_delivery_settle(delivery)
 
     def enlist(self, unsigned long long number, bytes fields):
-        """Say of this message what is to become of it in a transaction; `fields` is the list of a
-        transactional state, encoded. It stays open."""
+        """Send this message's outcome in a transaction; `fields` is the list of a transactional
+        state, encoded. The message stays open."""
         cdef void *delivery
         place = self.pending.get(number)
         if place is None or self.link == NULL:
@@ -115,8 +115,8 @@ cdef class IntakeLink(Link):
 
     def give_back(self, unsigned long long number, unsigned long outcome, str condition="",
                   str description=""):
-        """This message is not taken: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`: that
-        was a try, and has failed."""
+        """Settle this message as not accepted: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`,
+        which counts as a failed delivery."""
         cdef void *delivery
         place = self.pending.pop(number, None)
         if place is None or self.link == NULL:
@@ -131,7 +131,7 @@ cdef class IntakeLink(Link):
         pn_delivery_settle(delivery)
 
     cdef int _on_delivery(self, void *event_delivery) except -1:
-        """Read every whole message that waits on the link; a place in `_NEWS`."""
+        """Read every whole message that waits on the link; return a place in `_NEWS`."""
         cdef void *delivery
         cdef int more
         if pn_link_remote_credit(self.link) < 0:
@@ -152,13 +152,13 @@ cdef class IntakeLink(Link):
                 return 3 if self.connection.partial_bytes > self.connection.partial_max else 0
 
     cdef int _hold(self, Py_ssize_t size) except -1:
-        """So many bytes of a message that came in part are held."""
+        """Count `size` bytes of a message that came in part as held, in place of those before."""
         self.connection.partial_bytes += size - self.partial
         self.partial = size
         return 0
 
     cdef int _take(self, void *delivery) except -1:
-        """Read one message; 1 where more of it is to come."""
+        """Read one message; return 1 where more of it is to come."""
         cdef size_t size = pn_delivery_pending(delivery)
         cdef bytes data = None
         cdef bytes state = None
@@ -190,7 +190,7 @@ cdef class IntakeLink(Link):
         return 0
 
     def release(self):
-        """As every link; what came in part is forgotten at once."""
+        """Free the link as any other; what came in part is dropped at once."""
         cdef void *delivery
         if self.link != NULL and self.partial > 0:
             self._hold(0)
@@ -201,15 +201,14 @@ cdef class IntakeLink(Link):
 
 
 cdef class HandoutLink(SenderLink):
-    """A link on which messages are numbered by the caller, and stay open until it has recorded what
-    the peer says of them.
+    """A link on which the caller numbers messages, which stay open until it has recorded their
+    outcome.
 
-    `told` are tuples (number, outcome, failed, state, settled) of what the peer has said: an outcome
-    as of `PublisherLink`, and whether it calls the delivery failed (modified). For an outcome of
-    `TRANSACTIONAL` or `DECLARED`, `state` are its fields, encoded, and else None; `settled`: the peer
-    has settled.
-    Whoever reads them empties them, and calls `finish` for each; the peer may have said several
-    things of one number.
+    `told` are tuples (number, outcome, failed, state, settled) of the peer's dispositions: an
+    outcome as of `PublisherLink`, and whether it declares the delivery failed (modified). For an
+    outcome of `TRANSACTIONAL` or `DECLARED`, `state` are its fields, encoded, and else None;
+    `settled`: the peer has settled. The caller that reads them empties them, and calls `finish` for
+    each; there may be several dispositions of one number.
     """
 
     def __cinit__(self):
@@ -217,7 +216,8 @@ cdef class HandoutLink(SenderLink):
         self.pending = {}
 
     cdef int _answer(self) except -1:
-        """Pre-settled only for who insists on that: a message may be given up only by its consumer.
+        """Answer with the peer's settle mode; send settled only where it asks for just that, as a
+        message may be given up only by its consumer.
         """
         SenderLink._answer(self)
         self.settled = pn_link_remote_snd_settle_mode(self.link) == _SND_SETTLED
@@ -229,7 +229,8 @@ cdef class HandoutLink(SenderLink):
         bytes state=None,
     ) except -1:
         """Send `head` and `data[skip:]` under this number, which must not be open on the link; in a
-        transaction, where `state` has a transactional state's fields. The caller has asked `ready`.
+        transaction, where `state` has a transactional state's fields. The caller has checked
+        `ready`.
         """
         cdef Bytes tag
         cdef void *delivery
@@ -259,7 +260,7 @@ cdef class HandoutLink(SenderLink):
         return 0
 
     cpdef finish(self, uint64_t number):
-        """What became of the message is recorded: let it go. One that is not open is passed over."""
+        """Settle a message whose outcome is recorded; one that is not open is ignored."""
         cdef void *delivery
         cdef unsigned long state
         place = self.pending.pop(number, None)
@@ -268,12 +269,13 @@ cdef class HandoutLink(SenderLink):
         self.unsettled -= 1
         delivery = <void *> <uintptr_t> place
         state = pn_delivery_remote_state(delivery)
-        # Of what belonged to a transaction that was committed, only what was accepted comes here.
+        # Of a committed transaction's messages, only accepted ones come here.
         pn_delivery_update(delivery, _ACCEPTED if state == _TRANSACTIONAL else state)
         pn_delivery_settle(delivery)
 
     def reason(self, uint64_t number):
-        """Why the peer has not taken a message that is open: a condition's name, and its text."""
+        """Return why the peer has not accepted an open message: a condition's name, and its
+        text."""
         cdef void *delivery
         place = self.pending.get(number)
         if place is None or self.link == NULL:
@@ -282,8 +284,8 @@ cdef class HandoutLink(SenderLink):
         return _condition(pn_disposition_condition(pn_delivery_remote(delivery)))
 
     cpdef disown(self, uint64_t number):
-        """The message is another's by now: what the peer says of it comes too late, and is answered
-        by a release. One that is not open is passed over."""
+        """Release a message that this link does not hold any more: its outcome comes too late. One
+        that is not open is ignored."""
         cdef void *delivery
         place = self.pending.pop(number, None)
         if place is None or self.link == NULL:
@@ -294,7 +296,7 @@ cdef class HandoutLink(SenderLink):
         pn_delivery_settle(delivery)
 
     cdef int _on_delivery(self, void *delivery) except -1:
-        """The peer has said something of a message; a state and the settlement may come apart."""
+        """Record the peer's disposition of a message; state and settlement may come apart."""
         cdef unsigned long state
         cdef uint64_t number
         cdef object outcome

@@ -9,13 +9,13 @@ cdef Py_ssize_t _length(const char *value):
 
 
 cdef bytes _symbols(tuple words):
-    """An encoded array of symbols (AMQP 1.0, 1.6.25)."""
+    """Encode an array of symbols (AMQP 1.0, 1.6.25)."""
     cdef bytes content = b"".join(bytes([len(word)]) + word.encode() for word in words)
     return bytes([0xE0, len(content) + 2, len(words), 0xA3]) + content
 
 
 cdef bytes _texts(dict values):
-    """An encoded map of symbols to strings (AMQP 1.0, 1.6.23)."""
+    """Encode a map of symbols to strings (AMQP 1.0, 1.6.23)."""
     cdef bytes content = b"".join(
         b"\xb3" + len(each).to_bytes(4, "big") + each if place == 0
         else b"\xb1" + len(each).to_bytes(4, "big") + each
@@ -25,14 +25,14 @@ cdef bytes _texts(dict values):
 
 
 cdef int _put(void *data, bytes encoded) except -1:
-    """Put an encoded value into proton's own form of one."""
+    """Decode an encoded value into proton's own form."""
     pn_data_decode(data, encoded, len(encoded))
     return 0
 
 
 cdef object _value(void *data):
-    """What proton's own form of a value holds, as Python has it; None for nothing, and for what
-    Python cannot have: lists in lists in lists, text that is none, a map's key that is a list."""
+    """Convert a value in proton's own form to Python; None for nothing, and for what cannot be
+    converted: deeply nested lists, invalid text, a map's key that is a list."""
     from proton import Data  # decodes what its own library encodes; once a connection or link
 
     cdef ssize_t size = pn_data_encoded_size(data)
@@ -45,12 +45,12 @@ cdef object _value(void *data):
         decoder.decode(bytes(encoded))
         decoder.rewind()
         return decoder.get_object() if decoder.next() else None
-    except Exception:  # of many kinds, and all the peer's doing
+    except Exception:  # of many kinds, all caused by the peer's bytes
         return None
 
 
 cdef int _set_condition(void *condition, str name, str description) except -1:
-    """Say why we end a link or a connection."""
+    """Set the condition with which we end a link or a connection, unless `name` is empty."""
     if name:
         pn_condition_set_name(condition, name.encode())
         pn_condition_set_description(
@@ -59,5 +59,5 @@ cdef int _set_condition(void *condition, str name, str description) except -1:
 
 
 cdef tuple _condition(void *condition):
-    """(name, description) of a condition the peer sent, ("", "") where it sent none."""
+    """Return (name, description) of a condition that the peer sent, ("", "") where it sent none."""
     return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))

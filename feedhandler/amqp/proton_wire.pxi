@@ -4,7 +4,7 @@
 LAYER_BYTES = 1 << 16
 cdef enum:
     _LAYER_BYTES = 1 << 16
-#: Where a read arrives; nobody else runs before it is copied, for that needs the interpreter.
+#: Buffer of a read; no other thread runs before it is copied, as the interpreter lock is held.
 cdef char _arrived[_LAYER_BYTES]
 
 
@@ -19,7 +19,7 @@ cdef class Wire:
         self.unsent = b""
 
     cdef Py_ssize_t receive(self) except -2:
-        """As `Connection.receive`."""
+        """Read what the socket holds; returns as `Connection.receive` does."""
         cdef ssize_t got
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t room = min(self.receive_max, <Py_ssize_t> _LAYER_BYTES)
@@ -42,7 +42,7 @@ cdef class Wire:
         return total
 
     cdef int _take_in(self, bytes data) except -2:
-        """What the socket brought: through TLS, where there is any, and on; -1: it is over."""
+        """Pass on what the socket brought, through TLS where there is any; return -1 at the end."""
         cdef Py_ssize_t got = 0
         cdef Py_ssize_t total = 0
         cdef ssize_t room
@@ -70,25 +70,27 @@ cdef class Wire:
             if got == 0:
                 break
             total += got
-        # A goodbye right behind the last words waits for the next read: the engine has to have
-        # answered those words before it hears that it is over.
+        # A TLS close right behind the last bytes waits for the next read: the engine must have
+        # answered those bytes before it gets the end of input.
         return -1 if self.tls.fault is not None or self.tls.ended and total == 0 else 0
 
     cdef int _hear(self, bytes data) except -2:
-        """Plain bytes of the peer's: its log-in, as long as that goes on, then the engine's."""
+        """Pass on the peer's plain bytes: to its log-in, as long as that goes on, then to the
+        engine."""
         if self.sasl is None:
             return self._push(data)
         self.sasl.receive(data)
         return self.welcome()
 
     cdef int welcome(self) except -2:
-        """Let the engine have what came behind a log-in that has ended well; -1: it is over."""
+        """Pass to the engine what came behind a successful log-in; return -1 where it takes no
+        more."""
         if self.sasl is not None and self.sasl.over and not self.sasl.reason:
             return self._push(self.sasl.rest())
         return 0
 
     cdef int _push(self, bytes data) except -2:
-        """Put bytes into the engine; -1 where it takes no more."""
+        """Put bytes into the engine; return -1 where it takes no more."""
         cdef Py_ssize_t place = 0
         cdef ssize_t room
         while place < len(data):
@@ -102,7 +104,7 @@ cdef class Wire:
         return 0
 
     cdef int flush(self) except -2:
-        """As `Connection.flush`."""
+        """Write what waits to the socket; returns as `Connection.flush` does."""
         cdef bint last = False
         cdef int state
         while True:
@@ -116,11 +118,12 @@ cdef class Wire:
                 return 0
 
     cdef Py_ssize_t held(self) except -1:
-        """Bytes that wait here, either way."""
+        """Return the bytes that wait here, either way."""
         return len(self.unsent) - self.place + (0 if self.tls is None else self.tls.held_bytes)
 
     cdef int _send(self) except -2:
-        """Write what is ready; 1: the socket takes no more for now, -1: never again."""
+        """Write what is ready; return 1 where the socket takes no more for now, -1 where it
+        failed."""
         cdef ssize_t sent
         while self.place < len(self.unsent):
             sent = c_send(
@@ -142,7 +145,8 @@ cdef class Wire:
         return 0
 
     cdef bint _prepare(self) except -1:
-        """Have the next bytes for the socket in `unsent`; whether they are the last ones."""
+        """Put the next bytes for the socket into `unsent`; return whether they are the last
+        ones."""
         cdef bint last = False
         if self.tls is not None and not self.tls.ready:
             self.unsent = self.tls.take()
@@ -168,7 +172,7 @@ cdef class Wire:
         return last or self.tls.fault is not None
 
     cdef bint _encrypt(self) except -1:
-        """Let TLS have what the engine wants to say; whether that is all it ever will."""
+        """Encrypt the engine's pending output; return whether there will be no more."""
         cdef ssize_t pending
         if self.through:
             return False

@@ -1,8 +1,8 @@
-"""What subscribers are told about a service's completeness.
+"""The completeness of a service, and the quality messages that announce it to subscribers.
 
-One `QualityState` a service: a small state machine over the marks that arbitration writes into
-the ring and over what recovery reports. The table below is the whole of it; every (state, input)
-pair has an entry and a test.
+One `QualityState` for each service: a small state machine over the control events that arbitration
+writes into the ring and over what recovery reports. The table below is the whole of it; every
+(state, input) pair has an entry and a test.
 
     WAITING     nothing was received yet
     OK          everything since `since` was published, in order; nothing of it was lost
@@ -12,8 +12,8 @@ pair has an entry and a test.
     REFRESHED   what was lost in this numbering has been made good by a snapshot
     SILENT      every line is silent: nothing is known of what the exchange sends
 
-Where several hold, the worst is told: SILENT, then STALE, RECOVERING, REFRESHED, OK. The ranges
-are told in any state, so nothing is hidden by that.
+Where several hold, the worst is announced: SILENT, then STALE, RECOVERING, REFRESHED, OK. The
+ranges are given in any state, so that nothing is hidden by that.
 
 A quality message is JSON, one object (`Quality` is its typed form). Ranges are pairs
 [first, last], both included, the latest 256 of each kind:
@@ -46,8 +46,8 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     sequence  with reason mismatch: where A and B differ
     line      with silent, back, mismatch: the line; R for what recovery brought
 
-What only one receiver lacks, because it is behind, is told to it alone (`shortfall`), with reasons
-and keys of its own:
+What only one receiver lacks, because it is behind, is announced to it alone (`shortfall`), with
+reasons and keys of its own:
 
     conflated, conflated_messages   with reasons conflated and caught-up: the range of packets that
               something was taken out of, and how many market messages
@@ -70,14 +70,14 @@ from feedhandler.retrans.ranges import RangeSet
 
 #: What brought a packet that no line of the channel brought.
 RECOVERED = "R"
-#: Ranges of each kind that one message tells; older ones are counted only.
+#: Ranges of each kind in one message; older ones are counted only.
 RANGES_TOLD_MAX = 256
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 class Quality(Struct, frozen=True):
-    """A quality message, decoded: what the module's text says of each key."""
+    """A quality message, decoded; the module says what each key means."""
 
     state: str
     reason: str
@@ -106,12 +106,12 @@ class Quality(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether what was received is all there is: nothing missing, lost or unknown."""
+        """Whether what was received is complete: nothing missing, lost or unknown."""
         return self.state in ("OK", "REFRESHED")
 
 
 class State(Enum):
-    """How complete a service's stream is."""
+    """Completeness of a service's stream."""
 
     WAITING = "WAITING"
     OK = "OK"
@@ -122,7 +122,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happens to a stream."""
+    """An event of a stream."""
 
     START = auto()
     GAP = auto()
@@ -138,7 +138,7 @@ class Input(Enum):
     WITHDRAWN = auto()
 
 
-#: (state, input): the next state; `None` means "as the ranges tell".
+#: (state, input): the next state; `None`: derived from the ranges (`_as_the_ranges_tell`).
 TABLE: dict[tuple[State, Input], State | None] = {
     (State.WAITING, Input.START): State.OK,
     (State.WAITING, Input.GAP): State.STALE,
@@ -227,9 +227,12 @@ _REASONS = {
 
 
 class QualityState:
-    """The completeness of one service, fed with the marks of its channel and with what recovery
-    reports. Each input answers with the message that tells subscribers of it; it is to be sent
-    before the data that it concerns."""
+    """The completeness of one service, fed with the control events of its channel and with what
+    recovery reports.
+
+    Each input returns the quality message that announces it, which is to be sent before the data
+    that it concerns.
+    """
 
     def __init__(self, service: int, lines: list[str]) -> None:
         self.service = service
@@ -238,7 +241,7 @@ class QualityState:
         self.next: int | None = None
         self.silent: set[str] = set()
         self.missing = RangeSet()
-        #: Lost and not made good; `refreshed`: lost, and made good by a snapshot.
+        #: Lost and not repaired; `refreshed`: lost, and repaired by a snapshot.
         self.lost = RangeSet()
         self.refreshed = RangeSet()
         self.doubt: str | None = None
@@ -246,13 +249,13 @@ class QualityState:
         self.lost_total = 0
         self._lines = lines
         self._snapshot_last = 0
-        #: Hears of each change of `state`, with the state before.
+        #: Called at each change of `state`, with the state before.
         self.on_change: Callable[[QualityState, State], None] | None = None
 
     # -- what arbitration saw ---------------------------------------------------------------
 
     def mark(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
-        """Take one mark of the ring; the quality message that tells of it."""
+        """Process one control event of the ring; return the quality message that announces it."""
         kind = RecordKind(kind)
         told: dict[str, object] = {}
         if kind in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK, RecordKind.MISMATCH):
@@ -280,7 +283,7 @@ class QualityState:
         return self._body(_REASONS[kind], **told)
 
     def attached(self, next_sequence: int | None = None) -> bytes:
-        """The message that a new link gets first: all that is known of the service."""
+        """Return the message that a new link gets first: all that is known of the service."""
         if next_sequence:
             self.next = next_sequence
         return self._body("attached", lost=_told(self.lost), refreshed=_told(self.refreshed))
@@ -290,8 +293,8 @@ class QualityState:
     def recovering(
         self, ranges: Iterable[tuple[int, int]], next_sequence: int, reason: str = "missing"
     ) -> bytes:
-        """`ranges` (first, end) are all that is missing now and being asked for; the stream goes
-        on at `next_sequence`. Without any it is as `recovered`."""
+        """Record `ranges` (first, end) as all that is missing now and being asked for; the stream
+        goes on at `next_sequence`. Without any it is as `recovered`. Returns the message."""
         self.missing.replace([(first, end - 1) for first, end in ranges])
         if not len(self.missing):
             return self.recovered(next_sequence)
@@ -300,23 +303,24 @@ class QualityState:
         return self._body(reason)
 
     def recovered(self, next_sequence: int) -> bytes:
-        """Nothing is missing any more; the stream goes on at `next_sequence`."""
+        """Record that nothing is missing any more; the stream goes on at `next_sequence`. Returns
+        the message."""
         self.missing.clear()
         self.next = next_sequence
         self._step(Input.RECOVERED)
         return self._body("recovered")
 
     def snapshot_begin(self, last: int, packets: int) -> bytes:
-        """A snapshot block follows: the state after packet `last`, in `packets` packets with
-        those that were published since, before they are thinned."""
+        """Begin a snapshot block: the state after packet `last`, in `packets` packets with those
+        that were published since, before they are thinned. Returns the message."""
         self._snapshot_last = last
         self._step(Input.SNAPSHOT_BEGIN)
         return self._body("snapshot-begin", last=last, packets=packets)
 
     def snapshot_end(self, next_sequence: int, heals: bool = True) -> bytes:
-        """The snapshot block is over, the stream goes on at `next_sequence`.
+        """End the snapshot block; the stream goes on at `next_sequence`. Returns the message.
 
-        `heals`: every number up to the snapshot's last one is made good. Not so for a block that
+        `heals`: every number up to the snapshot's last one is repaired. Not so for a block that
         went to some links only: the others still lack what was lost.
         """
         if heals:
@@ -328,26 +332,28 @@ class QualityState:
         return self._body("snapshot-end", last=self._snapshot_last, refreshed=_told(self.refreshed))
 
     def stale(self, reason: str) -> bytes:
-        """The stream goes on without being known to be complete, for this `reason`; only a
-        snapshot or a new numbering ends that."""
+        """Declare the stream STALE for this `reason`, until a snapshot or a new numbering. Returns
+        the message."""
         self.doubt = reason
         self._step(Input.DOUBT)
         return self._body(reason)
 
-    # -- what a single link is told ---------------------------------------------------------
+    # -- messages for a single link ---------------------------------------------------------
 
     def awaiting_snapshot(self) -> bytes:
-        """For a link that wants the state first: it comes, and nothing comes before it."""
+        """Return the message for a link that asked for a snapshot: it comes, and nothing comes
+        before it."""
         return self._body("snapshot", state=State.RECOVERING.value)
 
     def no_snapshot(self, why: str) -> bytes:
-        """For such a link: there is no snapshot, for this reason; it gets the stream as it is."""
+        """Return the message for such a link that there is no snapshot, for this reason; it gets
+        the stream as it is."""
         return self._body("no snapshot", state=State.STALE.value, doubt=why)
 
     # -- the machine ------------------------------------------------------------------------
 
     def _input(self, kind: RecordKind) -> Input | None:
-        """The mark as the table knows it; None where it changes no state."""
+        """Return the table's input for a control event; None where it changes no state."""
         if kind == RecordKind.SKIPPED:
             return None
         if kind == RecordKind.LINE_SILENT:
@@ -374,7 +380,7 @@ class QualityState:
         return State.REFRESHED if len(self.refreshed) else State.OK
 
     def _lose(self, first: int, end: int) -> None:
-        """[first, end) is lost: no longer asked for, and not made good yet."""
+        """Record [first, end) as lost: no longer asked for, and not repaired yet."""
         self.missing.discard(first, end - 1)
         self.lost.add(first, end - 1)
         self.lost_ranges += 1
@@ -382,8 +388,8 @@ class QualityState:
         self.next = end
 
     def _withdraw(self, first: int, end: int) -> list[tuple[int, int]]:
-        """What was announced lost in [first, end) was not, and the stream goes on at `first`: the
-        ranges that are told so."""
+        """Withdraw the losses announced in [first, end); the stream goes on at `first`. Returns the
+        ranges withdrawn."""
         ranges: list[tuple[int, int]] = []
         for lost in (self.lost, self.refreshed):
             ranges += lost.within(first, end - 1)
@@ -397,7 +403,8 @@ class QualityState:
         return sorted(ranges)
 
     def _heal(self, last: int) -> None:
-        """A snapshot tells the state after `last`: what was lost or skipped before is in it."""
+        """Record that a snapshot has the state after `last`: what was lost or skipped before is in
+        it."""
         for ranges in (self.lost, self.missing):
             for begin, end in ranges:
                 if begin <= last:
@@ -406,7 +413,7 @@ class QualityState:
         self.doubt = None
 
     def _begin(self, first: int) -> None:
-        """A numbering begins: what was missing or lost before no longer matters."""
+        """Begin a numbering: what was missing or lost before no longer matters."""
         self.since = self.next = first
         for ranges in (self.missing, self.lost, self.refreshed):
             ranges.clear()
@@ -433,5 +440,5 @@ class QualityState:
 
 
 def _told(ranges: RangeSet) -> list[tuple[int, int]]:
-    """The latest ranges of a set."""
+    """Return the latest ranges of a set, at most `RANGES_TOLD_MAX`."""
     return ranges.latest(RANGES_TOLD_MAX)

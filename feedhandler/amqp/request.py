@@ -1,4 +1,4 @@
-"""What is asked of a node, in the words that it takes: the URL and the link's source address.
+"""A subscription's request in the node's terms: the URL and the link's source address.
 
 No I/O: text in, text out. What the words mean is the node's part (`routing`).
 """
@@ -19,7 +19,7 @@ CREDIT = {"packet": 4096, "message": 16_384, "batch": 64}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node is, and whom the URL names. `encrypted`: amqps."""
+    """A node's host and port, with the user and password of the URL. `encrypted`: amqps."""
 
     host: str
     port: int
@@ -29,13 +29,13 @@ class Endpoint:
 
     @property
     def shown(self) -> str:
-        """The URL for people: without who we are."""
+        """URL for display: without user and password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"amqp{'s' * self.encrypted}://{host}:{self.port}"
 
 
 def parse_endpoint(url: str) -> Endpoint:
-    """An `amqp[s]://[user[:password]@]host[:port]` URL, taken apart.
+    """Parse an `amqp[s]://[user[:password]@]host[:port]` URL.
 
     Raises UsageError, with nothing in it that stands before the host.
     """
@@ -61,13 +61,13 @@ def parse_endpoint(url: str) -> Endpoint:
 
 
 def without_credentials(url: str) -> str:
-    """A URL, or what was meant as one, for people: without who we are."""
+    """Remove user and password from a URL, or a malformed one, for display."""
     scheme, slashes, rest = url.rpartition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What one subscription wants; `quality`: whoever consumes wants to see quality messages."""
+    """What one subscription asks for; `quality`: the consumer wants quality messages."""
 
     pattern: str
     grain: str = "packet"
@@ -78,7 +78,7 @@ class Request(Struct, frozen=True, kw_only=True):
     full: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError for what no node could make sense of."""
+        """Check the combination of options. Raises UsageError where no node could serve it."""
         if self.grain not in CREDIT:
             raise UsageError(f"as_={self.grain!r}: it is packet, batch or message")
         if self.snapshot and not self.quality:
@@ -87,8 +87,8 @@ class Request(Struct, frozen=True, kw_only=True):
     def address(
         self, tags: Iterable[bytes] = (), *, snapshot: bool = False, quality: bool = False
     ) -> str:
-        """The source address that asks for all this, going on behind `tags`, the last of each
-        service; `snapshot`, `quality`: asked for in any case."""
+        """Build the source address, to resume behind `tags`, the last of each service; `snapshot`
+        and `quality` are asked for even where the request does not."""
         options = []
         if self.grain != "packet":
             options.append(f"as={self.grain}")
@@ -112,7 +112,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def _without(pattern: str, key: str) -> str:
-    """The pattern without an option that its writer put there."""
+    """Remove an option from a pattern that a user has written with options."""
     text, _, query = pattern.partition("?")
     kept = "&".join(part for part in query.split("&") if not part.startswith(f"{key}="))
     return f"{text}?{kept}" if kept else text

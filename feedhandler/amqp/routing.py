@@ -1,4 +1,4 @@
-"""Which messages a link wants: keys, patterns and the address that carries them.
+"""Addresses: routing keys, patterns, and the options of a link.
 
 A routing key is `<feed>.<service>` for a packet and `<feed>.<service>.<symbol>` for a market
 message; a message without symbol has `-` there. A pattern is a key in which `*` stands for one
@@ -7,9 +7,9 @@ exchange, with them its topic exchange (paper, section 4).
 
 An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
 [&stamp=1][&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`. `snapshot`
-where nobody makes any, `from` where no history is kept and policies that are not to be had are
-known words of the address whose service is not offered; they are refused as such, and anything
-else as an invalid field.
+where there are no snapshots, `from` where no history is kept, and policies that the node does not
+have are known options that are not offered; they are refused as such, and anything else as an
+invalid field.
 
 No I/O, no engine: text in, decisions out.
 """
@@ -26,7 +26,7 @@ from feedhandler.amqp.policies import DETACH, JOURNAL, LINK_POLICIES, POLICIES
 from feedhandler.codecs.errors import UsageError
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
-#: one, most words in a pattern (a key has three): they guard against nonsense.
+#: one, most words in a pattern (a key has three): bounds on invalid input.
 ADDRESS_CHARS_MAX = 24_576
 PATTERNS_MAX = 2048
 WORDS_MAX = 16
@@ -41,7 +41,7 @@ RESERVED_WORD = "queue"
 
 
 class Grain(IntEnum):
-    """What one AMQP message holds."""
+    """Content of one AMQP message."""
 
     PACKET = 0
     BATCH = 1
@@ -68,7 +68,7 @@ class Entitled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a link asked for, within its user's `entitlement`, where that is not everything.
+    """A link's request, within its user's `entitlement` (None: everything).
 
     `types` is None for all message types; `resume` are tags, one a service at most, after which it
     goes on; `full` is None for the policy that the node has for links that do not name one.
@@ -89,8 +89,8 @@ class Subscription:
     _trie: PatternTrie | None = field(init=False, repr=False, compare=False, default=None)
 
     def named(self, feed: str, service: str) -> frozenset[str] | None:
-        """The symbols of the service that it takes, by name; None where it takes any, or where
-        `wants_symbol` has to be asked of each.
+        """Return the symbols of the service that it takes, by name; None where it takes any, or
+        where `wants_symbol` has to be asked for each.
 
         Within one service every pattern comes to one or the other: a word of a pattern names a
         symbol, and a wildcard takes any. So no symbol has to be matched against patterns.
@@ -107,20 +107,20 @@ class Subscription:
         return self._named[key]
 
     def wants_service(self, feed: str, service: str) -> bool:
-        """Whether it takes all of the service: every packet, whatever its symbols."""
+        """Return whether it takes all of the service: every packet, whatever its symbols."""
         return self.named(feed, service) is None and (
             self.entitlement is None or self.entitlement.whole(feed, service)
         )
 
     def wants_symbol(self, feed: str, service: str, symbol: str) -> bool:
-        """Whether it takes the messages of this symbol."""
+        """Return whether it takes the messages of this symbol."""
         named = self.named(feed, service)
         if named is not None:
             return symbol in named
         return self.entitlement is None or self.entitlement.allows(feed, service, symbol)
 
     def concerns(self, feed: str, service: str) -> bool:
-        """Whether any key of the service could match."""
+        """Return whether any key of the service could match."""
         named = self.named(feed, service)
         return named is None or bool(named)
 
@@ -132,10 +132,11 @@ def parse_address(
     history: bool = False,
     policies: tuple[str, ...] = LINK_POLICIES,
 ) -> Subscription:
-    """Read a source address. `message_type` turns a word of `types` into a type's number;
-    `snapshots`: `snapshot=` is offered; `history`: `from=` is; `policies`: what `full=` may be.
+    """Parse a source address.
 
-    Raises AddressError, with the AMQP condition to answer.
+    `message_type` turns a word of `types` into a type's number; `snapshots`: `snapshot=` is
+    offered; `history`: `from=` is; `policies`: what `full=` may be. Raises AddressError, with the
+    AMQP condition to answer.
     """
     if not address or len(address) > ADDRESS_CHARS_MAX:
         raise AddressError("an address is a routing key or pattern, such as euronext.104")
@@ -173,14 +174,14 @@ def parse_address(
 
 
 def without_tags(address: str) -> str:
-    """The address without its `from=`: what stays the same when a link resumes."""
+    """Remove `from=` from an address: the rest stays the same when a link resumes."""
     text, question, query = address.partition("?")
     kept = "&".join(part for part in query.split("&") if not part.startswith("from="))
     return f"{text}{question}{kept}" if kept else text
 
 
 def _pattern(text: str) -> tuple[str, ...]:
-    """The words of one pattern."""
+    """Split one pattern into its words. Raises AddressError."""
     words = tuple(text.split("."))
     if not all(words):
         raise AddressError(f"pattern {text!r} has an empty word")
@@ -200,7 +201,7 @@ def _pattern(text: str) -> tuple[str, ...]:
 
 
 def _options(query: str) -> dict[str, str]:
-    """`key=value` pairs of an address."""
+    """Parse the `key=value` pairs of an address. Raises AddressError."""
     options: dict[str, str] = {}
     for part in filter(None, query.split("&")):
         key, equals, value = part.partition("=")
@@ -211,7 +212,7 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _tags(listed: str) -> tuple[bytes, ...]:
-    """The tags of `from=`; their bytes 6 and 7 are the service."""
+    """Parse the tags of `from=`; their bytes 6 and 7 are the service. Raises AddressError."""
     tags: dict[bytes, bytes] = {}
     for word in listed.split(","):
         if not re.fullmatch(f"[0-9A-Fa-f]{{{2 * TAG_BYTES}}}", word):
@@ -234,7 +235,8 @@ def _type(word: str, message_type: Callable[[str], int]) -> int:
 
 
 def _full(options: dict[str, str], quality: bool, offered: tuple[str, ...]) -> str | None:
-    """The policy that a link asks for; None where it leaves that to the node."""
+    """Take the policy that a link asks for; None where it leaves that to the node. Raises
+    AddressError."""
     word = options.pop("full", None)
     if word is None:
         return None

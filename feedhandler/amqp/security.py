@@ -2,15 +2,15 @@
 
 What it is for: `ServerTls` and `ClientTls` are what one side needs to speak TLS (certificate, key,
 whom to trust); each makes a `TlsSession` a connection, which `proton.Connection` feeds with what
-the socket brought and empties into it. It is Python's `ssl` over memory: the AMQP library's own TLS
-is there only where its headers were when it was built, which a plain `pip install` does not see
-to, and it knows neither addresses in certificates nor why one was not accepted.
+the socket brought and empties into it. It is Python's `ssl` over memory: the AMQP library has TLS
+of its own only where OpenSSL's headers were present when it was built, which a plain `pip install`
+does not ensure, and it reports neither addresses in certificates nor why one was not accepted.
 
 What it promises: TLS 1.2 or later; certificate and name of a server are verified, always; no
 renegotiation, no compression; every failure becomes one line and a remedy (`TlsFault`), and no
 secret is in either; a key with a passphrase never makes the process ask for it.
 
-What it leaves to others: the sockets, and who somebody is (`users`).
+What it leaves to others: the sockets, and which user a certificate is (`users`).
 """
 
 import contextlib
@@ -30,10 +30,10 @@ HANDSHAKE = 0x16
 RECORD_BYTES_MAX = 1 << 14
 #: Turns of a handshake with ourselves.
 HANDSHAKE_TURNS = 4
-#: What a server that speaks TLS only answers to a client that begins with AMQP (AMQP 1.0, 5.2).
+#: Answer of a TLS-only server to a client that begins with AMQP (AMQP 1.0, 5.2).
 TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 
-#: OpenSSL's codes of what is wrong with a certificate (x509_vfy.h): what we say, and the remedy.
+#: OpenSSL's verification errors (x509_vfy.h): our text, and the remedy.
 _VERIFY: dict[int, tuple[str, str]] = {
     9: ("its certificate is not valid yet", "set the clocks, or wait"),
     10: ("its certificate has expired", "have it renewed"),
@@ -71,7 +71,7 @@ class TlsFault:
 
 
 def fault_of(error: ssl.SSLError) -> TlsFault:
-    """What an error of OpenSSL's means for an operator."""
+    """Translate an error of OpenSSL for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
         told = error.verify_message or "not accepted"
         reason, remedy = _VERIFY.get(error.verify_code, (f"its certificate: {told}", ""))
@@ -86,8 +86,8 @@ def fault_of(error: ssl.SSLError) -> TlsFault:
 
 
 class TlsSession:
-    """One connection's TLS. `ready`: the handshake is done. `fault`: it is over for that reason.
-    `ended`: the peer has said goodbye."""
+    """One connection's TLS. `ready`: the handshake is done. `fault`: it has failed for that reason.
+    `ended`: the peer has closed it."""
 
     def __init__(self, context: ssl.SSLContext, server: bool, hostname: str = "") -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -105,7 +105,7 @@ class TlsSession:
             self._shake()
 
     def receive(self, data: bytes) -> None:
-        """Take what the socket brought."""
+        """Process bytes that the socket brought."""
         if self.fault is not None:
             return
         if self._server and not self._begun and data[0] != HANDSHAKE:
@@ -119,7 +119,7 @@ class TlsSession:
             self._shake()
 
     def eof(self) -> None:
-        """The socket brings nothing more."""
+        """Record that the socket brings nothing more."""
         if self.fault is not None:
             return
         if not self.ready:
@@ -139,7 +139,7 @@ class TlsSession:
             self.fault = fault_of(error)
 
     def read_into(self, room: memoryview) -> int:
-        """Put plaintext into `room`; how much, 0 for none."""
+        """Put plaintext into `room`; return how many bytes, 0 for none."""
         if not self.ready or self.ended or self.fault is not None:
             return 0
         try:
@@ -154,16 +154,16 @@ class TlsSession:
         return size
 
     def write(self, data: memoryview) -> None:
-        """Encrypt; `take` has it."""
+        """Encrypt plaintext; `take` returns the result."""
         self._object.write(data)
 
     def take(self) -> bytes:
-        """What is to be sent, once."""
+        """Return the bytes to send, and clear them."""
         raw, self._raw = self._raw, b""
         return raw + self._out.read()
 
     def close(self) -> None:
-        """Say goodbye; `take` has it."""
+        """Close our side; `take` returns the bytes."""
         if self.ready and not self._closed and self.fault is None:
             self._closed = True
             with contextlib.suppress(ssl.SSLError):
@@ -171,13 +171,13 @@ class TlsSession:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that wait to be sent, or to be whole enough to be read."""
+        """Bytes that wait to be sent, or for the rest of their record."""
         return self._in.pending + self._out.pending
 
     @property
     def peer_names(self) -> list[str]:
-        """Names in the peer's verified certificate: its subject's common name, then DNS names,
-        mail addresses and URIs; none where it showed no certificate."""
+        """Names in the peer's verified certificate: its subject's common name, then DNS names, mail
+        addresses and URIs; none where it showed no certificate."""
         found: dict[str, Any] = self._object.getpeercert() or {} if self.ready else {}
         names = [
             value for part in found.get("subject", ()) for key, value in part if key == "commonName"
@@ -188,7 +188,7 @@ class TlsSession:
 
 
 def _bounded(context: ssl.SSLContext) -> ssl.SSLContext:
-    """What holds for both sides."""
+    """Set the options that hold for both sides."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     return context
@@ -199,7 +199,7 @@ def _no_passphrase() -> str:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: str, key: str, where: str) -> None:
-    """Our certificate (with what leads to its CA) and its key. Raises ConfigError."""
+    """Load our certificate (with its chain) and its key. Raises ConfigError."""
     for what, path in (("certificate", certificate), ("key", key)):
         _readable(path, f"{where}{what}")
     try:
@@ -241,7 +241,7 @@ def _readable(path: str, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a client says of TLS: files in PEM. `ca` empty: the system's CAs."""
+    """A client's TLS files, in PEM. `ca` empty: the system's CAs."""
 
     ca: str = ""
     certificate: str = ""
@@ -249,7 +249,7 @@ class TlsSettings:
 
 
 class ClientTls:
-    """The client's side; raises ConfigError for files that cannot be used."""
+    """The client's side of TLS. Raises ConfigError for files that cannot be used."""
 
     def __init__(self, settings: TlsSettings | None = None, where: str = "") -> None:
         settings = settings or TlsSettings()
@@ -266,16 +266,16 @@ class ClientTls:
             _load_pair(context, settings.certificate, settings.key, where)
 
     def session(self, hostname: str) -> TlsSession:
-        """TLS for one connection to a server of this name or address."""
+        """Make the TLS session of one connection to a server of this name or address."""
         return TlsSession(self.context, False, hostname)
 
 
 class ServerTls:
-    """The server's side. `client_ca`: who signs clients' certificates; empty: none are asked for.
-    `required`: nobody comes in without one. Files that have changed are read again.
+    """The server's side of TLS; files that have changed are read again.
 
-    Raises ConfigError for files that cannot be used; later, the ones read last stay in use and
-    `tell` hears why.
+    `client_ca`: the CAs of clients' certificates; empty: none are asked for. `required`: clients
+    without one are refused. Raises ConfigError for files that cannot be used; later, the ones read
+    last stay in use and `tell` gets a line.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class ServerTls:
         return context
 
     def _stamps(self) -> tuple[tuple[int, int, int], ...]:
-        """What tells whether a file is another one."""
+        """Return modification time, inode and size of each file, by which a change is detected."""
         found = []
         for path in filter(None, self._files):
             try:
@@ -316,7 +316,7 @@ class ServerTls:
         return tuple(found)
 
     def refresh(self) -> None:
-        """Read the files again if they have changed; connections that are there keep theirs."""
+        """Read the files again if they have changed; existing connections keep theirs."""
         now = self._stamps()
         if now == self._seen:
             return
@@ -330,8 +330,8 @@ class ServerTls:
         self._tell("TLS files have changed and were read again")
 
     def expires_s(self) -> float | None:
-        """When the certificate expires, in seconds since 1970: 0 where it has, or is not valid
-        yet; None where that cannot be told. A handshake with ourselves brings it to light."""
+        """Return when the certificate expires, in seconds since 1970: 0 where it has, or is not
+        valid yet; None where that is unknown. Found by a handshake with ourselves."""
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.check_hostname = False
         trusting.load_verify_locations(self._files[0])
@@ -350,6 +350,6 @@ class ServerTls:
         return ssl.cert_time_to_seconds(until) if isinstance(until, str) else None
 
     def session(self) -> TlsSession:
-        """TLS for one client that has just connected."""
+        """Make the TLS session of a client that has just connected."""
         self.refresh()
         return TlsSession(self.context, True)

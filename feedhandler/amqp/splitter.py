@@ -1,11 +1,11 @@
-"""From one packet to the links that want of it: as it is, thinned, or message by message.
+"""Delivery of one packet to the links of its service: as it is, thinned, or message by message.
 
-What it is for: a `Splitter` has one packet in hand, in the ring or elsewhere, and delivers it to
-the links of its service. A link that takes the whole service gets the packet's bytes as they are.
-Only where some link wants less than a packet (one symbol, some types, single messages) is the
-packet scanned and split, and then the links of a symbol come from a cache (`Route`): the source
-paper found that about 70 % of a symbol's repeats follow within a millisecond (section 2.2). The
-routes of a packet's messages are found first, and what they lead to is fetched meanwhile.
+What it is for: a `Splitter` holds one packet, in the ring or elsewhere, and delivers it to the
+links of its service. A link that takes the whole service gets the packet's bytes as they are. Only
+where some link wants less than a packet (one symbol, some types, single messages) is the packet
+scanned and split, and then the links of a symbol come from a cache (`Route`): the source paper
+found that about 70 % of a symbol's repeats follow within a millisecond (section 2.2). The routes of
+a packet's messages are found first, and what they lead to is prefetched meanwhile.
 
 What it promises: a message is framed once for all links that want it in the same form; while
 `restricted`, only links that are `chosen` get anything.
@@ -50,8 +50,8 @@ _STAMPED_BUILT = cython.declare(cython.int, 2)
 #: Messages whose routes are found before the first of them is delivered: more than most packets
 #: have. As many places are in `near`.
 _AHEAD = cython.declare(cython.Py_ssize_t, 8)
-#: What a delivery reads of an outlet, of its link's wrapper, of a template and of the bytes that
-#: that one holds.
+#: Bytes that a delivery reads of an outlet, of its link's wrapper, of a template and of the
+#: template's head.
 _OUTLET_BYTES = cython.declare(cython.size_t, 192)
 _SENDER_BYTES = cython.declare(cython.size_t, 128)
 _TEMPLATE_BYTES = cython.declare(cython.size_t, 128)
@@ -60,11 +60,11 @@ _HEAD_BYTES = cython.declare(cython.size_t, 256)
 
 @cython.cclass
 class Splitter:
-    """One packet in hand, `source` from some place on, and the frames that it is put into.
+    """The current packet, in `source`, and the frames that it is put into.
 
-    `name_of(stream, symbol)` gives a symbol's word in routing keys, `alias_of(stream, symbol)`
-    another word that patterns may call it by, or None. `on_reference(stream, message bytes)` hears
-    messages of `reference_type` (-1: none); it may not deliver anything. `tells_send_time`: a
+    `name_of(stream, symbol)` returns a symbol's word in routing keys, `alias_of(stream, symbol)`
+    another word that patterns may call it by, or None. `on_reference(stream, message bytes)` gets
+    messages of `reference_type` (-1: none); it must not deliver anything. `tells_send_time`: a
     message alone brings the send time of its packet's header, without which its own times are not
     known; to be set before the first packet.
     """
@@ -98,7 +98,8 @@ class Splitter:
 
     @cython.cfunc
     def _take(self, data: cython.const_uchar[::1]) -> cython.Py_ssize_t:
-        """Take a packet in hand that is not in the ring; how many messages it has."""
+        """Set a packet that is not in the ring as the current one; return how many messages it
+        has."""
         self.source = data
         if parse_header(self.table, data, 0, len(data), self.header) != 0:
             return 0
@@ -108,7 +109,7 @@ class Splitter:
     def _learn(
         self, stream: Stream, start: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.int:
-        """Look for reference messages in a packet that nobody has split."""
+        """Pass on the reference messages in a packet that was not split."""
         number: cython.Py_ssize_t
         if parse_header(self.table, self.source, start, size, self.header) != 0:
             return 0
@@ -158,8 +159,8 @@ class Splitter:
 
     @cython.cfunc
     def _end_batches(self, stream: Stream) -> cython.int:
-        """Finish the open batches of a service: a packet outside the sequence has one of its own,
-        so that a batch's tag says of all its packets which they are."""
+        """Finish the open batches of a service: a packet outside the sequence has a batch of its
+        own, so that a batch's tag holds for all its packets."""
         outlet: Outlet
         for outlet in stream.whole:
             outlet.close_batch(stream.index)
@@ -279,11 +280,12 @@ class Splitter:
     def _look_ahead(
         self, stream: Stream, start: cython.Py_ssize_t, first: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Find the routes of the next messages, `first` and on, and put them into `ahead`.
+        """Find the routes of the next messages, from `first` on, and put them into `ahead`; return
+        how many.
 
-        Returns how many messages that were. What their deliveries will read is fetched meanwhile:
-        with a thousand links little of it lies near the processor, and so the messages of a packet
-        wait for it together rather than one by one.
+        What their deliveries will read is prefetched meanwhile: with a thousand links little of it
+        is in the processor's caches, and so the messages of a packet wait for it together rather
+        than one by one.
         """
         route: Route
         outlet: Outlet
@@ -312,7 +314,7 @@ class Splitter:
 
     @cython.cfunc
     def _fetch(self, first: cython.Py_ssize_t, wanted: cython.Py_ssize_t) -> cython.int:
-        """Have fetched what the first outlets of these routes (`near`) lead to, step by step."""
+        """Prefetch what the first outlets of these routes (`near`) lead to, step by step."""
         route: Route
         outlet: Outlet
         each: cython.Py_ssize_t
@@ -335,7 +337,8 @@ class Splitter:
 
     @cython.cfunc
     def _forget_ahead(self) -> cython.int:
-        """Let go of routes that are done with: their links may end before the next packet."""
+        """Drop the references to routes that are done with: their links may end before the next
+        packet."""
         each: cython.Py_ssize_t
         for each in range(_AHEAD):
             self.ahead[each] = None
@@ -350,11 +353,11 @@ class Splitter:
         return 0
 
     def _message_bytes(self, start: int, number: int) -> bytes:
-        """One message of the packet in hand, as bytes of its own."""
+        """Copy one message of the current packet."""
         return self._bytes(start + self.index.offsets[number], self.index.sizes[number])
 
     def _bytes(self, start: int, size: int) -> bytes:
-        """A part of the packet in hand, as bytes of its own."""
+        """Copy a part of the current packet."""
         return bytes(memoryview(self.source)[start : start + size])
 
     @cython.cfunc
@@ -368,7 +371,7 @@ class Splitter:
         start: cython.Py_ssize_t,
         built: cython.int,
     ) -> cython.int:
-        """Deliver one message alone; which frames hold it by now."""
+        """Deliver one message alone; return which frames hold it by now."""
         frame: Frame = self.stamped if outlet.stamp else self.plain
         bit: cython.int = _STAMPED_BUILT if outlet.stamp else _PLAIN_BUILT
         if built & bit == 0:
@@ -388,7 +391,8 @@ class Splitter:
     def _body(
         self, frame: Frame, start: cython.Py_ssize_t, number: cython.Py_ssize_t
     ) -> cython.int:
-        """The bytes of one message; in a packet of its own where only the header has its type."""
+        """Append the bytes of one message; as a packet of its own where only the header has its
+        type."""
         begin: cython.Py_ssize_t = start + self.index.offsets[number]
         length: cython.Py_ssize_t = self.index.sizes[number]
         body: cython.Py_ssize_t = self.header.body
@@ -411,7 +415,7 @@ class Splitter:
         start: cython.Py_ssize_t,
         size: cython.Py_ssize_t,
     ) -> cython.int:
-        """Deliver the messages a link selected, under the packet's header with their number."""
+        """Deliver the messages that a link selected, under the packet's header with their count."""
         place: cython.Py_ssize_t
         number: cython.Py_ssize_t
         length: cython.Py_ssize_t = self.header.body
@@ -452,7 +456,7 @@ class Splitter:
 
     @cython.cfunc
     def _route(self, stream: Stream, symbol: cython.ulonglong) -> Route:
-        """The symbol's links, from the cache or worked out now."""
+        """Return the symbol's links, from the cache or found now."""
         route: Route
         place: cython.int = stream.symbols.get(symbol)
         self.route_lookups += 1
@@ -464,15 +468,15 @@ class Splitter:
         return self._work_out(stream, symbol)
 
     def _word_of(self, stream: Stream, symbol: int) -> str:
-        """The symbol's word in routing keys. A long one is only known by its text, which the header
-        in hand has just found."""
+        """Return the symbol's word in routing keys. A long one is only known by its text, which
+        `header` has just found."""
         run = self.header.run
         if self.table.fix and LONG_SYMBOL_BIT <= symbol < self.table.several_symbols:
             return key_word(self._bytes(run.symbol_at, run.symbol_size).decode("latin-1"))
         return self.name_of(stream, symbol)
 
     def _work_out(self, stream: Stream, symbol: int) -> Route:
-        """Find the links that want the symbol, and remember them."""
+        """Find the links that want the symbol, and cache them."""
         feed, service = stream.words
         words = [self._word_of(stream, symbol)]
         alias = None if self.alias_of is None else self.alias_of(stream, symbol)

@@ -1,11 +1,11 @@
-"""One service on its way out: its links, its routes, its templates, its store.
+"""One service of the fan-out: its links, its routes, its templates, its store.
 
 What it is for: everything that the fan-out keeps for one service. The links of each symbol are
 cached here as `Route`s; the templates hold what all messages of the service have in common. A link
 that names its symbols is found by their names, and its coming and going concerns those symbols'
 routes alone; a link that takes every symbol concerns them all.
 
-What it leaves to others: who is in the lists, and what is done with them (`fanout`).
+What it leaves to others: which links are in the lists, and what is delivered to them (`fanout`).
 """
 
 import cython
@@ -22,12 +22,12 @@ from feedhandler.retrans.store import PacketStore
 
 @cython.cclass
 class Route:
-    """Where one symbol's messages go: to links that take them alone (`singles`), and to links that
-    take them in thinned packets.
+    """The links of one symbol's messages: those that take them alone (`singles`), and those that
+    take them in thinned packets (`thinned`).
 
-    Tuples: what a message has to read for its symbol then lies together, and those of the many
-    symbols that nobody asked for are all one. For the same reason templates are made when first
-    used. `timed`: a message alone brings its packet's send time.
+    Tuples, so that what a message has to read for its symbol lies together, and those of the many
+    symbols without links are one object. For the same reason templates are made when first used.
+    `timed`: a message alone brings its packet's send time.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class Route:
 
     @cython.ccall
     def template(self, stamped: cython.bint) -> Template:
-        """What all messages of the symbol have in common."""
+        """Return the template of the symbol's messages, with or without room for the receive
+        stamp."""
         if stamped:
             if self.stamped is None:
                 self.stamped = self._made(True)
@@ -63,12 +64,12 @@ class Route:
 
 @cython.cclass
 class Stream:
-    """One service on its way out: its links, its routes, its templates.
+    """One service of the fan-out: its links, its routes, its templates.
 
-    `index` is the channel's number in the ring, `key` the service's routing key, `prefix` the
-    first eight bytes of its tags (trading day, feed, service). Where `store` is a `PacketStore`,
-    each packet is kept there; with a `history`, what is told between them as well, and links that
-    still read it are in the stream's `past`. A `closed` stream's packets are stored only: not
+    `index` is the channel's number in the ring, `key` the service's routing key, `prefix` the first
+    eight bytes of its tags (trading day, feed, service). Where `store` is a `PacketStore`, each
+    packet is kept there; with a `history`, the quality messages between them as well, and links
+    that still read it are in the stream's `past`. A `closed` stream's packets are stored only: not
     delivered, not counted.
     """
 
@@ -96,8 +97,8 @@ class Stream:
         self.set_prefix(prefix)
 
     def begin_day(self, prefix: bytes) -> None:
-        """The trading day has turned: new tags from here on. Where the numbers go on, the history
-        goes on as well, so that yesterday's last tag leads to today's first."""
+        """Begin a trading day: new tags from here on. Where the numbers go on, the history goes on
+        as well, so that yesterday's last tag leads to today's first."""
         if prefix == self.prefix:
             return
         self.set_prefix(prefix)
@@ -105,7 +106,7 @@ class Stream:
             self.history.begin(prefix, self.next_sequence, self.history.store.end, goes_on=True)
 
     def set_prefix(self, prefix: bytes) -> None:
-        """New tags from here on."""
+        """Make the templates anew with this prefix of tags."""
         self.prefix = prefix
         self.packet_plain = Template(self.key, framing.CONTENT_PACKET, prefix, False)
         self.packet_stamped = Template(self.key, framing.CONTENT_PACKET, prefix, True)
@@ -119,7 +120,7 @@ class Stream:
     # -- routes -----------------------------------------------------------------------------
 
     def forget_routes(self) -> None:
-        """Drop the cache: what every symbol's links are may have changed."""
+        """Drop the cache: any symbol's links may have changed."""
         if self.routes:
             self.symbols.clear()
             self.routes.clear()
@@ -137,7 +138,7 @@ class Stream:
     def keep_route(self, symbol: int, words: list[str], route: Route) -> bool:
         """Cache a symbol's route, which patterns may call by any of `words`.
 
-        False where the bound on symbols is reached: then the cache has been started afresh.
+        Returns False where the bound on symbols is reached: then the cache has been started afresh.
         """
         known = True
         place = self.symbols.get(symbol)
@@ -157,7 +158,7 @@ class Stream:
         return known
 
     def candidates(self, words: list[str]) -> list[Outlet]:
-        """Those of the fine links that ask for a symbol that has these words for names."""
+        """Return those of the fine links that ask for a symbol that has these words for names."""
         found = dict.fromkeys(self.taking_all)
         for word in words:
             found.update(dict.fromkeys(self.naming.get(word, ())))
@@ -166,7 +167,7 @@ class Stream:
     # -- links ------------------------------------------------------------------------------
 
     def admit(self, outlet: Outlet) -> None:
-        """Let a link take part that this service concerns, if it does not already."""
+        """Add a link that this service concerns, if it is not in the lists already."""
         subscription = outlet.subscription
         feed, service = self.words
         if not subscription.concerns(feed, service) or outlet in self.whole or outlet in self.fine:
@@ -191,7 +192,7 @@ class Stream:
             self.forget_word(word)
 
     def withhold(self, outlet: Outlet) -> None:
-        """Let a link take no further part in this service."""
+        """Remove a link from this service."""
         for links in (self.whole, self.concerned):
             if outlet in links:
                 links.remove(outlet)
@@ -209,7 +210,7 @@ class Stream:
             self.forget_word(word)
 
     def remember(self, history_bytes: int) -> None:
-        """Keep a history of so many bytes of packets, in the store that is there already or in
+        """Keep a history of `history_bytes` of packets, in the store that is there already or in
         one of its own."""
         if self.store is None:
             self.store = PacketStore(history_bytes)
@@ -217,20 +218,21 @@ class Stream:
         self.history = History(self.store, notes_bytes, self.prefix)
 
     def close(self) -> None:
-        """From here on packets are stored only."""
+        """Only store packets from here on."""
         self.closed = True
         if self.history is not None:
             self.history.close()
 
     def open(self, first: int) -> None:
-        """Packets are delivered again; of those that were stored, number `first` and later."""
+        """Deliver packets again; of those that were stored, number `first` and later are
+        published."""
         self.closed = False
         if self.history is not None:
             self.history.open(first)
 
     @property
     def past(self) -> "Stream":
-        """The same service for links that are not at its present yet."""
+        """The same service for links that still read its history."""
         if self._past is None:
             self._past = Stream(self.index, self.service, self.key, self.prefix, self.symbols_max)
         return self._past

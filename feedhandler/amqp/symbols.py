@@ -1,8 +1,8 @@
 """A bounded map from a symbol (u64) to a small number: the routing cache's table.
 
-Open addressing with linear probing in two flat arrays: one cache line a look-up, no objects.
-Half of the places at most are taken; the table doubles until `count_max` symbols are known, and
-then says so: what happens at the bound is the caller's policy.
+Open addressing with linear probing in two flat arrays: one cache line a look-up, no objects. Half
+of the places at most are taken; the table doubles until `count_max` symbols are in it, and then
+`put` returns False: what happens at the bound is the caller's policy.
 """
 
 import cython
@@ -15,7 +15,7 @@ _SPREAD = cython.declare(cython.ulonglong, 11400714819323198485)
 
 @cython.cclass
 class SymbolMap:
-    """Symbol to number (>= 0), for at most `count_max` symbols."""
+    """A map from symbols to numbers (>= 0), for at most `count_max` symbols."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
@@ -29,7 +29,7 @@ class SymbolMap:
 
     @cython.locals(slot=cython.Py_ssize_t, spread=cython.ulonglong)
     def _slot(self, key):
-        """Where the key is, or the free place where it would go."""
+        """Return where the key is, or the free place where it would go."""
         spread = key * _SPREAD
         if not cython.compiled:
             spread &= (1 << 64) - 1
@@ -39,12 +39,12 @@ class SymbolMap:
         return slot
 
     def get(self, key):
-        """The symbol's number, or -1."""
+        """Return the symbol's number, or -1."""
         return self.values[self._slot(key)]
 
     @cython.locals(slot=cython.Py_ssize_t)
     def put(self, key, value):
-        """Remember the symbol's number; False when `count_max` symbols are known already."""
+        """Set the symbol's number; return False where `count_max` other symbols are in the map."""
         slot = self._slot(key)
         if self.values[slot] < 0:
             if self.count >= self.count_max:
@@ -57,7 +57,7 @@ class SymbolMap:
         return True
 
     def _grow(self) -> None:
-        """Twice the places."""
+        """Double the places."""
         keys, values = self.keys, self.values
         self._allocate(2 * (self.mask + 1))
         for slot in range(len(keys)):
@@ -65,5 +65,5 @@ class SymbolMap:
                 self.put(keys[slot], values[slot])
 
     def clear(self) -> None:
-        """Forget all symbols."""
+        """Remove all symbols."""
         self._allocate(_FIRST_SIZE)

@@ -1,11 +1,11 @@
 """Work that is done in shares, so that no client keeps the event loop from the others and the feed.
 
 What it is for: what clients ask for costs units. `take` spends some of what a turn of the loop has,
-`spend` where it shows only afterwards how many; who gets none calls `wait` and is called again in a
-later turn, in rotation.
+`spend` charges for work whose cost is known only afterwards; a caller that gets none calls `wait`
+and is called again in a later turn, in rotation.
 
-What it promises: a turn spends `units_max` and one more piece of work at most; who waits comes at
-last, whatever others ask for; nothing is scheduled while nobody asks for anything.
+What it promises: a turn spends `units_max` and one more piece of work at most; no caller waits for
+ever, whatever others ask for; nothing is scheduled while there is no work.
 
 What it leaves to others: sockets and clocks; `call_soon` is the loop's.
 """
@@ -17,33 +17,35 @@ from collections.abc import Callable
 TURN_UNITS = 256
 #: What one connection may spend before the others have their share.
 CONNECTION_UNITS = 128
-#: What a link that attaches costs: it is looked up, judged, told of every service; its address is
-#: read, and matched, by its length.
+#: What a link that attaches costs: it is checked and gets a quality message of every service; its
+#: address is parsed and matched, by its length.
 ATTACH_UNITS = 4
 ADDRESS_CHARS_PER_UNIT = 64
-#: What it costs to take a client in, to hear of one at all, and to let it go.
+#: What it costs to accept a client, to read from it, and to end its connection.
 ACCEPT_UNITS = 16
 READ_UNITS = 2
 END_UNITS = 8
-#: Frames that are read, and sessions that are forgotten with their connection, for one unit.
+#: Frames that are read for one unit.
 FRAMES_PER_UNIT = 2
-#: What reading costs while TLS is agreed on: a signature takes a millisecond.
+#: What reading costs during the TLS handshake: a signature takes a millisecond.
 HANDSHAKE_UNITS = 32
+#: Sessions that are freed with their connection for one unit.
 SESSIONS_PER_UNIT = 8
 
 
 def attach_units(address: str) -> int:
-    """What attaching to this address costs."""
+    """Return what attaching to this address costs, in units."""
     return ATTACH_UNITS + len(address) // ADDRESS_CHARS_PER_UNIT
 
 
 def read_units(frames: int, agreeing: bool) -> int:
-    """What reading so many frames has cost; `agreeing`: it was TLS's."""
+    """Return what reading so many frames has cost, in units; `agreeing`: during the TLS
+    handshake."""
     return READ_UNITS + (HANDSHAKE_UNITS if agreeing else frames // FRAMES_PER_UNIT)
 
 
 class Turns:
-    """See the module."""
+    """Units of work for each turn of the loop, and what waits for units; see the module."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], units_max: int) -> None:
         self.left = units_max
@@ -54,7 +56,7 @@ class Turns:
         self._due = False
 
     def take(self, units: int) -> bool:
-        """Spend units of this turn; False where it has none left."""
+        """Spend units of this turn; return False, and spend none, where it has none left."""
         if self.left <= 0:
             return False
         self.left -= units
@@ -62,7 +64,7 @@ class Turns:
         return True
 
     def spend(self, units: int) -> None:
-        """Note what work has cost that was done already."""
+        """Charge units for work that was done already."""
         if units > 0:
             self.left -= units
             self._have_another()
@@ -74,7 +76,7 @@ class Turns:
 
     @property
     def half_left(self) -> bool:
-        """Whether this turn has more than half of its units."""
+        """Whether this turn has more than half of its units left."""
         return 2 * self.left > self._units_max
 
     def wait_first(self, work: Callable[[], None]) -> None:
@@ -88,7 +90,7 @@ class Turns:
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
-        """The next turn: everybody who waits goes on, as far as its units last."""
+        """Begin the next turn: call what waits, as far as its units last."""
         self._due = False
         self.left = self._units_max
         first, self._first = self._first, []

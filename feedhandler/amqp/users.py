@@ -1,14 +1,14 @@
-"""Who may log in to the embedded node, and what each may receive.
+"""Users of the embedded node: who may log in, and what each may receive.
 
 What it is for: `Users` finds the user behind a name and a password, or behind a certificate;
-`Entitlement` says which services and symbols are a user's; `admit` holds what a link asks for
-against that; `Throttle` remembers which addresses have failed to log in too often.
+`Entitlement` says which services and symbols a user may receive; `admit` restricts what a link asks
+for to that; `Throttle` remembers which addresses have failed to log in too often.
 
-What it promises: a password is known as its scrypt hash only, is compared in constant time, and
-costs the same whether the user exists or not; what is not granted is denied; a symbol without a
-name (`-`) is granted by name or by `*` only.
+What it promises: a password is stored as its scrypt hash only, is compared in constant time, and
+takes the same time whether the user exists or not; what is not granted is denied; messages without
+a symbol (`-`) are granted by that name or by `*` only.
 
-What it leaves to others: the words on the wire (`sasl`), the certificate (`security`), which thread
+What it leaves to others: the wire format (`sasl`), the certificate (`security`), which thread
 the hash is computed in (`login`). No I/O; the time is an argument.
 """
 
@@ -23,32 +23,36 @@ from dataclasses import dataclass, field, replace
 
 from feedhandler.amqp.routing import AddressError, Subscription
 
-#: Cost of a hash that `hash_password` makes: 16 MiB and some 50 ms. Who guesses pays it each time.
+#: Cost of a hash that `hash_password` makes: 16 MiB and some 50 ms, for each guess of a password.
 SCRYPT_N = 1 << 14
 SCRYPT_R = 8
 SCRYPT_P = 1
 SALT_BYTES = 16
 HASH_BYTES = 32
-#: Costs of a hash that is accepted: beyond, one log-in would take the machine's memory.
+#: Memory of a hash that is accepted: with more, one log-in could take the machine's memory.
 SCRYPT_BYTES_MAX = 256 << 20
 #: Bytes of a password; RFC 4616 has no bound, a SASL frame has.
 PASSWORD_BYTES_MAX = 1024
-#: Addresses whose failures are remembered; the one that failed longest ago makes room.
+#: Addresses whose failures are remembered; the one that failed longest ago is evicted.
 THROTTLED_MAX = 4096
 
-#: Who has logged in by ANONYMOUS; a user of that name says what that is good for.
+#: User of clients that log in by ANONYMOUS; a configured user of that name sets what it may do.
 ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """Services, as two words with `*` for any, and symbols, as words, beginnings (`MS*`) or `*`."""
+    """Services and symbols that a user may receive.
+
+    `services` are pairs of words with `*` for any; `symbols` are whole words, `beginnings` the part
+    of `MS*` before the star, "" for all symbols.
+    """
 
     services: tuple[tuple[str, str], ...]
     symbols: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ("",)
-    #: Second words of `services` by their first one, those of `*` included; and of all of them:
-    #: what a pattern is held against, however many services there are.
+    #: Second words of `services` by their first one, those of `*` included; and of all of them.
+    #: Patterns are matched against these, however many services there are.
     _by_feed: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
     _of_any_feed: frozenset[str] = field(init=False, repr=False, compare=False)
 
@@ -62,21 +66,22 @@ class Entitlement:
         object.__setattr__(self, "_of_any_feed", frozenset().union(*by_feed.values()))
 
     def _of_feed(self, feed: str) -> frozenset[str]:
-        """The services' second words where the first one is this, or a wildcard."""
+        """Return the granted services' second words for a first word or `*`."""
         if feed == "*":
             return self._of_any_feed
         return self._by_feed.get(feed) or self._by_feed.get("*", frozenset())
 
     def concerns(self, feed: str, service: str) -> bool:
-        """Whether anything of the service is granted."""
+        """Return whether any part of the service is granted."""
         return _granted(self._of_feed(feed), service)
 
     def whole(self, feed: str, service: str) -> bool:
-        """Whether the service is granted with all its symbols, named or not."""
+        """Return whether the service is granted with all its symbols, messages without one
+        included."""
         return "" in self.beginnings and self.concerns(feed, service)
 
     def allows(self, feed: str, service: str, symbol: str) -> bool:
-        """Whether messages of this symbol are granted."""
+        """Return whether messages of this symbol are granted."""
         return self.concerns(feed, service) and (
             symbol in self.symbols or symbol.startswith(self.beginnings)
         )
@@ -84,8 +89,8 @@ class Entitlement:
     def within(
         self, feed: str, service: str, named: frozenset[str] | None
     ) -> frozenset[str] | None:
-        """Those of the symbols named (None: any) that are granted; None where `allows` has to be
-        asked of each."""
+        """Return the granted ones of the symbols named; None where `allows` must be asked of each.
+        `named` None stands for any symbol."""
         if not self.concerns(feed, service):
             return frozenset()
         if "" in self.beginnings:
@@ -97,11 +102,13 @@ class Entitlement:
         )
 
     def meets(self, pattern: tuple[str, ...]) -> bool:
-        """Whether any key could match the pattern and be granted, whatever services there are."""
+        """Return whether any key could match the pattern and be granted, whatever services
+        exist."""
         return any(self._grants_some(rest) for rest in self._rests(pattern))
 
     def _rests(self, pattern: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """What may be left of a pattern once it has matched an entitled service's two words."""
+        """Yield what may be left of a pattern once it has matched the two words of a granted
+        service."""
         if not self.services:
             return
         if pattern and pattern[0] == "#":
@@ -112,7 +119,7 @@ class Entitlement:
             yield from _behind(pattern[1:], self._of_feed(pattern[0]))
 
     def _grants_some(self, rest: tuple[str, ...]) -> bool:
-        """Whether a symbol that `rest` of a pattern matches is granted; none at all is the
+        """Return whether a symbol that `rest` of a pattern matches is granted; an empty rest is the
         service's own key."""
         words = [word for word in rest if word != "#"]
         if not words or words == ["*"]:
@@ -122,7 +129,7 @@ class Entitlement:
         )
 
     def covers(self, pattern: tuple[str, ...]) -> bool:
-        """Whether all that the pattern could match is granted, as far as its words tell."""
+        """Return whether all that the pattern could match is granted, judged by its words alone."""
         if "" in self.beginnings and ("*", "*") in self.services:
             return True
         if len(pattern) < 2 or "#" in pattern[:2]:
@@ -138,8 +145,8 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class QueueRights:
-    """Durable queues by name, `*` for every one: which ones messages may be put into, got from, and
-    cancelled in, and which may be created."""
+    """Names of the durable queues, `*` for every one, that a user may put into, get from, cancel in
+    and create."""
 
     put: frozenset[str] = frozenset()
     get: frozenset[str] = frozenset()
@@ -147,14 +154,14 @@ class QueueRights:
     create: frozenset[str] = frozenset()
 
 
-#: Every queue: who is not limited.
+#: Rights of a user without limits: every queue.
 EVERY_QUEUE = QueueRights(*4 * (frozenset("*"),))
-#: Everything: who is not limited.
+#: Entitlement of a user without limits: every service and symbol.
 EVERYTHING = Entitlement((("*", "*"),))
 
 
 def entitlement_of(services: Iterable[str], symbols: Iterable[str]) -> Entitlement:
-    """An entitlement from an operator's words. Raises `ValueError` for what is none."""
+    """Build an entitlement from the operator's words. Raises ValueError where one is invalid."""
     pairs = []
     for text in services:
         words = ("*", "*") if text in ("#", "*") else tuple(text.split("."))
@@ -175,12 +182,12 @@ def entitlement_of(services: Iterable[str], symbols: Iterable[str]) -> Entitleme
 
 
 def _granted(services: frozenset[str], word: str) -> bool:
-    """Whether a pattern's word may be the second one of these services."""
+    """Return whether a pattern's word may be the second word of one of these services."""
     return bool(services) and (word == "*" or word in services or "*" in services)
 
 
 def _behind(pattern: tuple[str, ...], services: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """What may be left of a pattern once it has matched the second word of one of these."""
+    """Yield what may be left of a pattern once it has matched the second word of one of these."""
     if pattern and pattern[0] == "#":
         if services:
             yield pattern
@@ -191,8 +198,11 @@ def _behind(pattern: tuple[str, ...], services: frozenset[str]) -> Iterator[tupl
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user. `password` is a hash, `certificate` a name in the client's certificate; either may
-    be empty. `connections_max` 0: as many as the node takes."""
+    """One user of the node.
+
+    `password` is a scrypt hash, `certificate` a name in the client's certificate; either may be
+    empty. `connections_max` 0: no bound of the user's own.
+    """
 
     name: str
     entitlement: Entitlement = EVERYTHING
@@ -202,16 +212,16 @@ class User:
     queues: QueueRights = EVERY_QUEUE
 
     def allows(self, feed: str, service: str, symbol: str) -> bool:
-        """Whether messages of this symbol are the user's."""
+        """Return whether the user may receive messages of this symbol."""
         return self.entitlement.allows(feed, service, symbol)
 
 
 def admit(user: User, subscription: Subscription) -> tuple[Subscription, bool]:
-    """What a link of this user gets: the subscription within the entitlement; and whether that is
-    less than it asked for.
+    """Restrict a user's subscription to the entitlement; also return whether that took anything
+    away.
 
-    A pattern that lies outside as a whole is refused, so that nobody waits for what never comes.
-    Raises AddressError, with what is not allowed.
+    A pattern that lies wholly outside is refused, so that no client waits for messages that never
+    come. Raises AddressError, naming the pattern that is not granted.
     """
     entitlement = user.entitlement
     if entitlement == EVERYTHING:
@@ -230,7 +240,7 @@ def admit(user: User, subscription: Subscription) -> tuple[Subscription, bool]:
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
-    """A hash to put into the configuration: scrypt with its costs, a salt of its own."""
+    """Hash a password for the configuration: scrypt with its costs and a random salt."""
     salt = os.urandom(SALT_BYTES) if salt is None else salt
     key = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P, HASH_BYTES)
     words = (base64.b64encode(each).decode() for each in (salt, key))
@@ -243,7 +253,8 @@ def _scrypt(password: str, salt: bytes, n: int, r: int, p: int, size: int) -> by
 
 
 def parse_hash(text: str) -> tuple[int, int, int, bytes, bytes]:
-    """The costs n, r, p, the salt and the key of a hash. Raises `ValueError` for what is none."""
+    """Parse a hash into its costs n, r, p, salt and key. Raises ValueError where it is invalid or
+    costs more memory than `SCRYPT_BYTES_MAX`."""
     try:
         kind, n, r, p, salt, key = text.split("$")
         costs = int(n), int(r), int(p)
@@ -259,18 +270,18 @@ def parse_hash(text: str) -> tuple[int, int, int, bytes, bytes]:
 
 
 def verify(password: str, text: str) -> bool:
-    """Whether the password is the hash's. Slow on purpose; compares in constant time."""
+    """Return whether the password has this hash. Slow by design; compares in constant time."""
     n, r, p, salt, key = parse_hash(text)
     return hmac.compare_digest(_scrypt(password, salt, n, r, p, len(key)), key)
 
 
 class Users:
-    """All users. `anonymous`: whoever says nothing may enter."""
+    """All users of the node. `anonymous`: clients that log in without a name are admitted."""
 
     def __init__(self, users: Iterable[User], anonymous: bool) -> None:
         self._by_name = {user.name: user for user in users}
         self._by_certificate = {u.certificate: u for u in self._by_name.values() if u.certificate}
-        #: Verified once, known again by a keyed digest: a client that reconnects need not wait.
+        #: Keyed digests of verified passwords, so that a client that reconnects need not wait.
         self._known: dict[str, bytes] = {}
         self._secret = os.urandom(HASH_BYTES)
         self._nobody = ""
@@ -280,21 +291,21 @@ class Users:
         self.anonymous: User | None = everyone if anonymous else None
 
     def by_certificate(self, names: Iterable[str]) -> User | None:
-        """The one user whom the certificate's names stand for; None for nobody or several."""
+        """Return the one user that the certificate's names stand for; None for none or several."""
         found = {user.name: user for name in names if (user := self._by_certificate.get(name))}
         return next(iter(found.values())) if len(found) == 1 else None
 
     def remembered(self, name: str, password: str) -> User | None:
-        """The user, where this password was verified before; quick."""
+        """Return the user where this password was verified before; takes microseconds."""
         known = self._known.get(name)
         if known is not None and hmac.compare_digest(known, self._digest(name, password)):
             return self._by_name[name]
         return None
 
     def by_password(self, name: str, password: str) -> User | None:
-        """The user, where the password is the right one; slow, for a thread of its own.
+        """Return the user where the password is right; slow, so call it in a thread of its own.
 
-        A user that is not there costs the same as a wrong password.
+        An unknown user costs the same time as a wrong password.
         """
         user = self._by_name.get(name)
         if not (user and user.password) or len(password.encode()) > PASSWORD_BYTES_MAX:
@@ -309,7 +320,7 @@ class Users:
         return hmac.digest(self._secret, f"{name}\0{password}".encode(), "sha256")
 
     def _decoy(self) -> str:
-        """A hash that no password is known for; with the costs of a real one."""
+        """Return a hash of no known password, with the costs of a real one, to take equal time."""
         if not self._nobody:
             hashes = (user.password for user in self._by_name.values() if user.password)
             first = next(hashes, "")
@@ -320,7 +331,8 @@ class Users:
 
 
 class Throttle:
-    """Failed log-ins by address: `failures_max` in `window_ns`, then none is heard for so long."""
+    """Failed log-ins by address: after `failures_max` in `window_ns`, log-ins are ignored until the
+    window ends."""
 
     def __init__(self, failures_max: int, window_ns: int) -> None:
         self._failures_max = failures_max
@@ -328,7 +340,7 @@ class Throttle:
         self._rows: OrderedDict[str, list[int]] = OrderedDict()
 
     def failed(self, address: str, now_ns: int) -> None:
-        """A log-in from this address failed."""
+        """Record a failed log-in from this address."""
         row = self._rows.pop(address, None)
         if row is None or now_ns - row[0] >= self._window_ns:
             row = [now_ns, 0]
@@ -338,7 +350,7 @@ class Throttle:
             self._rows.popitem(last=False)
 
     def shut(self, address: str, now_ns: int) -> bool:
-        """Whether log-ins from this address are not considered for now."""
+        """Return whether log-ins from this address are ignored for now."""
         row = self._rows.get(address)
         if row is None:
             return False
@@ -349,7 +361,7 @@ class Throttle:
 
 
 class TokenBucket:
-    """`per_s` of something a second, twice as many at once after a quiet time; 0: any number."""
+    """Rate limit of `per_s` a second, with a burst of twice as many; 0 for no limit."""
 
     def __init__(self, per_s: int, now_ns: int) -> None:
         self._per_s = per_s
@@ -357,7 +369,7 @@ class TokenBucket:
         self._at_ns = now_ns
 
     def take(self, now_ns: int) -> bool:
-        """Whether one more may be now."""
+        """Take a token; return whether there was one."""
         if self._per_s == 0:
             return True
         gained = (now_ns - self._at_ns) * self._per_s / 1e9

@@ -52,7 +52,7 @@ Busy = Annotated[bool, typer.Option("--busy", help="Ask the clock again and agai
 
 _ALREADY = "leave it out: the tree that is there has it already"
 #: What `plan` makes a tree's shape of.
-_SHAPE = ("receivers", "hedging", "depth", "fan_out", "level_us", "child_us")
+_SHAPE = ("receivers", "hedging", "depth", "fan_out", "level_us", "child_us", "measured")
 
 
 @overlay.command("plan")
@@ -67,6 +67,10 @@ def plan(
         float, typer.Option(help="What a hop costs: the cheapest shape is taken.", min=0)
     ] = 0,
     child_us: Annotated[float, typer.Option(help="What a child costs.", min=0)] = 0,
+    measured: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Or: what trees measured, JSON lines; costs are fitted."),
+    ] = None,
     tree: Annotated[
         int | None,
         typer.Option(help="The tree's number; 1, or one more than beside.", min=0, max=65_535),
@@ -102,12 +106,14 @@ def plan(
             context, "beside --replace", "beside", "tree", "host", "port", *_SHAPE, hint=_ALREADY
         )
         name, _, address = replace.partition("=")
-        return lambda: ops.replace(topology, name, address, as_json)
+        return lambda: ops.replace_member(topology, name, address, as_json)
     if beside is not None:
         refuse_beside(context, "beside --beside", *_SHAPE, hint=_ALREADY)
         hosts = tuple(host or ("127.0.0.1",))
         return lambda: ops.plan_beside(beside, topology, tree, hosts, port, as_json)
     costs = Costs(level_us, child_us) if level_us or child_us else None
+    if measured is not None:
+        refuse_beside(context, "beside --measured", "level_us", "child_us", "depth", "fan_out")
     wanted = ops.Wanted(
         receivers,
         hedging,
@@ -117,6 +123,7 @@ def plan(
         1 if tree is None else tree,
         tuple(host or ("127.0.0.1",)),
         port,
+        measured,
     )
     return lambda: ops.plan(wanted, topology, as_json)
 

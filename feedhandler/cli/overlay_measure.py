@@ -15,6 +15,12 @@ Receivers = Annotated[int, typer.Option(help="Receivers.", min=1, max=1_000_000)
 Hedging = Annotated[
     list[int] | None, typer.Option(help="Neighbours that help; several times: 0, 1, 2.")
 ]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="DEPTHxFANOUT", help="Or trees of these shapes; several times: 2x10."
+    ),
+]
 Messages = Annotated[int, typer.Option(help="Messages of each technique.", min=20)]
 Rate = Annotated[
     float | None,
@@ -64,7 +70,7 @@ Report = Annotated[
 ]
 
 #: What says something with one of the three only.
-_OF_TECHNIQUES = ("receivers", "hedging", "messages", "spikes", "spike_us", "fair", "seed")
+_OF_TECHNIQUES = ("receivers", "hedging", "shape", "messages", "spikes", "spike_us", "fair", "seed")
 _OF_TRIANGLES = ("hosts", "topology", "member", "read")
 _OF_LAST_HOP = ("echo", "cpu")
 
@@ -73,6 +79,7 @@ def measure(
     context: typer.Context,
     receivers: Receivers = 100,
     hedging: Hedging = None,
+    shape: Shapes = None,
     messages: Messages = 1_000,
     rate: Rate = None,
     spikes: Annotated[float, share("Hops of which a copy is put off: 0.1%.")] = 0.0,
@@ -91,13 +98,15 @@ def measure(
     report: Report = None,
     as_json: Json = False,
 ) -> Work:
-    """Measure unicast and trees on this machine, message by message in turns, with the members that
-    ship and real sockets: latency, delivery windows, and what deadlines make of them. Or what a
-    network has before there is a tree (--triangles), and what comes after it (--last-hop).
+    """Measure unicast, by sendmmsg and by io_uring, and trees on this machine, message by message
+    in turns, with the members that ship and real sockets: latency, delivery windows, and what
+    deadlines make of them. Or what a network has before there is a tree (--triangles), and what
+    comes after it (--last-hop).
 
     \b
     Examples:
       feedhandler overlay measure --receivers 100 --spikes 0.1%
+      feedhandler overlay measure --shape 1x1 --shape 2x4 --shape 2x10 --json > measured.jsonl
       feedhandler overlay measure --triangles --seconds 60 --report delays.html
       feedhandler overlay measure --triangles --topology tree.toml --member receiver-0 > 0.jsonl
       feedhandler overlay measure --triangles --read 0.jsonl --read 1.jsonl
@@ -120,9 +129,21 @@ def measure(
     from feedhandler.ops import overlay_measure as ops
     from feedhandler.overlay.measuring import Spikes
 
-    spiked = Spikes(spikes, spike_us * 1_000)
-    wanted = ops.Wanted(receivers, hedging or [0, 1, 2], messages, rate or 50, spiked, fair, seed)
+    if shape:
+        refuse_beside(context, "beside --shape", "hedging")
+    wanted = ops.Wanted(
+        receivers, hedging or [0, 1, 2], messages, rate or 50, Spikes(spikes, spike_us * 1_000),
+        fair, seed, [depth_and_fan_out(each) for each in shape or ()],
+    )  # fmt: skip
     return lambda: ops.measure(wanted, as_json)
+
+
+def depth_and_fan_out(text: str) -> tuple[int, int]:
+    """`2x10` in two. Raises `UsageError`."""
+    depth, _, fan_out = text.partition("x")
+    if not (depth.isdecimal() and fan_out.isdecimal()):
+        raise UsageError(f"{text!r} is no shape", "give depth x fan-out, such as 2x10")
+    return int(depth), int(fan_out)
 
 
 def _triangles(

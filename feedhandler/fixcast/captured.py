@@ -1,9 +1,9 @@
-"""Application messages of a captured FIX channel, each once and in order, to be published anew.
+"""Application messages of a captured FIX channel, each once and in order, for publishing again.
 
 A capture has a channel's one or two lines. `CapturedChannel` reads its datagrams as a receiver does
-(`fixcast.receiving`), the capture's times being the clock: copies of the other line are dropped,
-what one line lost the other has, and what neither has is counted in `lost`. Administrative
-messages are not given: whoever publishes has its own.
+(`fixcast.receiving`), with the capture's times as the clock: copies of the other line are dropped,
+what one line lost comes from the other, and what neither has is counted in `lost`. Administrative
+messages are left out, because a publisher sends its own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,17 +16,18 @@ from feedhandler.fixcast.reception import Deliver, Event, Lost, ReceptionSetting
 if TYPE_CHECKING:
     from feedhandler.replay.captures.reading import Datagram
 
-#: A channel has two lines at most; what is on more groups and ports is several channels.
+#: Upper limit on a channel's lines; datagrams on more groups and ports are of several channels.
 LINES_MAX = 2
-#: What one line lacks is waited for on the other: nobody is in a hurry, and what waits is bounded.
+#: Wait for the other line; generous, because the capture is not live and the wait is bounded.
 GAP_WAIT_NS = 2_000_000_000
 
 
 class CapturedChannel:
-    """Iterable over the messages' bytes; `lost` is how many numbers no line had, `wrong` how many
-    datagrams were not whole FIX messages.
+    """Iterable of the messages' bytes.
 
-    Raises `UsageError`, while it is read, for a capture of several channels."""
+    `lost`: how many numbers no line had; `wrong`: how many datagrams were not whole FIX messages.
+    Raises `UsageError`, while it is read, for a capture of several channels.
+    """
 
     def __init__(self, datagrams: "Iterable[Datagram]") -> None:
         self.lost = 0
@@ -36,7 +37,7 @@ class CapturedChannel:
 
     @property
     def wrong(self) -> int:
-        """Datagrams in which something was wrong."""
+        """Number of faulty datagrams."""
         return self._receiver.counts.total() if self._receiver else 0
 
     def __iter__(self) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Definitions of channels: what each carries, and which addresses carry it.
 
-One TOML file is what a publisher and its receivers agree on. A channel has an id, which is its
-topic; addresses stand in the file alone, never in a message:
+A publisher and its receivers share one TOML file. A channel has an id, which is its topic;
+addresses appear only in the file, never in a message:
 
     [[channel]]
     id = "equities-1"
@@ -15,10 +15,10 @@ topic; addresses stand in the file alone, never in a message:
     line = { group = "239.10.3.1", port = 31001, source = "10.1.0.5" }
     server = "10.1.0.5:31900"
 
-Letters are first letters ("A-D": A to D), or a range up to but without its end (["SA", "SN"]). An
-instrument is carried by the channel that lists its symbol, or else by the one whose letters hold
-it; what names neither letters nor symbols carries the rest of its content. `warnings` says what is
-unwise; what cannot work is refused with the file's line.
+Letters are first letters ("A-D": A to D), or a half-open range (["SA", "SN"], without "SN"). An
+instrument is carried by the channel that lists its symbol, else by the one whose letters include
+it; an entry with neither letters nor symbols carries the rest of its content. `warnings` lists what
+is unwise; what cannot work is refused with the file's line.
 """
 
 import ipaddress
@@ -33,14 +33,14 @@ from msgspec import Meta, Struct
 from feedhandler.codecs.errors import ConfigError, reason_of
 from feedhandler.codecs.toml_text import KeyPath, WrongKey, convert, parse_toml
 
-#: Channels of a definition at most: a file of thousands is a mistake, and each costs sockets.
+#: Upper limit on a definition's channels: a file of thousands is a mistake; each costs sockets.
 CHANNELS_MAX = 1024
-#: More than so many channels are warned of: the recommendation is about 10.
+#: More channels than this get a warning: the recommendation is about 10.
 CHANNELS_WISE = 20
-#: A range of symbols: from the first up to but without the second; "" leaves an end open.
+#: A half-open range of symbols, from the first up to the second; "": open at that end.
 Range = tuple[str, str]
-#: Where groups should lie: GLOP (RFC 3180), source-specific (RFC 4607), administratively scoped
-#: (RFC 2365).
+#: Recommended ranges of groups: GLOP (RFC 3180), source-specific (RFC 4607), administratively
+#: scoped (RFC 2365).
 GLOP = ipaddress.IPv4Network("233.0.0.0/8")
 SOURCE_SPECIFIC = ipaddress.IPv4Network("232.0.0.0/8")
 SCOPED = ipaddress.IPv4Network("239.0.0.0/8")
@@ -51,7 +51,7 @@ Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.@-]{1,64}$")]
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """A multicast group and port, and who sends to it; several sources with commas between."""
+    """A multicast group and port, and its sender; several sources are separated by commas."""
 
     group: str
     port: Port
@@ -59,10 +59,10 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 class Retransmission(Struct, frozen=True, kw_only=True):
-    """Where retransmissions are asked for and come from, for all channels that name it.
+    """Where retransmissions are requested and come from, for all channels that name it.
 
     line         the group that answers are sent to
-    join         receivers join it "always", or when "needed": from a loss on until all is whole
+    join         receivers join it "always", or when "needed": from a loss on until all is recovered
     server       `host:port` of the server that takes Resend Requests by TCP
     requests     the request topic: the group that requests are sent to, where not by TCP
     market_data  `host:port` of the server of Market Data Requests, which has the books' state
@@ -97,7 +97,7 @@ class Carried(Struct, frozen=True, kw_only=True):
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """Its letters as ranges up to but without their ends."""
+        """Its letters as half-open ranges."""
         return tuple(_range(each) for each in self.letters)
 
 
@@ -105,7 +105,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     """One channel: a topic, its lines, and the instruments that it carries.
 
     sender          SenderCompID of its messages; "": left out
-    target          TargetCompID; where nothing is said the id, "": left out
+    target          TargetCompID; by default the id; "": left out
     retransmission  id of its retransmission group
     """
 
@@ -134,7 +134,7 @@ class _File(Struct, frozen=True, kw_only=True):
 
 
 def _range(given: str | Range) -> Range:
-    """Letters as a range. Raises `ValueError` for what is none."""
+    """Return letters as a range. Raises `ValueError` where it is empty."""
     if not isinstance(given, str):
         first, end = given
     elif span := _SPAN.match(given):
@@ -147,12 +147,12 @@ def _range(given: str | Range) -> Range:
 
 
 def _after(prefix: str) -> str:
-    """The lowest text above all that begin with `prefix`."""
+    """Return the lowest text above all that begin with `prefix`."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else ""
 
 
 def holds(each: Range, symbol: str) -> bool:
-    """Whether a range holds a symbol."""
+    """Return whether a range includes a symbol."""
     return each[0] <= symbol and (not each[1] or symbol < each[1])
 
 
@@ -161,11 +161,11 @@ def _overlap(one: Range, other: Range) -> bool:
 
 
 class Channels:
-    """The channels of one definition.
+    """The channels of one definition. Raises `WrongKey` where it cannot work.
 
     channels         by id
     retransmissions  groups by id
-    warnings         what is unwise, a line each
+    warnings         a line for each unwise choice
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Channels:
                 self._by_symbol.setdefault(symbol, []).append((carried, channel))
 
     def of(self, symbol: str, content: str = "", kind: str = "") -> Channel | None:
-        """The channel that carries an instrument; None where none does."""
+        """Return the channel that carries an instrument; None where none does."""
         for carried, channel in self._by_symbol.get(symbol, ()):
             if _suits(carried, content, kind):
                 return channel
@@ -203,7 +203,7 @@ class Channels:
         return rest
 
     def retransmission_of(self, channel: Channel) -> Retransmission | None:
-        """Where a channel's retransmissions come from."""
+        """Return a channel's retransmission group; None where it has none."""
         return self.retransmissions.get(channel.retransmission)
 
 
@@ -212,7 +212,7 @@ def _suits(carried: Carried, content: str, kind: str) -> bool:
 
 
 def host_and_port(server: str) -> tuple[str, int]:
-    """`host:port` in two. Raises `ConfigError`."""
+    """Split `host:port`. Raises `ConfigError` where it is not of that form."""
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{server!r} is no server", "give host:port, such as 10.1.0.5:31900")
@@ -220,7 +220,7 @@ def host_and_port(server: str) -> tuple[str, int]:
 
 
 def read_channels(path: Path) -> Channels:
-    """The definition in a file. Raises `ConfigError` with the line of what is wrong."""
+    """Read the definition in a file. Raises `ConfigError` with the line that is wrong."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -233,7 +233,7 @@ def read_channels(path: Path) -> Channels:
 
 
 def parse_channels(text: str, source: str) -> Channels:
-    """As `read_channels`, of a text that `source` names."""
+    """Parse a definition as `read_channels`, from a text that `source` names."""
     values = parse_toml(text, source, "definition of channels")
     try:
         file = convert(values, _File)
@@ -288,7 +288,10 @@ def _check_retransmissions(retransmissions: tuple[Retransmission, ...]) -> None:
 
 
 def _check_topics(channels: tuple[Channel, ...]) -> None:
-    """What comes by a retransmission group is told apart by its topic alone."""
+    """Check that channels which share a retransmission group have distinct topics.
+
+    Nothing else distinguishes their messages there.
+    """
     known: dict[tuple[str, str], str] = {}
     for at, channel in enumerate(channels):
         if not channel.retransmission:
@@ -351,7 +354,7 @@ def _check_group(line: Address, path: KeyPath) -> None:
 
 
 def _check_apart(channels: tuple[Channel, ...], at: int) -> None:
-    """Refuse what another channel before it carries too."""
+    """Refuse what an earlier channel carries too."""
     for number, carried in enumerate(channels[at].carries):
         for other in channels[:at]:
             for each in other.carries:
@@ -364,7 +367,7 @@ def _check_apart(channels: tuple[Channel, ...], at: int) -> None:
 
 
 def _common(one: Carried, other: Carried) -> str | None:
-    """What two channels carry both; None where nothing."""
+    """Return what two channels both carry, as text; None: nothing."""
     if one.content != other.content or (
         one.kinds and other.kinds and not {*one.kinds} & {*other.kinds}
     ):

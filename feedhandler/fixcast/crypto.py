@@ -1,4 +1,4 @@
-"""The primitives of sealing and signing, all from the library `cryptography`.
+"""Cryptographic primitives of sealing and signing, all from the library `cryptography`.
 
 AES-256-GCM (NIST SP 800-38D), HKDF with SHA-256 (RFC 5869), Ed25519 (RFC 8032). The library is an
 extra (`fixcast`): importing this module where it is missing raises `ConfigError` with one line.
@@ -44,17 +44,17 @@ PublicKey = Ed25519PublicKey
 
 
 def derived(secret: bytes, salt: bytes, info: bytes) -> bytes:
-    """A key of 32 bytes derived from `secret`; another one for each `salt` and each `info`."""
+    """Derive a 32-byte key from `secret`; each `salt` and each `info` gives another one."""
     return HKDF(SHA256(), KEY_BYTES, salt, info).derive(secret)
 
 
 def private_key(seed: bytes | None = None) -> PrivateKey:
-    """The private key for signing of these 32 bytes; None: a new one."""
+    """Return the private signing key with this 32-byte seed; None: a new one."""
     return Ed25519PrivateKey.from_private_bytes(os.urandom(KEY_BYTES) if seed is None else seed)
 
 
 def public_key(raw: bytes) -> PublicKey:
-    """The public key of these 32 bytes. Raises `ConfigError` where they are none."""
+    """Return the public key with these 32 bytes. Raises `ConfigError` where they are not one."""
     try:
         return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:
@@ -64,5 +64,5 @@ def public_key(raw: bytes) -> PublicKey:
 
 
 def public_bytes(key: PrivateKey) -> bytes:
-    """The 32 bytes of the public key that belongs to a private one."""
+    """Return the 32 bytes of a private key's public key."""
     return key.public_key().public_bytes_raw()

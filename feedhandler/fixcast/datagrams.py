@@ -1,12 +1,11 @@
 """Packing: whole messages into datagrams, several in each, until a period ends or one is full.
 
-A `Packer` takes encoded messages and answers with the datagrams that are complete. A datagram is
-nothing but whole messages one behind the other, so that each decodes by itself. It is complete
-when the next message does not fit, or when `period_ns` is over since its first one: no message
-waits longer.
+A `Packer` takes encoded messages and returns the datagrams that are complete. A datagram consists
+of whole messages one behind the other, so that each decodes by itself. It is complete when the next
+message does not fit, or when `period_ns` is over since its first one: no message waits longer.
 
-A message that is longer than a datagram may be goes alone, after what came before it, or is
-refused."""
+A message longer than a datagram may be goes alone, after the messages before it, or is refused.
+"""
 
 from typing import Literal
 
@@ -15,18 +14,18 @@ from feedhandler.fixcast.session import NEVER
 
 #: The recommended bound: below the MTU of Ethernet, with room for headers of tunnels.
 DATAGRAM_BYTES = 1400
-#: What UDP over IPv4 can carry at most.
+#: Upper limit on the payload of UDP over IPv4.
 UDP_BYTES_MAX = 65_507
-#: A datagram that is sealed begins so, with its version; FIX begins with "8=".
+#: First bytes of a sealed datagram, with its version; FIX begins with "8=".
 SEALED = b"FS\x01"
 
 
 class Packer:
-    """Packs the messages of one channel.
+    """Packer of one channel's messages.
 
-    bytes_max  of a datagram
+    bytes_max  upper limit on a datagram's bytes
     period_ns  the longest wait of a message; 0: each goes at once, alone
-    long       what becomes of a message longer than `bytes_max`: sent "alone", or "refuse"
+    long       a message longer than `bytes_max` is sent "alone", or refused: "refuse"
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Packer:
         self._size = 0
 
     def check(self, size: int) -> None:
-        """Raise `UsageError` where a message of this size could not be sent."""
+        """Check a message's size in bytes. Raises `UsageError` where it could not be sent."""
         if not 0 < size <= self.longest:
             raise UsageError(
                 f"a message of {size} bytes cannot be sent: at most {self.longest}",
@@ -56,7 +55,7 @@ class Packer:
             )
 
     def add(self, message: bytes, now_ns: int) -> list[bytes]:
-        """Take a message; the datagrams that are complete by it. Raises `UsageError` as `check`."""
+        """Add a message; return the datagrams that it completes. Raises `UsageError` as `check`."""
         self.check(len(message))
         full = self.flush() if self._size + len(message) > self.bytes_max else []
         if not self._parts:
@@ -68,11 +67,11 @@ class Packer:
         return full
 
     def tick(self, now_ns: int) -> list[bytes]:
-        """The datagram whose period is over."""
+        """Return the datagram whose period is over, if there is one."""
         return self.flush() if now_ns >= self.deadline_ns else []
 
     def flush(self) -> list[bytes]:
-        """The datagram that is being filled, if there is anything in it."""
+        """Complete and return the datagram that is being filled, if it has anything."""
         if not self._parts:
             return []
         datagram = b"".join(self._parts)

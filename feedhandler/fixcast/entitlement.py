@@ -1,22 +1,22 @@
 """Entitlement: users log in by TCP and are given channels, a dictionary and keys.
 
 `EntitlementServer` is the server of all connections, `EntitlementClient` a user's end of one. Both
-are sans-IO: bytes go in, actions and events come out, and passwords are verified by who drives the
-server, because that is slow on purpose. The session's messages are `entitlement_messages`'.
+are sans-IO: bytes go in, actions and events come out, and the driver of the server verifies
+passwords, because that is slow on purpose. The session's messages are `entitlement_messages`'.
 
     CONNECTED ──Logon──▶ CHECKING ──right──▶ LIVE ──Logout──▶ ENDED
-        └── all that is wrong, and silence: one Logout with its reason ──▶ ENDED
+        └── any fault, and silence: one Logout with its reason ──▶ ENDED
 
 `TABLE` has the next state for each state and input; a pair that is missing ends the connection.
 
 A key is given `lead_ns` before it is valid, not earlier: a user's entitlement ends with the last
-key that was given, so *revocation is not giving the next key*. Whose channel is withdrawn is told
-so, and can read on until then.
+key that was given, so *revocation is not giving the next key*. A user whose channel is withdrawn is
+informed, and can read on until then.
 
-Bounds: connections in all and for each user, bytes of a message, tries by address, time until the
-Logon, silence. A wrong password and an unknown user are answered alike.
+Limits: connections in all and for each user, bytes of a message, attempts by address, time until
+the Logon, silence. A wrong password and an unknown user get the same answer.
 
-Times are wall-clock ns and arguments, for keys are valid by the wall clock.
+Times are wall-clock ns and arguments, because keys are valid by the wall clock.
 """
 
 import enum
@@ -46,16 +46,15 @@ from feedhandler.fixcast.session import NEVER
 CLIENT_MESSAGE_BYTES_MAX = 4096
 #: Bytes of a server's message: a dictionary of all FIX has half of that.
 SERVER_MESSAGE_BYTES_MAX = 1 << 20
-#: Silence of so many intervals ends a connection: the interval, and as much again for the answer.
+#: Heartbeat intervals of silence that end a connection: one, and as much again for the answer.
 SILENT_INTERVALS = 2
-#: Keys that a connection was given are remembered up to so many; beyond, those are forgotten that
-#: are in no ring any more.
+#: A connection's record of given keys is pruned beyond this size, of keys that are in no ring.
 GIVEN_MAX = 4096
 _SECOND = 1_000_000_000
 
 
 class State(enum.Enum):
-    """States of a connection at the server."""
+    """States of a connection at the server; a client uses the same."""
 
     CONNECTED = "connected"
     CHECKING = "checking"
@@ -64,7 +63,7 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What a connection brings, or its time."""
+    """Inputs of a connection's state."""
 
     LOGON = "logon"
     RIGHT = "right"
@@ -75,7 +74,7 @@ class Input(enum.Enum):
     OTHER = "other"
 
 
-#: The next state; pairs that are missing are wrong, and end the connection.
+#: The next state; a pair that is missing is a fault and ends the connection.
 TABLE = {
     (State.CONNECTED, Input.LOGON): State.CHECKING,
     (State.CONNECTED, Input.LOGOUT): State.ENDED,
@@ -96,14 +95,14 @@ _INPUTS = {
 
 @dataclass(frozen=True, slots=True)
 class EntitlementSettings:
-    """Bounds and times of the server.
+    """Limits and times of the server.
 
-    connections_max       of all users
-    user_connections_max  of one user
-    failures_max          Logons of an address that may fail in `failures_ns`, then it is shut out
+    connections_max       connections of all users
+    user_connections_max  connections of one user
+    failures_max          failed Logons of an address within `failures_ns` that block it
     logon_ns              the longest time until the Logon
     heartbeat_ns          interval of Heartbeats, both ways
-    lead_ns               a key is given so long before it is valid
+    lead_ns               how long before it is valid a key is given
     """
 
     connections_max: int = 1000
@@ -116,20 +115,20 @@ class EntitlementSettings:
 
 
 class Send(NamedTuple):
-    """Send these bytes on a connection."""
+    """An action: send these bytes on a connection."""
 
     connection: int
     data: bytes
 
 
 class Close(NamedTuple):
-    """Close a connection, once what was sent before has gone."""
+    """An action: close a connection, once what was sent before has gone."""
 
     connection: int
 
 
 class Verify(NamedTuple):
-    """Verify a password, and call `verified` with the answer."""
+    """An action: verify a password, and call `verified` with the result."""
 
     connection: int
     user: str
@@ -144,7 +143,7 @@ Action = Send | Close | Verify
 
 @dataclass(slots=True)
 class _Connection:
-    """One connection as the server knows it."""
+    """One connection at the server."""
 
     id: int
     address: str
@@ -160,10 +159,10 @@ class _Connection:
 
 
 class EntitlementServer:
-    """Gives users what they are entitled to.
+    """Server that gives users what they are entitled to, sans-IO.
 
-    `users` has the channels of each user, `grants` what there is to say of a channel, `rings` its
-    keys, which others may add to: `tick` gives what is due. counts: by what happened.
+    `users` has the channels of each user, `grants` what is said of a channel, `rings` its keys,
+    which others may add to: `tick` gives what is due. `counts`: what happened, by kind.
     """
 
     def __init__(
@@ -188,10 +187,10 @@ class EntitlementServer:
     def __len__(self) -> int:
         return len(self._connections)
 
-    # -- what happens
+    # -- inputs
 
     def connected(self, id: int, address: str, now_ns: int) -> list[Action]:
-        """A connection `id` from an address."""
+        """Handle a new connection `id` from an address."""
         connection = self._connections[id] = _Connection(id, address, now_ns)
         if len(self._connections) > self.settings.connections_max:
             return self._end(connection, "too many connections", "too_many_connections", now_ns)
@@ -200,7 +199,7 @@ class EntitlementServer:
         return []
 
     def received(self, id: int, data: bytes, now_ns: int) -> list[Action]:
-        """Bytes of a connection."""
+        """Handle bytes of a connection."""
         connection = self._connections.get(id)
         if connection is None or connection.state is State.ENDED:
             return []
@@ -217,7 +216,7 @@ class EntitlementServer:
         return actions
 
     def verified(self, id: int, right: bool, now_ns: int) -> list[Action]:
-        """The answer to `Verify`."""
+        """Handle the result of `Verify`."""
         connection = self._connections.get(id)
         if connection is None or connection.state is not State.CHECKING:
             return []
@@ -242,16 +241,16 @@ class EntitlementServer:
         return actions + self._update(connection, now_ns)
 
     def closed(self, id: int) -> None:
-        """A connection is gone."""
+        """Forget a connection that was closed."""
         self._connections.pop(id, None)
 
     def entitle(self, user: str, channels: Iterable[str], now_ns: int) -> list[Action]:
-        """From now on a user has these channels. Raises `UsageError` for one that is not there."""
+        """Set a user's channels from now on. Raises `UsageError` where a channel does not exist."""
         self._users[user] = self._known(channels)
         return [a for each in self._of(user) for a in self._update(each, now_ns)]
 
     def dismiss(self, user: str, now_ns: int) -> list[Action]:
-        """A user is no user any more: sessions end with a Logout."""
+        """Remove a user, whose sessions end with a Logout."""
         self._users.pop(user, None)
         return [
             action
@@ -265,7 +264,7 @@ class EntitlementServer:
         return set(self._users)
 
     def tick(self, now_ns: int) -> list[Action]:
-        """Give keys whose time has come, send Heartbeats, end who is silent."""
+        """Give keys that are due, send Heartbeats, end silent connections."""
         actions: list[Action] = []
         for connection in list(self._connections.values()):
             if connection.state is State.LIVE:
@@ -281,7 +280,7 @@ class EntitlementServer:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do next."""
         deadlines = [NEVER]
         for each in self._connections.values():
             deadlines.append(self._silent_ns(each))
@@ -290,10 +289,10 @@ class EntitlementServer:
                 deadlines += [key.from_ns - self.settings.lead_ns for key in self._lacking(each)]
         return min(deadlines)
 
-    # -- how it is done
+    # -- internals
 
     def _of(self, user: str) -> list[_Connection]:
-        """The sessions of a user."""
+        """Return the live connections of a user."""
         live = (each for each in self._connections.values() if each.state is State.LIVE)
         return [each for each in live if each.user == user]
 
@@ -306,7 +305,7 @@ class EntitlementServer:
         return given
 
     def _silent_ns(self, connection: _Connection) -> int:
-        """When a connection has been silent for too long."""
+        """Return when a connection has been silent for too long."""
         if connection.state in (State.CONNECTED, State.CHECKING):
             return connection.heard_ns + self.settings.logon_ns
         if connection.state is State.LIVE:
@@ -314,7 +313,7 @@ class EntitlementServer:
         return NEVER
 
     def _take(self, connection: _Connection, said: Read, now_ns: int) -> list[Action]:
-        """Follow one message."""
+        """Handle one message."""
         if said.sequence != connection.expected:
             return self._end(
                 connection,
@@ -343,7 +342,7 @@ class EntitlementServer:
         return []
 
     def _update(self, connection: _Connection, now_ns: int) -> list[Action]:
-        """Tell of channels that come and go, then give keys."""
+        """Announce channels that were granted or withdrawn, then give keys."""
         actions: list[Action] = []
         entitled = self._users[connection.user]
         for id in sorted(connection.channels - entitled):
@@ -354,7 +353,7 @@ class EntitlementServer:
         return actions + self._keys(connection, now_ns)
 
     def _lacking(self, connection: _Connection) -> list[ChannelKey]:
-        """Keys that a connection is to have and has not been given."""
+        """Return the keys of a connection's channels that it has not been given."""
         return [
             key
             for id in sorted(connection.channels)
@@ -395,7 +394,7 @@ class EntitlementServer:
         return [Send(connection.id, data)]
 
     def _end(self, connection: _Connection, why: str, counted: str, now_ns: int) -> list[Action]:
-        """One Logout, with the reason as its text, and the end of the connection."""
+        """End a connection with one Logout, which has the reason as its text."""
         self.counts[counted] += 1
         fields: list[tuple[int, messages.Value]] = [(messages.TEXT, why)] if why else []
         said = self._say(connection, messages.LOGOUT, now_ns, fields)
@@ -412,7 +411,7 @@ class LoggedOn(NamedTuple):
 
 
 class LoggedOut(NamedTuple):
-    """The session is over: the server's reason, or ours."""
+    """The session has ended: the server's reason, or the client's own."""
 
     text: str
 
@@ -421,7 +420,7 @@ Event = LoggedOn | LoggedOut | Given
 
 
 class EntitlementClient:
-    """A user's end of one connection. `take_output` has the bytes to send.
+    """A user's end of one connection, sans-IO; `take_output` has the bytes to send.
 
     rings     keys by channel, expired ones removed
     channels  what was granted, by channel
@@ -447,12 +446,13 @@ class EntitlementClient:
         self.state = State.CHECKING
 
     def take_output(self) -> bytes:
-        """The bytes to send."""
+        """Return the bytes to send, and clear them."""
         data, self._output = b"".join(self._output), []
         return data
 
     def receive(self, data: bytes, now_ns: int) -> list[Event]:
-        """What the server's bytes bring. Raises `PeerError` where they are wrong."""
+        """Handle the server's bytes, and return events. Raises `PeerError` where they are
+        faulty."""
         events: list[Event] = []
         for each in self._stream.receive(data):
             if self.state is not State.ENDED:
@@ -462,7 +462,7 @@ class EntitlementClient:
         return events
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Send a Heartbeat where one is due; `LoggedOut` where the server was silent."""
+        """Send a Heartbeat where one is due; return `LoggedOut` where the server was silent."""
         if self.state not in (State.CHECKING, State.LIVE):
             return []
         if now_ns >= self._heard_ns + SILENT_INTERVALS * self._interval_ns:
@@ -480,7 +480,7 @@ class EntitlementClient:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do next."""
         if self.state not in (State.CHECKING, State.LIVE):
             return NEVER
         silent_ns = self._heard_ns + SILENT_INTERVALS * self._interval_ns

@@ -1,7 +1,7 @@
-"""Messages of the entitlement session: an ordinary FIX session by TCP, between a user and a server.
+"""Messages of the entitlement session: a regular FIX session by TCP, between a user and a server.
 
-Logon, Heartbeat, TestRequest and Logout are FIX's own. What a user is given comes in types of our
-own, from the server alone:
+Logon, Heartbeat, TestRequest and Logout are FIX's own. What a user is given comes in user-defined
+types, from the server alone:
 
     UD  dictionary   20001 name, 96 its content
     UC  channel      20002 id, 20003 message types (none: all), 20004 publishers' public keys in
@@ -11,7 +11,7 @@ own, from the server alone:
     UR  withdrawal   20002 channel: no further key of it will come
 
 Tags 20000 to 39999 are for bilateral use, types that begin with U for users. Every message has
-MsgSeqNum (34), one after the other from 1 in each direction.
+MsgSeqNum (34), which counts from 1 in each direction.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ SEQUENCE, TYPE, TEXT, DATA = 34, 35, 58, 96
 ENCRYPTION, INTERVAL, TEST_ID, APPLICATION_VERSION = 98, 108, 112, 1137
 USER, PASSWORD = 553, 554
 NAME, CHANNEL_ID, TYPES, PUBLISHERS, KEY_ID, FROM, UNTIL = range(20001, 20008)
-#: Fields of one message at most; ours have a dozen.
+#: Upper limit on the fields of one message; those used here have a dozen.
 FIELDS_MAX = 64
 #: FIX 5.0 SP2.
 _VERSION = 9
@@ -57,7 +57,7 @@ class Dictionary(NamedTuple):
 
 
 class Withdrawal(NamedTuple):
-    """No further key of the channel will come."""
+    """The withdrawal of a channel: no further key of it will come."""
 
     channel: str
 
@@ -66,19 +66,19 @@ Given = Grant | Dictionary | ChannelKey | Withdrawal
 
 
 class Read(NamedTuple):
-    """One message: its type, its number, its fields by tag, where a tag comes twice the first."""
+    """A decoded message: type, number, and fields by tag, the first of a repeated tag."""
 
     type: bytes
     sequence: int
     values: dict[int, bytes]
 
     def text(self, tag: int) -> str:
-        """A field as text; what is not UTF-8 in it is replaced."""
+        """Return a field as text; bytes that are not UTF-8 are replaced."""
         return self.values.get(tag, b"").decode(errors="replace")
 
 
 def read(data: bytes) -> Read:
-    """A message that is framed. Raises `PeerError` where its fields are wrong."""
+    """Decode a framed message. Raises `PeerError` where its fields are faulty."""
     values: dict[int, bytes] = {}
     try:
         for tag, value in fields(data, FIELDS_MAX):
@@ -89,7 +89,7 @@ def read(data: bytes) -> Read:
 
 
 def number(values: dict[int, bytes], tag: int) -> int:
-    """A field as a whole number. Raises `PeerError` where it is none."""
+    """Return a field as a whole number. Raises `PeerError` where it is none."""
     text = values.get(tag, b"")
     if not text.isdigit() or len(text) > _NUMBER_DIGITS_MAX:
         raise PeerError(f"field {tag} is no number: {text[:20]!r}", "see its sender")
@@ -97,18 +97,18 @@ def number(values: dict[int, bytes], tag: int) -> int:
 
 
 def write(type: bytes, sequence: int, more: Iterable[tuple[int, Value]] = ()) -> bytes:
-    """A message with these fields behind its number."""
+    """Encode a message with these fields after its number."""
     return encode([(TYPE, type), (SEQUENCE, sequence), *more])
 
 
 def logon_fields(heartbeat_s: int, user: str = "", password: str = "") -> list[tuple[int, Value]]:
-    """Fields of a Logon; the server's names no user."""
+    """Return the fields of a Logon; the server's names no user."""
     named: list[tuple[int, Value]] = [(USER, user), (PASSWORD, password)] if user else []
     return [(ENCRYPTION, 0), (INTERVAL, heartbeat_s), *named, (APPLICATION_VERSION, _VERSION)]
 
 
 def given_fields(given: Given) -> tuple[bytes, list[tuple[int, Value]]]:
-    """The type and fields of what a user is given."""
+    """Return the type and fields of what a user is given."""
     match given:
         case ChannelKey():
             said: list[tuple[int, Value]] = [(CHANNEL_ID, given.channel), (KEY_ID, given.id)]
@@ -129,8 +129,10 @@ def given_fields(given: Given) -> tuple[bytes, list[tuple[int, Value]]]:
 
 
 def read_given(said: Read) -> Given | None:
-    """What a message gives; None where it is another message. Raises `PeerError` where it is
-    wrong."""
+    """Return what a message gives; None where it is another type.
+
+    Raises `PeerError` where it is faulty.
+    """
     channel = said.text(CHANNEL_ID)
     if said.type not in (DICTIONARY, CHANNEL, KEY, WITHDRAWAL):
         return None

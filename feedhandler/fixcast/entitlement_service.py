@@ -1,10 +1,10 @@
 """The sockets of entitlement: the server's listener, and a user's connection.
 
-Passwords and keys go over these connections, so they are TLS. Without TLS only this machine's own
+Passwords and keys go over these connections, so they use TLS. Without TLS only this machine's own
 addresses are served and connected to, unless `plain` says that the network is trusted.
 
-A client that does not read what it is sent is cut off. Passwords are verified on a thread of their
-own, one at a time: each costs 16 MiB and some 50 ms.
+A client that does not read what it is sent is disconnected. Passwords are verified on a separate
+thread, one at a time: each costs 16 MiB and some 50 ms.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from feedhandler.fixcast.entitlement import (
 )
 from feedhandler.fixcast.session import NEVER
 
-#: Bytes that wait for a client that does not read: a dictionary, and some.
+#: Upper limit on bytes that wait for a client that does not read: a dictionary, and some.
 UNREAD_BYTES_MAX = 4 << 20
 CONNECT_SECONDS = 10
-#: A client may take so long to read its Logout.
+#: Time that a client has to read its Logout.
 CLOSE_SECONDS = 5
-#: Keys that others add to the rings are noticed within so long.
+#: Time within which keys that others add to the rings are noticed.
 LOOK_NS = 1_000_000_000
 _SECOND = 1_000_000_000
 _READ_BYTES = 64 << 10
 
 
 def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
-    """Raise `ConfigError` where passwords and keys would go in clear over a network."""
+    """Check that passwords and keys do not go in clear over a network. Raises `ConfigError`."""
     if tls is None and not plain and not is_local(host):
         raise ConfigError(
             f"passwords and keys would go to {host} in clear",
@@ -51,8 +51,10 @@ def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
 
 
 class EntitlementService:
-    """Serves an `EntitlementServer` by TCP; `users` know the passwords. `look` is called once a
-    second, such as to read new keys."""
+    """Service of an `EntitlementServer` by TCP; `users` verify the passwords.
+
+    `look` is called once a second, such as to read new keys.
+    """
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class EntitlementService:
     async def start(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, plain: bool = False
     ) -> None:
-        """Listen. Raises `ConfigError` where that is not possible, or not secret."""
+        """Listen for connections. Raises `ConfigError` where that is not possible, or not
+        secret."""
         check_secrecy(host, tls, plain)
         loop = asyncio.get_running_loop()
         try:
@@ -104,19 +107,19 @@ class EntitlementService:
         self._verifier.shutdown(wait=False, cancel_futures=True)
 
     def enter(self, client: "_Client", address: str) -> int:
-        """A client has connected; its id."""
+        """Register a client that connected; return its id."""
         id = next(self._ids)
         self._clients[id] = client
         self.do(self.server.connected(id, address, time.time_ns()))
         return id
 
     def leave(self, id: int) -> None:
-        """A client has gone."""
+        """Forget a client that disconnected."""
         self._clients.pop(id, None)
         self.server.closed(id)
 
     def do(self, actions: Iterable[Action]) -> None:
-        """Do what the server wants done."""
+        """Carry out the server's actions."""
         for action in actions:
             client = self._clients.get(action.connection)
             if client is None:
@@ -132,7 +135,7 @@ class EntitlementService:
                     task.add_done_callback(client.tasks.discard)
 
     def take(self, id: int, data: bytes) -> None:
-        """A client's bytes."""
+        """Handle a client's bytes."""
         self.do(self.server.received(id, data, time.time_ns()))
         self._turn()
 
@@ -146,7 +149,7 @@ class EntitlementService:
         self._turn()
 
     def _turn(self) -> None:
-        """Do what is due, and come back for what will be."""
+        """Do what is due, and set the timer for what is due next."""
         if self._timer is not None:
             self._timer.cancel()
         now_ns = time.time_ns()
@@ -179,7 +182,7 @@ class _Client(asyncio.Protocol):
         self._service.take(self._id, data)
 
     def write(self, data: bytes) -> None:
-        """Send, unless too much is unread."""
+        """Send data; disconnect where too much is unread."""
         assert self._transport is not None
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self._service.server.counts["unread"] += 1
@@ -188,7 +191,7 @@ class _Client(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Close once everything is sent; who does not read it is cut off."""
+        """Close once everything is sent; disconnect a client that does not read it."""
         if self._transport is not None:
             self._transport.close()
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._transport.abort)
@@ -202,10 +205,10 @@ async def entitled(
     tls: ssl.SSLContext | None = None,
     plain: bool = False,
 ) -> None:
-    """Run one session of a user until it ends; `take` gets what happens. Cancelled, it logs out.
+    """Run one session of a user until it ends; `take` is called with its events.
 
-    Raises `ConfigError` where it would not be secret, `PeerError` where the server cannot be
-    reached, sends something wrong, or closes the connection without a Logout.
+    Cancelled, it logs out. Raises `ConfigError` where it would not be secret, `PeerError` where the
+    server cannot be reached, sends something faulty, or closes the connection without a Logout.
     """
     check_secrecy(host, tls, plain)
     try:
@@ -255,7 +258,7 @@ async def _converse(
 
 
 def _result(reading: "asyncio.Task[bytes]") -> bytes:
-    """What was read; nothing where the connection was lost."""
+    """Return what was read; nothing where the connection was lost."""
     try:
         return reading.result()
     except OSError:

@@ -1,4 +1,6 @@
-"""The configuration of an entitlement server: users, channels, keys. One TOML file:
+"""Configuration of an entitlement server: users, channels, keys.
+
+One TOML file:
 
     listen = "10.1.0.5:31950"
     keys = "keys"                  # folder of keys
@@ -37,9 +39,9 @@ from feedhandler.fixcast.channels import Channels, read_channels
 from feedhandler.fixcast.entitlement_messages import Dictionary, Grant
 from feedhandler.fixcast.key_files import KeyFolder
 
-#: Users at most: each is looked at when something changes.
+#: Upper limit on users: each is checked when something changes.
 USERS_MAX = 10_000
-#: Bytes of a dictionary: it travels in one message.
+#: Upper limit on the bytes of a dictionary: it is sent in one message.
 DICTIONARY_BYTES_MAX = 900_000
 
 
@@ -52,7 +54,7 @@ class EntitledUser(Struct, frozen=True, kw_only=True):
 
 
 class EntitlementConfig(Struct, frozen=True, kw_only=True):
-    """What the file says."""
+    """Content of the file."""
 
     listen: Annotated[str, Meta(pattern=r"^.+:\d{1,5}$")]
     keys: str
@@ -65,21 +67,24 @@ class EntitlementConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Host and port at which the server listens."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
 
     def users(self) -> Users:
-        """Who may log in."""
+        """Return those who may log in."""
         return Users([User(each.name, password=each.password) for each in self.user], False)
 
     def entitled(self) -> dict[str, tuple[str, ...]]:
-        """Channels by user."""
+        """Return channels by user."""
         return {each.name: each.channels for each in self.user}
 
 
 def read_config(path: Path) -> EntitlementConfig:
-    """The configuration in a file, its paths made absolute. Raises `ConfigError` with the line."""
+    """Read the configuration in a file, with its paths made absolute.
+
+    Raises `ConfigError` with the line that is wrong.
+    """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -116,7 +121,7 @@ def _check(config: EntitlementConfig) -> None:
 
 
 def grants(config: EntitlementConfig) -> list[Grant]:
-    """What there is to say of each channel. Raises `ConfigError` as the files' readers do."""
+    """Return a grant for each channel. Raises `ConfigError` as the files' readers do."""
     channels = read_channels(Path(config.channels))
     folder = KeyFolder(Path(config.keys))
     for name in config.types.keys() - channels.channels.keys():
@@ -133,7 +138,10 @@ def grants(config: EntitlementConfig) -> list[Grant]:
 
 
 def dictionary(config: EntitlementConfig) -> Dictionary | None:
-    """The dictionary that users are given. Raises `ConfigError` where it is too long."""
+    """Read the dictionary that users are given; None without one.
+
+    Raises `ConfigError` where it is unreadable or too long.
+    """
     if not config.dictionary:
         return None
     path = Path(config.dictionary)
@@ -149,8 +157,10 @@ def dictionary(config: EntitlementConfig) -> Dictionary | None:
 
 
 def channel_text(channels: Channels, id: str) -> str:
-    """The definition of one channel by itself, with its retransmission group: what a user of it
-    may know."""
+    """Return the definition of one channel alone, with its retransmission group.
+
+    That is what a user of the channel may know.
+    """
     channel = channels.channels[id]
     text = _table("[[channel]]", msgspec.to_builtins(channel, builtin_types=(tuple,)))
     group = channels.retransmission_of(channel)
@@ -170,7 +180,7 @@ def _said(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _inline(value: Any) -> str:
-    """A value as TOML in one line."""
+    """Return a value as TOML in one line."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {said}" for key, said in _said(value)) + " }"
     if isinstance(value, list | tuple):

@@ -1,13 +1,13 @@
 """A simulated FIX exchange: book updates published on two lossy lines, in real time, with a server.
 
 `FixExchange.run` has a `FixMarket` (`replay.generating.fix_market`) for each channel, and publishes
-what happens there by a `Publisher`: numbered, packed, paced, on both lines. On the way the lines
-lose datagrams, each by itself and both together. The publisher's server of Resend Requests has what
-both lost, but for one datagram (`hole_s`), for which the server of Market Data Requests gives the
-present state of the books. What was published is written to a ledger, lost or not.
+its messages by a `Publisher`: numbered, packed, paced, on both lines. The lines lose datagrams,
+each by itself and both together. The publisher's server of Resend Requests has what both lost,
+except one datagram (`hole_s`), for which the server of Market Data Requests gives the present state
+of the books. Everything published is written to a ledger, lost or not.
 
 A run ends after `seconds`, or when `stop` is set. Then the lines lose nothing more, and Heartbeats
-go on for `linger_s`, so that a loss just before the end shows and is asked for; a Logout is last.
+go on for `linger_s`, so that a loss just before the end shows and is requested; a Logout is last.
 """
 
 import asyncio
@@ -38,19 +38,19 @@ from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.fix_market import FixMarket
 from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults
 
-#: Messages are published so often, each time what is due: a clock period of the publisher's.
+#: Interval of publishing what is due: a clock period of the publisher.
 STEP_S = 0.002
-#: A silent channel says how far it has come: a loss at the end shows that soon.
+#: Interval of Heartbeats on a silent channel, after which a loss at the end shows.
 HEARTBEAT_NS = 100_000_000
 PROGRESS_INTERVAL_S = 0.25
-#: Losses are drawn for so many datagrams at once.
+#: Number of datagrams that losses are drawn for at once.
 DRAWN = 1024
 
 
 class LossyLines:
-    """Tells of each datagram which lines carry it, and counts what each has lost.
+    """Simulated lines that lose datagrams, and count what each has lost.
 
-    `counts[line].together` are the datagrams that no line carried, whatever the reason.
+    `counts[line].together`: datagrams that no line carried, whatever the reason.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LossyLines:
         self.healed = False
 
     def carry(self, lost: bool = False) -> Sequence[bool]:
-        """By line, whether it carries the next datagram; `lost`: none does."""
+        """Return by line whether it carries the next datagram; `lost`: none does."""
         carried = self._all if self.healed else self._next()
         if lost:
             carried = [False] * len(carried)
@@ -91,8 +91,10 @@ class LossyLines:
 
 
 class FixExchange:
-    """One run of a plan. Raises `ConfigError` for an interface, a port or a ledger that cannot be
-    used."""
+    """One run of a plan.
+
+    Raises `ConfigError`, in `run`, where an interface, a port or a ledger is unusable.
+    """
 
     def __init__(self, plan: FixExchangePlan, feed: Feed | None = None) -> None:
         self.plan = plan
@@ -108,14 +110,14 @@ class FixExchange:
         self._messages = dict.fromkeys(SERVICES, 0)
         self._late_ns = 0
         self._publisher: Publisher | None = None
-        #: The channel whose next datagram is to be lost for good.
+        #: Id of the channel whose next datagram is to be lost for good; "": none.
         self._hole = ""
         self._withheld: tuple[int, int] | None = None
 
     async def run(
         self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None = None
     ) -> ExchangeResult:
-        """Publish to the end of the plan, or until `stop` is set; the account."""
+        """Publish to the end of the plan, or until `stop` is set; return the account."""
         plan, begun_ns = self.plan, time.monotonic_ns()
         with contextlib.ExitStack() as opened:
             if plan.ledger is not None:
@@ -159,7 +161,7 @@ class FixExchange:
         )
 
     def _network(self, channel: str, datagram: bytes) -> Sequence[bool]:
-        """A datagram is sent: it is written down, and the lines lose it or not."""
+        """Write a datagram to the ledger, and return by line whether it is carried."""
         service = self._services[channel]
         self._packets[service] += 1
         if self._ledger is not None:
@@ -167,7 +169,7 @@ class FixExchange:
         return self.lines.carry(lost=channel == self._hole and self._withhold(channel, datagram))
 
     def _withhold(self, channel: str, datagram: bytes) -> bool:
-        """Withhold a datagram's messages from the server; whether it has any."""
+        """Withhold a datagram's messages from the server; return whether it has any."""
         packet = self._feed.decode_packet(datagram)
         if packet.kind != PacketKind.DATA or self._publisher is None:
             return False
@@ -183,7 +185,7 @@ class FixExchange:
         stop: asyncio.Event,
         on_progress: Callable[[ExchangeProgress], object] | None,
     ) -> None:
-        """Publish what is due, step by step from one anchor, the channels in turn."""
+        """Publish what is due, step by step from one start time, the channels in turn."""
         plan, ids = self.plan, list(self._services)
         anchor_ns = time.monotonic_ns()
         until_ns = int(plan.seconds * 1e9) or None
@@ -193,7 +195,7 @@ class FixExchange:
             over = until_ns is not None and elapsed_ns >= until_ns
             due = int(min(elapsed_ns, until_ns or elapsed_ns) * plan.messages_per_s / 1e9)
             wall_ns = time.time_ns()
-            if self._hole_is_due(elapsed_ns):  # of these, for they may be the last ones
+            if self._hole_is_due(elapsed_ns):  # before publishing: these may be the last messages
                 self._hole = ids[0]
             for number in range(done, due):
                 id = ids[number % len(ids)]
@@ -217,7 +219,7 @@ class FixExchange:
     async def _linger(
         self, stop: asyncio.Event, on_progress: Callable[[ExchangeProgress], object] | None
     ) -> None:
-        """Heartbeats alone, while somebody may still want something."""
+        """Wait, with Heartbeats alone, while receivers may still request something."""
         if on_progress is not None:
             on_progress(self._progress(0, closed=True))
         if not stop.is_set():

@@ -1,4 +1,4 @@
-"""What a simulated FIX exchange publishes: its channels, their addresses, what the lines lose.
+"""Plan of a simulated FIX exchange: its channels, their addresses, and the losses of the lines.
 
 `fixcast.exchange` runs a `FixExchangePlan`. A receiver's, or a gateway's, definition of the same
 channels follows from the `port_base` alone.
@@ -15,14 +15,14 @@ FEED_NAME = "fix-marketdata"
 SERVICES = (1, 2, 3)
 #: Securities of a channel.
 SECURITIES = 100
-#: Groups of line A and B, and of retransmissions; a channel's number comes behind.
+#: Groups of line A and B, to which a channel's number is appended; and that of retransmissions.
 GROUPS = ("239.101.5", "239.101.6")
 RETRANSMISSION_GROUP = "239.101.7.1"
 RETRANSMISSION_ID = "simulated"
-#: What is added to `port_base` for the group of retransmissions; lines A and B: `LINE_PORTS`.
+#: Port offset from `port_base` of the group of retransmissions; lines A and B: `LINE_PORTS`.
 RETRANSMISSION_LINE_PORT = 2000
 LINE_PORTS = (0, 1000)
-#: Heartbeats go on for so long behind the last message: longer than a busy gateway may stand still.
+#: Heartbeats continue this long after the last message: longer than a busy gateway may stall.
 LINGER_S = 3.0
 
 
@@ -32,8 +32,8 @@ class FixExchangePlan:
 
     losses       of line A and line B, as shares of the datagrams
     together     share of the datagrams that both lines lose
-    hole_s       so long after the start a datagram of the first channel is lost on both lines, and
-                 Resend Requests for it are not answered; None: never
+    hole_s       seconds after the start at which a datagram of the first channel is lost on both
+                 lines, and Resend Requests for it are not answered; None: never
     server_port  of the server of Resend Requests; None: there is none
     state_port   of the server of Market Data Requests; None: there is none
     """
@@ -60,32 +60,32 @@ class FixExchangePlan:
 
 
 def channel_id(service: int) -> str:
-    """The id of a channel, which is its topic."""
+    """Return the id of a channel, which is its topic."""
     return f"simulated-{service}"
 
 
 def symbols_of(service: int) -> list[str]:
-    """The securities of a channel."""
+    """Return the securities of a channel."""
     return [f"EQ{service}{number:03d}" for number in range(1, SECURITIES + 1)]
 
 
 def market_seed(seed: int, service: int) -> int:
-    """The seed of a channel's market, which says all that happens there."""
+    """Return the seed of a channel's market, which determines all that happens there."""
     return seed * len(SERVICES) + SERVICES.index(service)
 
 
 def line_address(service: int, line: int, port_base: int) -> tuple[str, int]:
-    """Group and port of a channel on line A (0) or B (1)."""
+    """Return group and port of a channel on line A (0) or B (1)."""
     return f"{GROUPS[line]}.{service}", port_base + LINE_PORTS[line] + service
 
 
 def retransmission_address(port_base: int) -> tuple[str, int]:
-    """Group and port that answers to Resend Requests go to."""
+    """Return group and port that answers to Resend Requests go to."""
     return RETRANSMISSION_GROUP, port_base + RETRANSMISSION_LINE_PORT
 
 
 def definition(plan: FixExchangePlan) -> Channels:
-    """The channels of a plan, as a receiver's definition has them."""
+    """Return the channels of a plan, as a receiver's definition has them."""
     served = plan.server_port is not None
     channels = []
     for service in SERVICES:

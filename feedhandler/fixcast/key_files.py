@@ -4,8 +4,8 @@
     equities-1.sign     the publisher's private key for signing the channel
     equities-1.pub      its public key, which receivers may have
 
-The first two have mode 0600; reading one that group or others may read is refused. Each is a TOML
-file that is written whole or not at all. Secrets are never printed.
+The first two have mode 0600; a file that group or others may read is refused. Each is a TOML file
+that is replaced atomically. Secrets are never printed.
 """
 
 import contextlib
@@ -53,27 +53,28 @@ _Said = TypeVar("_Said", _KeyText, _SignText, _PublicText)
 
 
 def shown_time(at_ns: int) -> str:
-    """A time as files and tables have it."""
+    """Return a time, ns since 1970, as files and tables show it."""
     if at_ns >= FOREVER:
         return "never"
     return datetime.fromtimestamp(at_ns // _SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class KeyFolder:
-    """The keys in a folder. Errors name the file and say what is wrong, without its content."""
+    """The keys in a folder. Errors name the file and the fault, without the file's content."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def make(self) -> None:
-        """Make the folder, where it is not there."""
+        """Create the folder where it does not exist."""
         try:
             make_folder(self.path)
         except OSError as error:
             raise unwritable(self.path, error) from error
 
     def channels(self) -> list[str]:
-        """The channels that have keys here. Raises `ConfigError` where there is no such folder."""
+        """Return the channels that have keys here. Raises `ConfigError` where the folder is
+        missing."""
         try:
             names = [_KEY_NAME.match(each.name) for each in self.path.iterdir()]
         except OSError:
@@ -83,15 +84,17 @@ class KeyFolder:
         return sorted({name[1] for name in names if name})
 
     def touched_ns(self) -> int:
-        """When a file in the folder was last made, replaced or removed, by the clock of the file
-        system; 0 where the folder cannot be read."""
+        """Return when a file in the folder was last made, replaced or removed, ns since 1970.
+
+        By the clock of the file system; 0 where the folder cannot be read.
+        """
         try:
             return self.path.stat().st_mtime_ns
         except OSError:
             return 0
 
     def ring(self, channel: str) -> KeyRing:
-        """A channel's keys."""
+        """Read a channel's keys. Raises `ConfigError` where one is unreadable or open to others."""
         named = (_KEY_NAME.match(each.name) for each in sorted(self.path.glob("*.key")))
         ring = KeyRing(channel)
         for name in named:
@@ -100,8 +103,10 @@ class KeyFolder:
         return ring
 
     def add(self, key: ChannelKey) -> Path:
-        """Write a key; its file. One that is there already is left as it is; `UsageError` where it
-        is another key."""
+        """Write a key, and return its file; the same key's file is left as it is.
+
+        Raises `UsageError` where another key has its id.
+        """
         path = self.path / f"{_checked(key.channel)}.{key.id}.key"
         if path.exists():
             if self._read_key(path, key.channel, key.id) != key:
@@ -110,7 +115,7 @@ class KeyFolder:
         return self._write_key(path, key)
 
     def keep(self, key: ChannelKey) -> Path:
-        """As `add`, of a key that may be known with a later end."""
+        """Write a key as `add`; one that is known may get an earlier end."""
         path = self.path / f"{_checked(key.channel)}.{key.id}.key"
         if not path.exists():
             return self.add(key)
@@ -118,7 +123,7 @@ class KeyFolder:
         return self._write_key(path, key) if ring.add(key) else path
 
     def shorten(self, key: ChannelKey, until_ns: int) -> Path:
-        """Bring a key's end forward; one that has not begun by then is removed."""
+        """Bring a key's end forward; remove one that has not begun by then."""
         path = self.path / f"{_checked(key.channel)}.{key.id}.key"
         if until_ns <= key.from_ns:
             path.unlink(missing_ok=True)
@@ -126,7 +131,7 @@ class KeyFolder:
         return self.keep(replace(key, until_ns=until_ns))
 
     def signer(self, channel: str) -> PrivateKey | None:
-        """The private key for signing a channel; None where there is none."""
+        """Return the private key for signing a channel; None where there is none."""
         path = self.path / f"{_checked(channel)}.sign"
         if not path.exists():
             return None
@@ -135,7 +140,10 @@ class KeyFolder:
         return private_key(bytes.fromhex(said.private))
 
     def new_signer(self, channel: str) -> Path:
-        """Make the keys for signing a channel; the file of the public one."""
+        """Create the keys for signing a channel; return the file of the public one.
+
+        Raises `UsageError` where the channel has such keys.
+        """
         path = self.path / f"{_checked(channel)}.sign"
         if path.exists():
             raise UsageError(f"{path}: the channel can be signed already", "remove it first")
@@ -145,7 +153,7 @@ class KeyFolder:
         return self.add_publisher(channel, public_bytes(made))
 
     def add_publisher(self, channel: str, public: bytes) -> Path:
-        """Write a publisher's public key; its file."""
+        """Write a publisher's public key, and return its file."""
         path = self.path / f"{_checked(channel)}.pub"
         number = 2
         while path.exists() and _read(path, _PublicText).public != public.hex():
@@ -156,12 +164,12 @@ class KeyFolder:
         return self._write(path, [f'channel = "{channel}"', f'public = "{public.hex()}"'], 0o644)
 
     def publishers(self, channel: str) -> list[bytes]:
-        """Public keys of those who may sign a channel."""
+        """Return the public keys of those who may sign a channel."""
         found = [_read(path, _PublicText) for path in sorted(self.path.glob("*.pub"))]
         return [bytes.fromhex(each.public) for each in found if each.channel == channel]
 
     def expire(self, channel: str, now_ns: int) -> list[Path]:
-        """Remove the files of a channel's keys that are no longer valid; which those were."""
+        """Remove the files of a channel's expired keys, and return their paths."""
         gone = [key for key in self.ring(channel).listed() if key.until_ns <= now_ns]
         paths = [self.path / f"{channel}.{key.id}.key" for key in gone]
         for path in paths:
@@ -191,7 +199,7 @@ class KeyFolder:
         return self._write(path, lines, FILE_MODE)
 
     def _write(self, path: Path, lines: list[str], mode: int) -> Path:
-        """Write a file whole or not at all, and so that it lasts."""
+        """Replace a file atomically and durably."""
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             make_folder(self.path)
@@ -209,7 +217,7 @@ class KeyFolder:
 
 
 def new_key(ring: KeyRing, from_ns: int, until_ns: int, secret: bytes | None = None) -> ChannelKey:
-    """A channel's next key, with the id above all others; `secret` None: random."""
+    """Return a channel's next key, with the id above all others; `secret` None: random."""
     id = max((key.id for key in ring.listed()), default=0) + 1
     secret = os.urandom(SECRET_BYTES) if secret is None else secret
     return ChannelKey(ring.channel, id, secret, from_ns, until_ns)
@@ -227,7 +235,7 @@ def _check_private(path: Path) -> None:
 
 
 def _read(path: Path, kind: type[_Said]) -> _Said:
-    """A file's content. Errors say the line, never the value."""
+    """Read a file. Errors give the line, never the value."""
     try:
         text = path.read_text()
         return convert(parse_toml(text, str(path), "key file"), kind)

@@ -1,8 +1,8 @@
-"""Keys of a channel: secrets with an id and a time from and until which each is valid.
+"""Keys of a channel: secrets, each with an id and the time span in which it is valid.
 
 A `KeyRing` has the keys of one channel. Times are wall-clock ns, because publisher and receivers
 must agree on them. Keys overlap: the publisher changes to a key at its `from_ns`, receivers accept
-the one before until its `until_ns`, so that what is on its way is not lost.
+the preceding one until its `until_ns`, so that datagrams in flight are not lost.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from feedhandler.codecs.errors import UsageError
 SECRET_BYTES = 32
 #: The highest key id: u32 in the header of a datagram.
 KEY_ID_MAX = (1 << 32) - 1
-#: Keys of one channel at once: two overlap at a change, more only where many are given ahead.
+#: Upper limit on a channel's keys: two overlap at a change, more only where keys are given ahead.
 KEYS_MAX = 16
 #: A time that never comes.
 FOREVER = (1 << 63) - 1
@@ -22,7 +22,10 @@ FOREVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ChannelKey:
-    """One key: valid at times t with `from_ns <= t < until_ns`. The secret is never shown."""
+    """One key: valid at times t with `from_ns <= t < until_ns`. The secret is never shown.
+
+    Raises `UsageError` where id, secret or times are invalid.
+    """
 
     channel: str
     id: int
@@ -41,14 +44,14 @@ class ChannelKey:
             raise UsageError(f"key {self.id} is never valid", "it ends after it begins")
 
     def valid(self, now_ns: int) -> bool:
-        """Whether it may be used now."""
+        """Return whether it may be used now."""
         return self.from_ns <= now_ns < self.until_ns
 
 
 class KeyRing:
     """The keys of one channel, `KEYS_MAX` at most.
 
-    changes  grows by one with each key that comes or goes
+    changes  grows by one with each key that is added, changed or removed
     """
 
     def __init__(self, channel: str, keys: Iterable[ChannelKey] = ()) -> None:
@@ -62,17 +65,20 @@ class KeyRing:
         return len(self._keys)
 
     def listed(self) -> list[ChannelKey]:
-        """All keys, by the time from which they are valid."""
+        """Return all keys, by the time from which they are valid."""
         return sorted(self._keys.values(), key=lambda key: (key.from_ns, key.id))
 
     def get(self, id: int) -> ChannelKey | None:
-        """The key with this id."""
+        """Return the key with this id; None where there is none."""
         return self._keys.get(id)
 
     def add(self, key: ChannelKey) -> bool:
-        """Take a key; False where it is there already. A key that is known may come again with an
-        earlier end, which counts from now on. Raises `UsageError` for another channel's key, for
-        another key of the same id, and where there is no room."""
+        """Add a key; return False where it is known already.
+
+        A known key may come again with an earlier end, which counts from now on. Raises
+        `UsageError` for another channel's key, for another key of the same id, and where there is
+        no room.
+        """
         if key.channel != self.channel:
             raise UsageError(
                 f"a key of channel {key.channel} is none of {self.channel}", "give its own keys"
@@ -103,8 +109,10 @@ class KeyRing:
             self.changes += 1
 
     def sending(self, now_ns: int) -> tuple[ChannelKey, int]:
-        """The key to send with now, the latest that is valid, and until when it is that. Raises
-        `UsageError` where none is valid: nothing is ever sent in clear instead."""
+        """Return the key to send with now, the latest that is valid, and until when that holds.
+
+        Raises `UsageError` where none is valid: nothing is ever sent in clear instead.
+        """
         valid = [key for key in self.listed() if key.valid(now_ns)]
         if not valid:
             raise UsageError(
@@ -116,6 +124,6 @@ class KeyRing:
 
 
 def _ends_earlier(key: ChannelKey, known: ChannelKey) -> bool:
-    """Whether a key is the known one but for an earlier end."""
+    """Return whether a key is the known one except for an earlier end."""
     same = (key.secret, key.from_ns) == (known.secret, known.from_ns)
     return same and key.until_ns < known.until_ns

@@ -4,7 +4,7 @@
     ...
     await service.close()
 
-`histories` are made of what a publisher keeps (`history_of`), or of the store of whoever received
+`histories` are made from what a publisher keeps (`history_of`), or from the store of a receiver of
 the channels; the server need not be the publisher. `MarketDataConnection` keeps a client connected,
 and heals a receiver's books (`follow`). The sockets are `retrans.tcp`'s.
 """
@@ -38,26 +38,30 @@ from feedhandler.retrans.fix.server import ServedChannel
 from feedhandler.retrans.reconnection import Reconnection
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve, steady_clock
 
-#: How often the books take what was published, and how many messages at a time: 50,000 a second,
-#: while the loop is free for others between any two.
+#: Interval at which the books take what was published, and messages each time: 50,000 a second,
+#: with the loop free for others in between.
 CATCH_UP_SECONDS = 0.01
 CATCH_UP_MESSAGES = 500
-#: The wait for a state where the last one was too old, each time as much longer.
+#: Wait for another state where the last one was too old, longer by as much each time.
 TOO_OLD_WAIT_NS = 50_000_000
-#: The wait before a state is asked for again that was not to be had.
+#: Wait before a state is requested again after a failure.
 UNHEALED_WAIT_NS = 5_000_000_000
 
 
 def history_of(channel: ServedChannel) -> MarketHistory:
-    """What a server knows of a channel whose messages are stamped by the monotonic clock, as a
-    publisher's are, from now on."""
+    """Return the server's history of a channel, from now on.
+
+    The channel's messages are stamped by the monotonic clock, as a publisher's are.
+    """
     now_ns = time.time_ns()
     return MarketHistory(channel, now_ns - time.monotonic_ns(), now_ns)
 
 
 def channel_by_definition(channels: Channels) -> Callable[[bytes], str | None]:
-    """Says which channel carries a security, by the definitions: a request does not say of which
-    content it is."""
+    """Return a function that maps a security to its channel by the definitions.
+
+    It tries every content, because a request does not name one.
+    """
     named = {
         (carried.content, kind)
         for channel in channels.channels.values()
@@ -74,7 +78,7 @@ def channel_by_definition(channels: Channels) -> Callable[[bytes], str | None]:
 
 
 class MarketDataService:
-    """A server that listens; made by `serve_market_data`. `address` is where."""
+    """A listening server, made by `serve_market_data`; `address`: host and port."""
 
     def __init__(self, server: MarketDataServer, listener: RequestListener) -> None:
         self.server = server
@@ -88,7 +92,7 @@ class MarketDataService:
             await asyncio.sleep(CATCH_UP_SECONDS)
 
     async def close(self) -> None:
-        """Listen no more, and end every connection."""
+        """Stop listening, and end every connection."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -104,8 +108,10 @@ async def serve_market_data(
     settings: MarketDataSettings | None = None,
     channel_of: Callable[[bytes], str | None] | None = None,
 ) -> MarketDataService:
-    """Answer Market Data Requests at `host`:`port` (0: any free port). Raises `ConfigError` where
-    the address cannot be had."""
+    """Answer Market Data Requests at `host`:`port` (0: any free port).
+
+    Raises `ConfigError` where the address cannot be used.
+    """
     server = MarketDataServer(form or MarketDataFormat(), histories, settings, channel_of)
     return MarketDataService(server, await serve(server, host, port))
 
@@ -114,7 +120,10 @@ async def serve_market_data(
 async def requests_answered(
     publisher: Publisher, address: tuple[str, int] | None, channel_tag: int = CHANNEL_TAG
 ) -> AsyncIterator[MarketDataService | None]:
-    """Answer Market Data Requests for what a publisher sends, meanwhile; no address: not at all."""
+    """Answer Market Data Requests for what a publisher sends while the context lasts.
+
+    `address` None: no requests are answered.
+    """
     if address is None:
         yield None
         return
@@ -133,7 +142,7 @@ async def requests_answered(
 class MarketDataConnection:
     """A client of the server at `host`:`port`, kept connected between `start` and `close`.
 
-    `on_event` gets what became of requests; `on_down` why there is no connection.
+    `on_event` is called with outcomes of requests; `on_down` with the reason for a lost connection.
     """
 
     def __init__(
@@ -162,7 +171,7 @@ class MarketDataConnection:
         self._connection = RequestConnection(self._reconnection, host, port, clock=self.clock)
 
     def start(self) -> None:
-        """Connect, and stay connected. To be called within a running event loop."""
+        """Connect, and stay connected. Call it within a running event loop."""
         self._connection.start()
 
     async def close(self) -> None:
@@ -170,17 +179,17 @@ class MarketDataConnection:
         await self._connection.close()
 
     def ask(self, channel: str, **asked: Any) -> int:
-        """`MarketDataClient.ask`, now."""
+        """Send a request by `MarketDataClient.ask` now; return its number."""
         return self.ask_later(channel, 0, **asked)
 
     def ask_later(self, channel: str, wait_ns: int, **asked: Any) -> int:
-        """`MarketDataClient.ask`, after a while."""
+        """Send a request by `MarketDataClient.ask` after `wait_ns`; return its number."""
         number = self.client.ask(channel, self.clock() + wait_ns, **asked)
         self._reconnection.on_output()
         return number
 
     def cancel(self, request: int) -> None:
-        """`MarketDataClient.cancel`."""
+        """Cancel a request, as `MarketDataClient.cancel`."""
         self.client.cancel(request)
 
     def follow(
@@ -189,7 +198,7 @@ class MarketDataConnection:
         on_book: Callable[[BookEvent], None],
         state: MarketState | None = None,
     ) -> "Following":
-        """Keep the books of a channel, in `state`: give the stream's events to what is returned."""
+        """Keep a channel's books in `state`; the stream's events go to the returned object."""
         following = self._followers[channel] = Following(self, channel, on_book, state)
         return following
 
@@ -203,7 +212,7 @@ class MarketDataConnection:
 
 
 class Following:
-    """A channel's books: the stream goes in, requests go out."""
+    """A channel's books, which take the stream's events and send requests."""
 
     def __init__(
         self,
@@ -219,7 +228,7 @@ class Following:
         self._asked = 0
 
     def take(self, events: list[StreamEvent], numbering: int) -> None:
-        """What the stream brought, in order; the numbering as `Reception.numbering` has it."""
+        """Take the stream's events, in order; `numbering` as `Reception.numbering` has it."""
         follower = self.follower
         for event in events:
             if isinstance(event, Deliver):
@@ -234,7 +243,7 @@ class Following:
                 self._follow(follower.lost(event.last))
 
     def takes(self, event: Event) -> bool:
-        """Take an event of the client's, where it is the answer that was asked for."""
+        """Take a client's event if it answers the current request; return whether it does."""
         if not isinstance(event, Complete | Rejected | Failed) or event.request != self._asked:
             return False
         follower = self.follower

@@ -1,9 +1,9 @@
-"""When a receiver is a member of a retransmission group that is joined when needed.
+"""Membership of a receiver in a retransmission group that is joined when needed.
 
-A `Membership` is told whether anything is missing, and says whether to be in the group. It joins as
-soon as something is missing: requests follow after a random wait, so that the network has that time
-to bring the group here before an answer comes; what it misses all the same is asked for again. It
-leaves when nothing has been missing for `LINGER_NS`, for losses come in runs.
+A `Membership` is given whether anything is missing, and decides whether to be in the group. It
+joins as soon as something is missing: requests follow after a random wait, which gives the network
+time to bring the group here before an answer comes; what it misses all the same is requested again.
+It leaves when nothing has been missing for `LINGER_NS`, because losses come in runs.
 
   standing     something is missing   nothing is missing    the wait is over
   OUT          JOINED                 OUT                   OUT
@@ -17,13 +17,13 @@ import enum
 
 from feedhandler.retrans.fix.server import NEVER
 
-#: How long a group is kept that brings nothing which is missing: some hundred times the way of an
-#: answer, and short beside what a day's retransmissions of others would cost.
+#: How long the group is kept when nothing is missing: some hundred times an answer's latency, and
+#: short compared with receiving other receivers' retransmissions all day.
 LINGER_NS = 2_000_000_000
 
 
 class Standing(enum.Enum):
-    """Is the group joined, and does anything keep it?"""
+    """Whether the group is joined, and whether anything keeps it."""
 
     OUT = enum.auto()
     JOINED = enum.auto()
@@ -31,7 +31,7 @@ class Standing(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What a membership hears."""
+    """Inputs of a membership."""
 
     MISSING = enum.auto()
     WHOLE = enum.auto()
@@ -52,7 +52,7 @@ TABLE: dict[tuple[Standing, Input], Standing] = {
 
 
 class Membership:
-    """One group's membership; `joins` counts how often it began."""
+    """Membership in one group; `joins` counts how often it began."""
 
     def __init__(self, linger_ns: int = LINGER_NS) -> None:
         self.standing = Standing.OUT
@@ -62,11 +62,11 @@ class Membership:
 
     @property
     def member(self) -> bool:
-        """Is the group to be joined?"""
+        """Whether the group is to be joined."""
         return self.standing is not Standing.OUT
 
     def look(self, missing: bool, now_ns: int) -> bool:
-        """Something is `missing`, or nothing; is the group to be joined?"""
+        """Take whether something is `missing`; return whether the group is to be joined."""
         if now_ns >= self.deadline_ns and not missing:
             self._go(Input.WAIT_OVER, now_ns)
         self._go(Input.MISSING if missing else Input.WHOLE, now_ns)

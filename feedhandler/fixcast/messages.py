@@ -1,13 +1,13 @@
 """FIX messages of a channel as bytes: header and administrative messages out, values in.
 
-A publisher is given whole FIX messages, whoever numbered them before. `Header.application` gives
-one the channel's own header: its number, and what the channel says of sender, topic and
-numbering; every other field stays as it was. `Header.administrative` makes Logon, Logout,
-Heartbeat, GapFill and Time Beacon. `read_datagram` makes the `Message` values of what a line
-brings.
+A publisher is given whole FIX messages, with or without numbers of their own. `Header.application`
+gives one the channel's header: its number, and the channel's sender, topic and numbering; every
+other field stays as it was. `Header.administrative` makes Logon, Logout, Heartbeat, GapFill and
+Time Beacon. `read_datagram` makes the `Message` values of a line's datagram.
 
-The least header has four fields, BeginString, BodyLength, MsgType and MsgSeqNum; SenderCompID
-(49), SenderSubID (50, the numbering) and TargetCompID (56, the topic) are there as set."""
+The smallest header has four fields, BeginString, BodyLength, MsgType and MsgSeqNum; SenderCompID
+(49), SenderSubID (50, the numbering) and TargetCompID (56, the topic) are added as configured.
+"""
 
 import re
 from array import array
@@ -45,9 +45,9 @@ _TYPES = {
 _OWN = (b"35=", b"34=", b"43=", b"49=", b"50=", b"56=")
 #: Header fields with data, which may contain SOH: 90 and 91, 212 and 213.
 _DATA = re.compile(rb"\x01(?:90|212)=")
-#: What may be said of a message that is to be published: it is numbered here.
+#: Verdicts on a message that may be published: it needs no number, because it gets one here.
 _READABLE = (FixReject.FINE, FixReject.SEQUENCE_MISSING)
-#: What more bytes can put right.
+#: Verdicts that more bytes can change.
 _UNFINISHED = (FixReject.TRUNCATED, FixReject.BODY_LENGTH_BEYOND)
 _SENDER_SUB_ID = re.compile(rb"\x0150=(\d{1,20})\x01")
 _NEW_SEQUENCE = re.compile(rb"\x0136=(\d{1,20})\x01")
@@ -60,12 +60,12 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What every message of a channel begins with.
+    """The header fields that a channel writes into every message.
 
     begin_string     BeginString (8)
     sender           SenderCompID (49), the publisher; b"": left out
     target           TargetCompID (56), the topic; b"": left out
-    tells_numbering  SenderSubID (50) is the numbering
+    tells_numbering  whether SenderSubID (50) has the numbering
     """
 
     begin_string: bytes = b"FIXT.1.1"
@@ -83,8 +83,10 @@ class Header:
     def application(
         self, data: bytes, number: int, numbering: int, poss_dup: bool = False
     ) -> bytes:
-        """The message `data` with the channel's header. Raises `UsageError` where it is no whole
-        FIX message, or an administrative one."""
+        """Return the message `data` with the channel's header.
+
+        Raises `UsageError` where it is no whole FIX message, or an administrative one.
+        """
         frame = framed(data)
         if frame.message_type in KINDS:
             raise UsageError(
@@ -103,12 +105,12 @@ class Header:
         return envelope(self.begin_string, b"".join(parts))
 
     def stamper(self, numbering: int) -> Stamper:
-        """What makes the same of a message as `application` does, many times as fast."""
+        """Return a stamper, which does the same as `application`, many times as fast."""
         own = b"50=%d\x01" % numbering if self.tells_numbering else b""
         return Stamper(self.begin_string, own + self._names())
 
     def administrative(self, said: Message, heartbeat_ns: int = 0, poss_dup: bool = False) -> bytes:
-        """An administrative message; `heartbeat_ns` is what a Logon says."""
+        """Return an administrative message; `heartbeat_ns` is the interval in a Logon."""
         text = self._head(_TYPES[said.kind])
         if said.kind is Kind.BEACON:
             return envelope(self.begin_string, text + self._names())
@@ -123,7 +125,7 @@ class Header:
         return envelope(self.begin_string, text)
 
     def repeated(self, data: bytes) -> bytes:
-        """A message of the channel once more, marked as a possible duplicate."""
+        """Return a message of the channel marked as a possible duplicate."""
         frame = framed(data)
         begin = frame.type_at + frame.type_size + 1
         marked = data[frame.body : begin] + b"43=Y\x01" + data[begin : frame.body_end]
@@ -141,13 +143,13 @@ class Header:
         return text + self._names()
 
     def _names(self) -> bytes:
-        """Who publishes, and on which topic."""
+        """Return the fields of sender and topic."""
         text = b"49=%b\x01" % self.sender if self.sender else b""
         return text + b"56=%b\x01" % self.target if self.target else text
 
 
 def framed(data: bytes) -> Frame:
-    """The frame of a message, which may lack a number. Raises `UsageError` where it is wrong."""
+    """Return the frame of a message, which may lack a number. Raises `UsageError` on a fault."""
     frame = Frame()
     verdict = FixReject(frame_message(data, 0, len(data), frame))
     if verdict not in _READABLE or frame.end != len(data):
@@ -156,13 +158,13 @@ def framed(data: bytes) -> Frame:
 
 
 def enveloped(datagram: bytes, begin_string: bytes = b"FIXT.1.1") -> bytes:
-    """A sealed datagram as a FIX message of our own type `US`, to be sent in a TCP session."""
+    """Wrap a sealed datagram in a FIX message of the user-defined type `US`, for a TCP session."""
     data = b"95=%d\x0196=%b\x01" % (len(datagram), datagram)
     return envelope(begin_string, b"35=US\x0134=0\x01" + data)
 
 
 def datagram_of(message: bytes) -> bytes | None:
-    """The sealed datagram in a message of type `US`; None where it is none."""
+    """Return the sealed datagram in a message of type `US`; None where it is none."""
     try:
         said = fields(message)
     except FixError:
@@ -171,8 +173,10 @@ def datagram_of(message: bytes) -> bytes | None:
 
 
 class Cutter:
-    """Cuts what is to be published into messages, as it comes. Messages may lack a number, and
-    stand on lines of their own."""
+    """Splitter of a byte stream into messages to be published.
+
+    Messages may lack a number, and may be separated by line ends.
+    """
 
     def __init__(self) -> None:
         self._held = b""
@@ -182,12 +186,12 @@ class Cutter:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Bytes of a message that is not complete yet."""
         return len(self._held)
 
     def cut(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are whole by these bytes. Raises `UsageError` with the byte where one
-        is wrong."""
+        """Yield the messages that these bytes complete. Raises `UsageError` with a faulty byte's
+        position."""
         held, at = self._held + data, 0
         frame = Frame()
         while True:
@@ -211,19 +215,18 @@ class Cutter:
         self._gone += at
 
     def _run_from(self, held: bytes, at: int, frame: Frame) -> list[int]:
-        """Where the messages end that follow one another from `at` on, as far as they are right and
-        have numbers."""
+        """Return the ends of the consecutive messages from `at` on that are valid and numbered."""
         count = frame_all(held, at, len(held) - at, frame, self._begins, self._numbers)
         if not count:
             return []
         ends = self._begins[1:count].tolist()
-        # What it read last is the last of them, or what ended the run.
+        # The frame is of the last of them, or of the one that ended the run.
         last = frame.end if frame.begin == self._begins[count - 1] else frame.begin
         return [*ends, last]
 
 
 def read_datagram(data: bytes, frame: Frame) -> tuple[list[Message], FixReject]:
-    """The messages of a datagram up to the first that is wrong, and what is wrong with that."""
+    """Read a datagram's messages up to the first faulty one, and return them with its fault."""
     messages: list[Message] = []
     at = 0
     while at < len(data) or not at:

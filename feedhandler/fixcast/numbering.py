@@ -1,9 +1,8 @@
-"""Where a channel's numbering stands, kept over restarts, and who may number it.
+"""A channel's numbering (its sequence epoch) kept over restarts, with a lock on the channel.
 
-Each channel has a small file. While a publisher runs it holds a lock on it, so that no second one
-numbers the same channel. An ordered end writes down the next number; a publisher that was killed
-has left none, for what was sent last is not known then, and so the next one begins a new
-numbering.
+Each channel has a small file. A publisher holds a lock on it while it runs, so that no second one
+numbers the same channel. An ordered end stores the next number; a publisher that was killed has
+stored none, because it is unknown what was sent last, and so the next one begins a new numbering.
 """
 
 import contextlib
@@ -18,14 +17,18 @@ from feedhandler.fixcast.values import NUMBER_MAX
 
 
 class Kept(NamedTuple):
-    """What a file says: the numbering, and its next number; 0 where that is not known."""
+    """Content of the file: the numbering, and its next number; 0 where that is unknown."""
 
     numbering: int = 0
     next: int = 0
 
 
 class NumberingFile:
-    """The file of one channel in `folder`, locked until `close`."""
+    """The file of one channel in `folder`, locked until `close`.
+
+    Raises `ConfigError` where another process holds it, `UsageError` or `HostFault` where it cannot
+    be written.
+    """
 
     def __init__(self, folder: Path, channel: str) -> None:
         self.path = folder / f"{channel}.json"
@@ -44,7 +47,7 @@ class NumberingFile:
             ) from error
 
     def read(self) -> Kept:
-        """What is kept. Raises `ConfigError` where the file is something else."""
+        """Read the numbering. Raises `ConfigError` where the file has other content."""
         self._file.seek(0)
         text = self._file.read()
         if not text:
@@ -60,7 +63,7 @@ class NumberingFile:
         )
 
     def write(self, kept: Kept) -> None:
-        """Keep it, durably: a publisher writes a `next` of 0 before it sends anything."""
+        """Write the numbering durably; a publisher writes a `next` of 0 before it sends."""
         try:
             self._file.seek(0)
             self._file.truncate()
@@ -71,5 +74,5 @@ class NumberingFile:
             raise unwritable(self.path, error) from error
 
     def close(self) -> None:
-        """Let go of the channel."""
+        """Close the file, which releases the lock."""
         self._file.close()

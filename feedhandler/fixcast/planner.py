@@ -1,17 +1,17 @@
 """A plan of channels: instruments spread by content, letters and measured volume over few channels.
 
-`plan` takes what each instrument's messages weigh and gives as many shares as there shall be
-channels. The best it can have is every content in channels of its own, each a contiguous range of
-symbols; what it gives up for an even spread, it gives up in this order:
+`plan` takes the volume of each instrument's messages and returns one share for each channel. The
+ideal is that every content has channels of its own, each a contiguous range of symbols; for an even
+spread that is relaxed in this order:
 
-1. contents apart, letters contiguous
-2. contents side by side: a channel may carry the end of one and the beginning of the next
-3. the heaviest instruments by themselves: they are listed, and put where there is room
+1. contents apart, letters contiguous 2. contents side by side: a channel may carry the end of one
+and the beginning of the next 3. the heaviest instruments by themselves: they are listed, and put
+where there is room
 
-and it takes the first of these whose heaviest channel is no more than `SHARE_MAX` of the mean.
-Where every instrument weighs at most `SHARE_MAX` - 1 of the mean, the third always reaches that;
-an instrument that weighs more than a channel may is nobody's to split, and then the best that was
-found is given.
+and the first of these whose heaviest channel is no more than `SHARE_MAX` of the mean is taken.
+Where every instrument has at most `SHARE_MAX` - 1 of the mean, the third always reaches that; an
+instrument with more volume than a channel may have cannot be split, and then the best plan that was
+found is returned.
 """
 
 import csv
@@ -31,18 +31,18 @@ from feedhandler.fixcast.channels import CHANNELS_MAX, Range, holds
 
 #: The recommended number of channels; with both lines twice as many groups.
 CHANNELS_USUAL = 10
-#: The heaviest channel, as a share of the mean.
+#: Upper limit on the heaviest channel's volume, as a share of the mean.
 SHARE_MAX = Fraction(6, 5)
-#: Instruments of a plan at most: what a day of all of the world's venues has.
+#: Upper limit on a plan's instruments: what a day of all of the world's venues has.
 INSTRUMENTS_MAX = 4_000_000
-#: Channels of a definition that `definition` writes: the last byte of an address.
+#: Upper limit on the channels that `definition` writes: the last byte of an address.
 GROUPS_MAX = 254
-#: Steps in which the heaviest instruments are taken out.
+#: Steps in which the number of listed heaviest instruments grows.
 _STEPS = 24
 
 
 class Volume(NamedTuple):
-    """What one instrument's messages weigh, in bytes or messages of a usual day."""
+    """The volume of one instrument's messages, in bytes or messages of a usual day."""
 
     content: str
     symbol: str
@@ -51,15 +51,17 @@ class Volume(NamedTuple):
 
 @dataclass
 class Share:
-    """What one channel carries, and what that weighs: ranges and single symbols of each content."""
+    """What one channel carries, and its volume: ranges and single symbols of each content."""
 
     ranges: dict[str, list[Range]] = field(default_factory=lambda: defaultdict(list))
     symbols: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     volume: int = 0
 
     def carries(self, content: str, symbol: str) -> bool:
-        """Whether a range of it holds an instrument. One that is listed is carried by whoever
-        lists it."""
+        """Return whether one of its ranges includes an instrument.
+
+        A listed one is carried by the share that lists it instead.
+        """
         return any(holds(each, symbol) for each in self.ranges.get(content, ()))
 
     @property
@@ -69,14 +71,14 @@ class Share:
 
 
 class Plan(NamedTuple):
-    """The shares of the channels; `step` is which of the three ways of spreading they are from."""
+    """The shares of the channels; `step`: which of the three ways of spreading gave them."""
 
     shares: list[Share]
     step: int
 
     @property
     def heaviest(self) -> Fraction:
-        """The heaviest channel, as a share of the mean; 0 where nothing weighs anything."""
+        """The heaviest channel's volume, as a share of the mean; 0 where all volumes are 0."""
         total = sum(share.volume for share in self.shares)
         heaviest = max(share.volume for share in self.shares)
         return Fraction(heaviest * len(self.shares), total) if total else Fraction(0)
@@ -87,8 +89,7 @@ class Plan(NamedTuple):
         return self.heaviest <= SHARE_MAX
 
     def heaviest_of(self, volumes: Iterable[Volume]) -> Fraction:
-        """The heaviest channel, as a share of the mean, where the same instruments have other
-        volumes: those of a busy minute."""
+        """Return `heaviest` for other volumes of the same instruments: those of a busy minute."""
         listed = {
             (content, symbol): at
             for at, share in enumerate(self.shares)
@@ -108,8 +109,11 @@ class Plan(NamedTuple):
 
 
 def channels_at_most(volumes: Iterable[Volume]) -> int:
-    """How many channels the heaviest instrument allows: with more, the one that carries it is above
-    `SHARE_MAX` of the mean, however the others are spread."""
+    """Return how many channels the heaviest instrument allows.
+
+    With more, the one that carries it is above `SHARE_MAX` of the mean, however the others are
+    spread.
+    """
     weights = [each.volume for each in volumes]
     heaviest = max(weights, default=0)
     if not heaviest:
@@ -118,8 +122,11 @@ def channels_at_most(volumes: Iterable[Volume]) -> int:
 
 
 def plan(volumes: Iterable[Volume], channels: int = CHANNELS_USUAL) -> Plan:
-    """Spread instruments over channels. Raises `UsageError` where there is nothing to spread, an
-    instrument comes twice, or there are fewer instruments than channels."""
+    """Spread instruments over channels.
+
+    Raises `UsageError` where there are no instruments, more than `INSTRUMENTS_MAX` or fewer than
+    channels, where one comes twice or has a negative volume.
+    """
     known = sorted(volumes)
     _check(known, channels)
     found = [_apart(known, channels), _side_by_side(known, channels)]
@@ -152,7 +159,7 @@ def _check(known: list[Volume], channels: int) -> None:
 
 
 def _counts(most: int) -> Iterator[int]:
-    """How many of the heaviest are listed: 1, 2, 3 and so on, soon in larger steps, then all."""
+    """Yield how many of the heaviest are listed: 1, 2, 3, soon in larger steps, then all."""
     count = 1
     for _ in range(_STEPS):
         if count >= most:
@@ -166,7 +173,7 @@ def _counts(most: int) -> Iterator[int]:
 
 
 def _apart(known: list[Volume], channels: int) -> Plan | None:
-    """Each content in channels of its own; None where there are more contents than channels."""
+    """Give each content channels of its own; None where there are more contents than channels."""
     contents = {
         content: list(each) for content, each in itertools.groupby(known, lambda each: each.content)
     }
@@ -175,7 +182,7 @@ def _apart(known: list[Volume], channels: int) -> Plan | None:
     counts = dict.fromkeys(contents, 1)
     cuts = {content: _cut(each, 1) for content, each in contents.items()}
     for _ in range(channels - len(contents)):
-        # One more to the content whose heaviest channel is the heaviest, and can be cut.
+        # One more channel for the content that has the heaviest one and can be cut.
         able = [content for content in contents if counts[content] < len(contents[content])]
         heaviest = max(able, key=lambda content: max(map(_weight, cuts[content])))
         counts[heaviest] += 1
@@ -184,13 +191,15 @@ def _apart(known: list[Volume], channels: int) -> Plan | None:
 
 
 def _side_by_side(known: list[Volume], channels: int) -> Plan:
-    """All instruments in one row, which is cut."""
+    """Put all instruments in one row, and cut it."""
     return Plan([_share(part, known) for part in _cut(known, channels)], 2)
 
 
 def _heaviest_alone(known: list[Volume], channels: int, count: int) -> Plan:
-    """The `count` heaviest instruments are listed, the heaviest first, each in the lightest
-    channel; the others are cut to fill what room is left."""
+    """List the `count` heaviest instruments, and cut the others to fill the room that is left.
+
+    The listed ones go, the heaviest first, each into the lightest channel.
+    """
     order = sorted(known, key=lambda each: (-each.volume, each.content, each.symbol))
     listed, rest = order[:count], sorted(order[count:])
     shares = [Share() for _ in range(channels)]
@@ -216,7 +225,7 @@ def _weight(part: Sequence[Volume]) -> int:
 
 
 def _cut(row: Sequence[Volume], parts: int) -> list[Sequence[Volume]]:
-    """The row in so many contiguous parts, none empty, the heaviest as light as can be."""
+    """Cut the row into contiguous, non-empty parts, the heaviest as light as possible."""
     low, high = max(each.volume for each in row), _weight(row)
     while low < high:
         middle = (low + high) // 2
@@ -230,7 +239,7 @@ def _cut(row: Sequence[Volume], parts: int) -> list[Sequence[Volume]]:
 
 
 def _fill(row: Sequence[Volume], most: int) -> list[int]:
-    """Ends of the parts where each is filled up to `most`."""
+    """Return the ends of parts that are filled up to `most` each."""
     ends, total = [], 0
     for at, each in enumerate(row):
         if at and total + each.volume > most:
@@ -251,8 +260,10 @@ def _split_to(ends: list[int], parts: int, row: Sequence[Volume]) -> None:
 
 
 def _cut_around(row: Sequence[Volume], loads: Sequence[int]) -> list[Sequence[Volume]]:
-    """The row in contiguous parts, one for each load, some of them empty: the heaviest of load and
-    part together as light as can be."""
+    """Cut the row into contiguous parts, some empty, one for each load.
+
+    The heaviest sum of a load and its part is as small as possible.
+    """
     low, high = max(loads), max(loads) + _weight(row)
     while low < high:
         middle = (low + high) // 2
@@ -264,7 +275,7 @@ def _cut_around(row: Sequence[Volume], loads: Sequence[int]) -> list[Sequence[Vo
 
 
 def _fill_around(row: Sequence[Volume], loads: Sequence[int], most: int) -> list[Sequence[Volume]]:
-    """Parts where each is filled up to `most`, as far as the row goes, or the loads do."""
+    """Return parts that fill each load up to `most`, as far as the row goes, or the loads do."""
     parts, begin = [], 0
     for load in loads:
         end = begin
@@ -281,7 +292,10 @@ def _share(part: Sequence[Volume], row: Sequence[Volume]) -> Share:
 
 
 def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Range]]:
-    """A part of a row as ranges of symbols, which leave no hole between it and the next part."""
+    """Return a part of a row as ranges of symbols, by content.
+
+    They leave no hole between the part and the next.
+    """
     found: dict[str, list[Range]] = defaultdict(list)
     before, after = _around(part, row)
     for content, each in itertools.groupby(part, lambda each: each.content):
@@ -296,14 +310,14 @@ def _ranges(part: Sequence[Volume], row: Sequence[Volume]) -> dict[str, list[Ran
 
 
 def _around(part: Sequence[Volume], row: Sequence[Volume]) -> tuple[Volume | None, Volume | None]:
-    """The instruments before and after a part of a sorted row."""
+    """Return the instruments before and after a part of a sorted row."""
     begin = bisect_left(row, part[0])
     end = begin + len(part)
     return row[begin - 1] if begin else None, row[end] if end < len(row) else None
 
 
 def _border(below: str, above: str) -> str:
-    """The shortest beginning of `above` that is higher than `below`."""
+    """Return the shortest beginning of `above` that is higher than `below`."""
     beginnings = (above[:size] for size in range(1, len(above) + 1))
     return next(each for each in beginnings if each > below)
 
@@ -312,8 +326,10 @@ def _border(below: str, above: str) -> str:
 
 
 def read_volumes(path: Path) -> list[Volume]:
-    """The volumes in a CSV file with the columns `symbol`, `volume` and, where wanted, `content`.
-    Raises `UsageError` with the line that is wrong."""
+    """Read volumes from a CSV file with the columns `symbol`, `volume` and optionally `content`.
+
+    Raises `UsageError` with the line that is wrong.
+    """
     try:
         return _rows(path)
     except OSError as error:
@@ -345,9 +361,11 @@ def _rows(path: Path) -> list[Volume]:
 
 
 def definition(planned: Plan, prefix: str, port: int, sources: tuple[str, str]) -> str:
-    """A definition of channels, as TOML. Groups are `prefix`.1.n for line A and `prefix`.2.n for
-    line B, such as 239.10.1.1; a source that is "" is left out. Raises `UsageError` for addresses
-    that are none."""
+    """Return a definition of channels, as TOML.
+
+    Groups are `prefix`.1.n for line A and `prefix`.2.n for line B, such as 239.10.1.1; a source
+    that is "" is left out. Raises `UsageError` for invalid addresses and too many channels.
+    """
     _check_addresses(prefix, sources)
     if len(planned.shares) > GROUPS_MAX:
         raise UsageError(f"more than {GROUPS_MAX} channels have no room in {prefix}.1.0/24")
@@ -390,7 +408,7 @@ def _check_addresses(prefix: str, sources: tuple[str, str]) -> None:
 
 
 def _name(share: Share, number: int) -> str:
-    """An id of a channel: its content, where it has but one, and its number."""
+    """Return an id for a channel: its content, where it has only one, and its number."""
     content = share.contents[0] if len(share.contents) == 1 else "mixed"
     letters = "".join(
         letter if letter.isascii() and letter.isalnum() else "-" for letter in content

@@ -1,10 +1,10 @@
-"""Keys of a folder, put to work: sealers for a publisher's channels, openers for a receiver's.
+"""Sealers for a publisher's channels and openers for a receiver's, with the keys of a folder.
 
-Sealing and signing use wall-clock time, the sessions monotonic time. Here one is made of the other
-by an offset that the owner of the clocks sets (`offset_ns`, wall clock less monotonic), so that
-senders and receivers go on with one time. Keys that come into the folder, or end, are taken by
-`refresh`, which is called between datagrams: it looks at the folder's time, and reads files only
-where that has changed. A folder that cannot be read leaves the keys that are known.
+Sealing and signing use wall-clock time, the sessions monotonic time. Here one is converted to the
+other by an offset that the owner of the clocks sets (`offset_ns`, wall clock less monotonic), so
+that senders and receivers work with one clock. New and ended keys in the folder are taken by
+`refresh`, which is called between datagrams: it checks the folder's time, and reads files only
+where that has changed. Where the folder cannot be read the known keys stay.
 
 Importing this needs the library `cryptography` (`fixcast.crypto`).
 """
@@ -29,16 +29,18 @@ from feedhandler.fixcast.signing import (
     SigningSealer,
 )
 
-#: A folder that changed less than this ago is read once more: clocks of file systems have steps of
-#: some milliseconds, and what is written within the same step changes no time.
+#: A folder that changed less than this ago is read again: clocks of file systems have steps of some
+#: milliseconds, and a second change within the same step does not change the time.
 SETTLED_NS = 2_000_000_000
-#: A datagram to be read, or an alarm as a JSON object has it.
+#: A datagram to be read, or an alarm as a JSON object.
 Opened = Plain | dict[str, object]
 
 
 class ChannelSealer:
-    """Seals a channel's datagrams at monotonic times. Where no key is valid a datagram is dropped
-    and counted as `no_key`, never sent in clear."""
+    """Sealer of a channel's datagrams at monotonic times.
+
+    Where no key is valid a datagram is dropped and counted as `no_key`, never sent in clear.
+    """
 
     overhead_bytes = OVERHEAD_BYTES
 
@@ -54,7 +56,7 @@ class ChannelSealer:
         return NEVER if due_ns == NEVER else due_ns - self.offset_ns
 
     def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
-        """The sealed datagram, and the signatures that are due by it."""
+        """Seal a datagram, and return it with the signatures that are due by it."""
         try:
             return self._sealer.seal(datagram, now_ns + self.offset_ns)
         except UsageError:
@@ -62,11 +64,11 @@ class ChannelSealer:
             return []
 
     def tick(self, now_ns: int) -> list[bytes]:
-        """The signatures of a batch whose period is over."""
+        """Return the signatures of a batch whose period is over."""
         return self.flush(now_ns) if now_ns >= self.deadline_ns else []
 
     def flush(self, now_ns: int) -> list[bytes]:
-        """The signatures of what is not signed yet."""
+        """Sign what is not signed yet, and return the signatures."""
         try:
             return self._sealer.flush(now_ns + self.offset_ns)
         except UsageError:
@@ -75,7 +77,7 @@ class ChannelSealer:
 
 
 class ChannelOpener:
-    """Opens a channel's datagrams at monotonic times."""
+    """Opener of a channel's datagrams at monotonic times."""
 
     def __init__(self, receiver: SealedReceiver, offset_ns: int) -> None:
         self.offset_ns = offset_ns
@@ -83,35 +85,37 @@ class ChannelOpener:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do next."""
         due_ns = self._receiver.deadline_ns
         return NEVER if due_ns == NEVER else due_ns - self.offset_ns
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Opened]:
-        """Take what a line, or `RETRANSMISSION`, brought; what may be read by it, and alarms."""
+        """Take a datagram of a line or `RETRANSMISSION`; return what may be read, and alarms."""
         place = LINES - 1 if line == RETRANSMISSION else line
         return _from(self._receiver.datagram(data, place, now_ns + self.offset_ns))
 
     def tick(self, now_ns: int) -> list[Opened]:
-        """Give up waiting for signatures that did not come in time."""
+        """Give up waiting for signatures that did not come in time; return alarms."""
         return _from(self._receiver.tick(now_ns + self.offset_ns))
 
     @property
     def opened(self) -> int:
-        """Datagrams that were accepted."""
+        """Number of datagrams that were accepted."""
         return self._receiver.opener.counts["opened"]
 
     @property
     def drops(self) -> Counter[str]:
-        """Datagrams that were not read, by reason. Those of other channels are no fault: a shared
-        retransmission group brings them."""
+        """Datagrams that were not read, by reason.
+
+        Those of other channels are left out: a shared retransmission group brings them.
+        """
         counts = self._receiver.opener.counts + self._receiver.counts
         for name in _NO_DROPS:
             counts.pop(name, None)
         return counts
 
 
-#: Counts of the opener and of the checks that tell of no drop.
+#: Counts of the opener and of the checks that are no drops.
 _NO_DROPS = (
     "opened", "other_channel", "sessions_forgotten",
     "signed", "signatures", "signatures_known", "unsigned",
@@ -119,7 +123,7 @@ _NO_DROPS = (
 
 
 def _from(events: Iterable[Event]) -> list[Opened]:
-    """Events with the session's name of the line of retransmissions."""
+    """Convert events: the line of retransmissions to the session's, alarms to JSON objects."""
     named = (
         each._replace(line=RETRANSMISSION) if each.line == LINES - 1 else each for each in events
     )
@@ -142,14 +146,14 @@ class Protection:
         self.folder.channels()
 
     def sealer(self, channel: str) -> ChannelSealer:
-        """A sealer with a run of its own; signed where the folder has the private key."""
+        """Return a sealer with its own run; it signs where the folder has the private key."""
         sealer = SigningSealer(self._ring(channel), self.folder.signer(channel))
         made = ChannelSealer(sealer, self._offset_ns)
         self._made.append(made)
         return made
 
     def opener(self, channel: str, verify: Mode) -> ChannelOpener:
-        """An opener of a channel's datagrams."""
+        """Return an opener of a channel's datagrams."""
         publishers = self.folder.publishers(channel)
         receiver = SealedReceiver(self._ring(channel), publishers, ReceiverSettings(verify))
         made = ChannelOpener(receiver, self._offset_ns)
@@ -157,7 +161,7 @@ class Protection:
         return made
 
     def refresh(self, offset_ns: int, wall_ns: int) -> None:
-        """Take the clocks' offset, and the keys that have come or ended."""
+        """Set the clocks' offset, and take the keys that have come or ended."""
         for made in self._made:
             made.offset_ns = offset_ns
         for ring in self._rings.values():
@@ -169,7 +173,7 @@ class Protection:
             self._read_ns = touched_ns if whole and settled else 0
 
     def _read(self, wall_ns: int) -> bool:
-        """Take the folder's keys; whether those of all channels could be read."""
+        """Read the folder's keys; return whether those of all channels could be read."""
         self.counts["readings"] += 1
         whole = True
         for channel, ring in self._rings.items():
@@ -195,5 +199,5 @@ class Protection:
 
 
 def described(alarm: Alarm) -> dict[str, object]:
-    """An alarm as a JSON object has it."""
+    """Return an alarm as a JSON object."""
     return {"event": "alarm", **alarm._asdict(), "run": alarm.run.hex()}

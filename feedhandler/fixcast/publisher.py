@@ -4,10 +4,9 @@
         await publisher.publish("equities-1", message)
         await publisher.publish_many("equities-1", messages)
 
-Both take whole FIX messages and wait where a channel has as much waiting as may; many at once cost
-a fraction of what they cost one by one. Leaving the block ends the sessions in order: what waits is
-sent, then the Logouts. The work is `fixcast.sending`'s; here are sockets, the clock and the
-numbering that is kept.
+Both take whole FIX messages and wait while the channel is full; many at once cost a fraction of
+what they cost one by one. Leaving the block ends the sessions in order: what waits is sent, then
+the Logouts. `fixcast.sending` has the logic; here are sockets, the clock and the stored numbering.
 """
 
 import asyncio
@@ -51,18 +50,18 @@ from feedhandler.retrans.fix.server import Answer, ResendServer, ResendSettings,
 if TYPE_CHECKING:
     from feedhandler.fixcast.protection import Protection
 
-#: What a line's socket asks the kernel for: the bucket keeps it nearly empty.
+#: Send buffer requested for a line's socket: the bucket keeps it nearly empty.
 SEND_BUFFER_BYTES = 4 << 20
-#: How far multicast goes where nothing else is said: a site's network.
+#: Default hop limit of multicast: a site's network.
 HOPS_USUAL = 16
-#: Keys are looked for so often: they are made, and given, a minute before they are valid.
+#: Interval of key refreshes: keys are made, and given, a minute before they are valid.
 KEYS_REFRESH_NS = 1_000_000_000
-#: (channel, datagram): by line, whether it carries the datagram. For losses on purpose.
+#: (channel, datagram): by line, whether it carries the datagram. For deliberate losses.
 Network = Callable[[str, bytes], Sequence[bool]]
-#: Messages that are published before what is complete is sent: some 50 us, of a clock period of
+#: Messages that are published before complete datagrams are sent: some 50 us of a clock period of
 #: 1 ms.
 SLICE_MESSAGES = 200
-#: For so long `publish_many` keeps the event loop at most.
+#: Upper limit on the time that `publish_many` keeps the event loop.
 TURN_NS = 200_000
 _SECOND = 1_000_000_000
 
@@ -73,9 +72,9 @@ class PublisherSettings:
 
     interface     local address that multicast leaves by, and of B where that is another; "": the
                   line's source, or loopback where it has none
-    rate_bytes_s  of the token bucket, for each line, all channels together, headers included
+    rate_bytes_s  rate of the token bucket, for each line, all channels together, headers included
     burst_bytes   the bucket's size
-    state         folder of the numberings that are kept; None: nothing is kept, or locked
+    state         folder of the stored numberings; None: nothing is stored, or locked
     numbering     after an ordered end: "keep" it, or begin a "new" one
     hops          routers that multicast may pass
     serves        answer Resend Requests at the servers that the definition names
@@ -119,7 +118,7 @@ class _Outlet:
             channel.topic.encode(),
             settings.tells_numbering,
         )
-        # Answers by the retransmission group, or in TCP sessions, have a run of their own.
+        # Answers, by the retransmission group or in TCP sessions, are sealed in a separate run.
         self.sealer = protection.sealer(channel.id) if protection else None
         self.answers_sealer = protection.sealer(channel.id) if protection else None
         self.sender = ChannelSender(header, settings.sending, bucket, self.sealer)
@@ -135,7 +134,7 @@ class _Outlet:
         return self.sender.header.administrative(fill, poss_dup=self._poss_dup)
 
     def sealed(self, datagrams: list[bytes], now_ns: int) -> list[bytes]:
-        """Datagrams of an answer as they are sent: sealed, and their signatures behind them."""
+        """Seal the datagrams of an answer, with their signatures behind them."""
         sealer = self.answers_sealer
         if sealer is None:
             return datagrams
@@ -160,7 +159,7 @@ class _Outlet:
         self.sender.start(time.monotonic_ns(), numbering, before.next if goes_on else 1)
 
     def send(self, now_ns: int) -> None:
-        """Send what may leave by now."""
+        """Send the datagrams that may leave by now."""
         sender, queue = self.sender, self.sender.queue
         if self.lines is None:
             return
@@ -169,7 +168,7 @@ class _Outlet:
                 self.lines.send(queue.slab, queue.offsets, queue.sizes, queue.first, count)
             else:
                 self._send_with_losses(self.lines, queue.datagrams(count), self._network)
-            # Read anew: the bucket is charged when they have left, however long that took.
+            # Read again: the bucket is charged when they have left, however long that took.
             now_ns = time.monotonic_ns()
             sender.gone(count, now_ns)
         if not sender.full:
@@ -190,7 +189,7 @@ class _Outlet:
                         lines.errors[reason] = lines.errors.get(reason, 0) + 1
 
     def close(self, ended: bool) -> None:
-        """Close the sockets; `ended` in order, the next number is kept."""
+        """Close the sockets; after an ordered end (`ended`) store the next number."""
         session = self.sender.session
         for each, _ in self.sockets:
             each.close()
@@ -201,9 +200,9 @@ class _Outlet:
 
 
 class _Answers:
-    """What is retransmitted by one group: packed and paced, for a common loss may be long.
+    """Answers sent by one retransmission group: packed and paced, for a common loss may be long.
 
-    Answers that wait beyond `WAITING_MAX` datagrams are not sent: whoever misses them asks again.
+    Answers beyond `WAITING_MAX` waiting datagrams are dropped: receivers that miss them ask again.
     """
 
     def __init__(self, line: Address, settings: PublisherSettings) -> None:
@@ -215,10 +214,10 @@ class _Answers:
 
 
 class Publisher:
-    """Publishes channels of a definition; `ids` none: all of them.
+    """Publisher of a definition's channels; without `ids` of all of them.
 
-    A `network` is asked of each datagram which of the lines carry it; without one all do. What is
-    retransmitted does not pass it.
+    `network` decides for each datagram which lines carry it; without one all do. Retransmissions do
+    not pass it.
     """
 
     def __init__(
@@ -281,8 +280,10 @@ class Publisher:
 
     @property
     def counts(self) -> Counter[str]:
-        """Datagrams that were not sent: by the name of the operating system's error where it did
-        not take them, answers that were dropped; and what sealing counts, once it has ended."""
+        """Datagrams that were not sent, by reason, and the sealers' counts once it has ended.
+
+        The reasons are names of the operating system's errors, and `answers_dropped`.
+        """
         counts = Counter(self._counts)
         for outlet in self._outlets.values():
             for number, count in (outlet.lines.errors if outlet.lines else {}).items():
@@ -290,8 +291,10 @@ class Publisher:
         return counts
 
     async def publish(self, channel: str, message: bytes) -> int:
-        """Publish a message; its number. Waits while the channel is full. Raises `UsageError` for
-        what is no application message, or too long."""
+        """Publish a message and return its number. Waits while the channel is full.
+
+        Raises `UsageError` where it is no application message, or too long.
+        """
         outlet = self._outlet(channel)
         while outlet.sender.full:
             outlet.room.clear()
@@ -301,11 +304,12 @@ class Publisher:
         return number
 
     async def publish_many(self, channel: str, messages: Sequence[bytes]) -> int:
-        """Publish messages in this order; the number of the last one. Waits while the channel is
-        full.
+        """Publish messages in this order, and return the number of the last one.
 
-        Raises `UsageError` where there are none, and for the first that is no application message,
-        or too long; its hint says which one. Those before it are published."""
+        Waits while the channel is full. Raises `UsageError` where there are none, and for the first
+        that is no application message, or too long; its hint says which one. Those before it are
+        published.
+        """
         outlet, given = self._outlet(channel), list(messages)
         if not given:
             raise UsageError("there is nothing to publish", "give one message or more")
@@ -329,7 +333,7 @@ class Publisher:
         return sender.session.next - 1
 
     def _sent(self, outlet: _Outlet, now_ns: int) -> None:
-        """Send what may leave, and be woken for the rest."""
+        """Send what may leave, and set the alarm for the rest."""
         outlet.send(now_ns)
         deadline_ns = outlet.sender.deadline_ns
         if deadline_ns < self._alarm_ns:
@@ -341,7 +345,7 @@ class Publisher:
         self._alarm.set(at_ns)
 
     def skip(self, channel: str, next_number: int) -> None:
-        """Leave out the numbers up to `next_number`: a GapFill says so."""
+        """Leave out the numbers up to `next_number`, which a GapFill announces."""
         outlet = self._outlet(channel)
         first = outlet.sender.session.next
         outlet.sender.skip(next_number, time.monotonic_ns())
@@ -349,22 +353,22 @@ class Publisher:
         self._soon()
 
     def _soon(self) -> None:
-        """Whatever else is published in this turn of the loop goes out with it."""
+        """Schedule a turn, which also sends whatever else is published until then."""
         if self._wake is None:
             self._wake = asyncio.get_running_loop().call_soon(self._turn)
 
     def sender(self, channel: str) -> ChannelSender:
-        """A channel's sender, for its counters and numbers."""
+        """Return a channel's sender, for its counters and numbers."""
         return self._outlet(channel).sender
 
     @property
     def served(self) -> dict[str, ServedChannel]:
-        """What was sent, by channel, for whoever answers requests."""
+        """What was sent, by channel, for servers that answer requests."""
         return {id: outlet.served for id, outlet in self._outlets.items()}
 
     @property
     def answered(self) -> Counter[str]:
-        """What the servers of Resend Requests have counted, all together."""
+        """Counts of all servers of Resend Requests, added up."""
         return sum((each.server.counts for each in self._services.values()), Counter())
 
     def _outlet(self, channel: str) -> _Outlet:
@@ -377,7 +381,7 @@ class Publisher:
             ) from None
 
     def _turn(self) -> None:
-        """Do what is due on every channel, and come back when something is due next."""
+        """Do what is due on every channel, and set the alarm for what is due next."""
         if self._wake is not None:
             self._wake.cancel()
         self._wake = None
@@ -398,7 +402,7 @@ class Publisher:
         try:
             sock.sendto(datagram, address)
         except OSError as error:
-            # Lost on this line, as by the network: the other one, or retransmission, has it.
+            # Lost on this line, as in the network; the other one, or retransmission, has it.
             self._counts[errno.errorcode.get(error.errno or 0, "OSError")] += 1
 
     # -- Resend Requests ------------------------------------------------------------------------
@@ -432,7 +436,7 @@ class Publisher:
         self._services[where].server.add(outlet.channel.id, outlet.served)
 
     async def _service(self, group: Retransmission) -> ResendService:
-        """What takes the requests of a retransmission group."""
+        """Start the service that takes the requests of a retransmission group."""
         form = RequestFormat(self.settings.channel_tag)
         service = ResendService(
             ResendServer(self.settings.resend), form, self._answer, self._written
@@ -446,7 +450,7 @@ class Publisher:
         return service
 
     def _answer(self, answer: Answer) -> None:
-        """Send an answer to all, by the main group or by that of retransmissions."""
+        """Send an answer to all receivers, by the main group or that of retransmissions."""
         outlet = self._outlets[answer.channel]
         now_ns = time.monotonic_ns()
         packer = plain_packer(self.settings.sending, 1, outlet.sealer)
@@ -464,7 +468,7 @@ class Publisher:
         self._soon()
 
     def _written(self, answer: Answer) -> list[bytes]:
-        """An answer in a TCP session: messages, or sealed datagrams in messages of our own."""
+        """Encode an answer for a TCP session: messages, or sealed datagrams in `US` messages."""
         outlet = self._outlets[answer.channel]
         if outlet.answers_sealer is None:
             return answer.messages
@@ -474,7 +478,7 @@ class Publisher:
         return [enveloped(each) for each in sealed]
 
     def _send_answers(self, answers: _Answers, now_ns: int) -> int:
-        """Send what may leave now; when the next may."""
+        """Send the answers that may leave now; return when the next may."""
         while answers.waiting:
             size = len(answers.waiting[0]) + OVERHEAD_BYTES
             ready_ns = answers.bucket.ready_ns(size, now_ns)
@@ -485,7 +489,7 @@ class Publisher:
         return NEVER
 
     async def _drained(self) -> None:
-        """Wait until nothing waits."""
+        """Wait until no datagram waits."""
         self._turn()
         while any(outlet.sender.waiting for outlet in self._outlets.values()):
             for outlet in self._outlets.values():
@@ -511,8 +515,10 @@ class Publisher:
 
 
 def protection_of(keys: Path | None) -> "Protection | None":
-    """The keys of a folder; None without one. Raises `ConfigError` where the folder, or the
-    library, is missing."""
+    """Load the keys of a folder; None without one.
+
+    Raises `ConfigError` where the folder, or the library, is missing.
+    """
     if keys is None:
         return None
     from feedhandler.fixcast.protection import Protection
@@ -521,8 +527,10 @@ def protection_of(keys: Path | None) -> "Protection | None":
 
 
 def open_sender(line: Address, interface: str, hops: int) -> socket.socket:
-    """A socket that sends to a line's group by the local address `interface`. Raises
-    `ConfigError`."""
+    """Open a socket that sends to a line's group from the local address `interface`.
+
+    Raises `ConfigError`.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         address = ipaddress.IPv4Address(interface).packed

@@ -1,11 +1,11 @@
-"""The receiver: joins the lines of channels, asks for what is missing, gives out the stream.
+"""The receiver: joins the lines of channels, requests missing messages, delivers the stream.
 
     async with Receiver(channels, ["equities-1"], settings, take) as receiver:
         await stop.wait()
 
-`take(channel, events)` gets what happened on a channel, in order. The work is
-`fixcast.receiving`'s; here are sockets, the event loop's clock and connections to servers of
-Resend Requests, which are kept up.
+`take(channel, events)` is called with the events of a channel, in order. `fixcast.receiving` has
+the logic; here are sockets, the event loop's clock and connections to servers of Resend Requests,
+which are kept up.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ from feedhandler.retrans.fix.request import CHANNEL_TAG, RequestFormat, ResendRe
 if TYPE_CHECKING:
     from feedhandler.fixcast.protection import ChannelOpener, Opened, Protection
 
-#: Datagrams that are read from one socket before others get their turn.
+#: Upper limit on datagrams read from one socket before others get their turn.
 TURN_DATAGRAMS = 64
 DATAGRAM_BYTES_MAX = 65_535
 #: Waits before a server is connected to again.
 RECONNECT_FIRST_US, RECONNECT_MOST_US = 100_000, 5_000_000
-#: Bytes of requests that wait for a server that does not read.
+#: Upper limit on bytes of requests that wait for a server that does not read.
 UNSENT_BYTES_MAX = 256 << 10
 _READ_BYTES = 64 << 10
 _SECOND = 1_000_000_000
@@ -69,15 +69,16 @@ _SECOND = 1_000_000_000
 class ReceiverSettings:
     """How channels are received.
 
-    interface    local address, or name, of the interface that A comes by; and of B, where another
-    reception    of each channel; its number of lines follows from the definition
-    requests     when is asked
+    interface    local address, or name, of the interface that A comes by; `interface_b`: that of B,
+                 where it is another
+    reception    settings of each channel; its number of lines follows from the definition
+    requests     when missing messages are requested
     channel_tag  tag of Resend Requests that names the channel
-    seed         of random waits; None: another each time
+    seed         seed of random waits; None: another each time
     keys         folder of the channels' keys; None: they are in clear
-    verify       signatures: "before" messages are delivered, "after", or "off"
-    states       ask for the books' state where messages are missing for good, and the definition
-                 names a server of Market Data Requests
+    verify       check signatures "before" messages are delivered, "after", or "off"
+    states       request the books' state where messages are lost for good, and the definition names
+                 a server of Market Data Requests
     """
 
     interface: str = "127.0.0.1"
@@ -92,9 +93,11 @@ class ReceiverSettings:
 
 
 class Stated(NamedTuple):
-    """The books' present state, where messages are missing for good: `states`, a snapshot a
-    security, tell it as of the number `as_of`, and `since` are the messages (number, bytes) behind
-    it that were told before, up to `number`."""
+    """The books' present state, where messages are lost for good.
+
+    `states`: one snapshot for each security, as of the number `as_of`; `since`: the messages
+    (number, bytes) after it, up to `number`, which were delivered before.
+    """
 
     as_of: int
     number: int
@@ -103,33 +106,33 @@ class Stated(NamedTuple):
 
 
 class NoState(NamedTuple):
-    """No state was to be had; it is asked for again."""
+    """No state was available; it is requested again."""
 
     reason: str
 
 
-#: Gets a channel's stream: events of the reception, `Stated` and `NoState`.
+#: Called with a channel and its events: those of the reception, `Stated` and `NoState`.
 Take = Callable[[str, list[Any]], None]
 Notice = Callable[[str, dict[str, object]], None]
 
 
 class _NoBooks(MarketState):
-    """Books that nobody looks at: what counts is whether they would be whole."""
+    """Books without content, which only track whether they would be complete."""
 
     def apply(self, data: bytes, number: int) -> None:
-        """Take the message with this number."""
+        """Record the number of the message."""
         self.number = number
 
 
 class Receiver:
-    """Receives channels of a definition; `ids` none: all of them.
+    """Receiver of a definition's channels; without `ids` of all of them.
 
-    `take` gets the stream's events, and `Stated` and `NoState` where states are asked for.
+    `take` is called with the stream's events, and `Stated` and `NoState` where states are
+    requested; `notice` with alarms of false or missing signatures, and once where a channel is
+    sealed and there are no keys.
 
     counts   datagrams from foreign sources, requests that could not be sent, groups joined
     openers  of sealed channels, with their counts
-    notice   gets alarms of false or missing signatures, and once that a channel is sealed for which
-             there are no keys
     """
 
     def __init__(
@@ -219,7 +222,7 @@ class Receiver:
                 self.join(name, group.line, RETRANSMISSION, receivers)
             else:
                 self._groups.append(_Group(self, name, group.line, receivers))
-        # States are not sealed, so they are not asked for where the messages are.
+        # States are not sealed, so they are not requested where the messages are.
         if group.market_data and self.settings.states and not self.openers:
             self._follow(group.market_data, receivers)
         if group.server:
@@ -230,7 +233,7 @@ class Receiver:
             self._links.update({receiver.name: topic for receiver in receivers})
 
     def _follow(self, server: str, receivers: list[ChannelReceiver]) -> None:
-        """Have the server of Market Data Requests asked where messages are missing for good."""
+        """Follow channels' books, to request their state where messages are lost for good."""
         connection = self._states.get(server)
         if connection is None:
             host, port = host_and_port(server)
@@ -245,7 +248,7 @@ class Receiver:
             self._following[receiver.name] = connection.follow(receiver.name, told, _NoBooks())
 
     def _stated(self, channel: str, event: BookEvent) -> None:
-        """What became of a request for the state."""
+        """Deliver the outcome of a request for the state."""
         follower = self._following[channel].follower
         if isinstance(event, Healed):
             states, since = tuple(follower.states), tuple(follower.since)
@@ -256,7 +259,10 @@ class Receiver:
     def join(
         self, name: str, address: Address, line: int, receivers: list[ChannelReceiver]
     ) -> socket.socket:
-        """Join a group; datagrams of it are the receivers'."""
+        """Join a group, whose datagrams go to `receivers`; return the socket.
+
+        Raises `ConfigError`.
+        """
         interface = self.settings.interface
         if line == 1 and self.settings.interface_b:
             interface = self.settings.interface_b
@@ -269,7 +275,7 @@ class Receiver:
         return sock
 
     def leave(self, sock: socket.socket) -> None:
-        """Leave a group."""
+        """Leave a group and close its socket."""
         asyncio.get_running_loop().remove_reader(sock)
         self._sockets.remove(sock)
         sock.close()
@@ -305,8 +311,11 @@ class Receiver:
                 self._notice(receiver.name, {"event": "sealed"})
 
     def _hand_answer(self, data: bytes, receivers: list[ChannelReceiver]) -> None:
-        """Take an answer in a TCP session. What is in clear is no answer where a channel is sealed:
-        whoever has the server's address could have made it."""
+        """Handle an answer from a TCP session.
+
+        With sealed channels an answer in clear is dropped: anyone who can connect could have made
+        it.
+        """
         if not self.openers:
             self._hand(data, RETRANSMISSION, receivers)
         elif datagram := datagram_of(data):
@@ -315,7 +324,7 @@ class Receiver:
             self.counts["answers_in_clear"] += 1
 
     def _open_sealed(self, receiver: ChannelReceiver, events: "list[Opened]", now_ns: int) -> None:
-        """Read what was opened; tell alarms."""
+        """Deliver what was opened; report alarms."""
         for event in events:
             if isinstance(event, dict):
                 self._notice(receiver.name, event)
@@ -331,7 +340,7 @@ class Receiver:
             following.take(events, self.receivers[channel].reception.numbering)
 
     def _turn(self) -> None:
-        """Do what is due on every channel, and come back when something is due next."""
+        """Do what is due on every channel, and set the timer for what is due next."""
         if self._timer is not None:
             self._timer.cancel()
         now_ns = time.monotonic_ns()
@@ -372,8 +381,10 @@ class Receiver:
 
 
 class _Group:
-    """A retransmission group that is joined when needed. One that cannot be joined is tried again
-    with every turn, as long as it is needed."""
+    """A retransmission group that is joined when needed.
+
+    An attempt to join that fails is repeated with every turn while the group is needed.
+    """
 
     def __init__(
         self, owner: Receiver, name: str, address: Address, receivers: list[ChannelReceiver]
@@ -385,11 +396,11 @@ class _Group:
 
     @property
     def missing(self) -> bool:
-        """Is anything missing of its channels that is asked for?"""
+        """Whether its channels wait for requested messages."""
         return any(each.requester and each.requester.waiting for each in self._receivers)
 
     def look(self, missing: bool, now_ns: int) -> None:
-        """Join, or leave, as the membership says."""
+        """Join or leave the group, as the membership says."""
         member = self.membership.look(missing, now_ns)
         if member and self._sock is None:
             try:
@@ -407,7 +418,7 @@ class _Group:
 
 
 class _Link:
-    """A connection to a server of Resend Requests, kept up; `take` gets the messages it sends."""
+    """A connection to a server of Resend Requests, kept up; `take` is called with its messages."""
 
     _seeds = itertools.count(1)
 
@@ -419,7 +430,7 @@ class _Link:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def send(self, message: bytes) -> bool:
-        """Send a request; False where there is no connection, or the server does not read."""
+        """Send a request; return False without a connection, or where the server does not read."""
         writer = self._writer
         if writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             return False
@@ -437,14 +448,14 @@ class _Link:
             await asyncio.sleep(self._backoff.delay_ns(tries) / _SECOND)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Take what comes until the connection ends. Raises `PeerError` where it is not FIX."""
+        """Handle messages until the connection ends. Raises `PeerError` where one is not FIX."""
         stream = FixStream()
         while data := await reader.read(_READ_BYTES):
             for message in stream.receive(data):
                 self._take(message)
 
     async def close(self) -> None:
-        """End the connection, and do not connect again."""
+        """End the connection, and do not reconnect."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         if self._writer is not None:
@@ -452,14 +463,14 @@ class _Link:
 
 
 class _Topic:
-    """A request topic: requests are sent to a group, and may be lost like anything there."""
+    """A request topic: requests are sent to a group, and may be lost as any datagram."""
 
     def __init__(self, topic: Address, interface: str) -> None:
         self._sock = open_sender(topic, interface, HOPS_USUAL)
         self._address = (topic.group, topic.port)
 
     def send(self, message: bytes) -> bool:
-        """Send a request; False where the operating system did not take it."""
+        """Send a request; return False where the operating system did not take it."""
         try:
             self._sock.sendto(message, self._address)
         except OSError:

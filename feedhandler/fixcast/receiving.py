@@ -1,10 +1,10 @@
 """One channel's way in: datagrams go in, the stream and requests come out.
 
 A `ChannelReceiver` is the receiver without its sockets: it reads datagrams, keeps the channel's
-`Reception`, and asks for what is missing where there is somebody to ask. A datagram that is wrong
-is read up to the message that is wrong; what is wrong is counted by its reason, and datagrams
-that are sealed, for which another has the keys (`fixcast.protection`), as `sealed`. Messages of
-another topic, as a shared retransmission group brings them, are passed over.
+`Reception`, and requests what is missing where there is a server. A faulty datagram is read up to
+the faulty message; faults are counted by reason, and sealed datagrams, for which
+`fixcast.protection` has the keys, as `sealed`. Messages of another topic, as a shared
+retransmission group brings them, are skipped.
 """
 
 from collections import Counter
@@ -26,8 +26,10 @@ from feedhandler.retrans.fix.request import ResendRequest
 
 
 class ChannelReceiver:
-    """Receives the channel `name`, whose messages name `topic` (b"": none); `requests` None: what
-    the lines lose is lost."""
+    """Receiver of the channel `name`, whose messages have the topic `topic` (b"": none).
+
+    `requests` None: what the lines lose is lost.
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class ChannelReceiver:
         self._frame = Frame()
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Event]:
-        """Take a datagram from a line, or from `RETRANSMISSION`; what follows from it."""
+        """Take a datagram from a line, or from `RETRANSMISSION`; return the resulting events."""
         if data.startswith(SEALED):
             self.counts["sealed"] += 1
             return []
@@ -64,17 +66,17 @@ class ChannelReceiver:
         return events
 
     def finish(self) -> list[Event]:
-        """The last events of a receiver that stops: what is missing is lost."""
+        """Give up what is missing; return the last events of a receiver that stops."""
         return self.reception.finish()
 
     def tick(self, now_ns: int) -> list[Event]:
-        """What the time brings."""
+        """Do what is due by the time; return the resulting events."""
         events = self.reception.tick(now_ns)
         self._follow(events, now_ns)
         return events
 
     def requests(self, now_ns: int) -> list[ResendRequest]:
-        """The requests that are due."""
+        """Return the requests that are due."""
         return self.requester.tick(now_ns) if self.requester else []
 
     @property
@@ -84,7 +86,7 @@ class ChannelReceiver:
         return min(deadline_ns, self.requester.deadline_ns) if self.requester else deadline_ns
 
     def _follow(self, events: list[Event], now_ns: int) -> None:
-        """Tell the requester what is missing, and what no longer is."""
+        """Inform the requester of what is missing, and what no longer is."""
         if self.requester is None:
             return
         for first, last in self.reception.settled:
@@ -97,7 +99,7 @@ class ChannelReceiver:
 
 
 def described(event: Event) -> dict[str, object]:
-    """An event as a JSON object has it; of a message its number and size."""
+    """Return an event as a JSON object; of a message only its number and size."""
     if isinstance(event, Deliver):
         return {"event": "message", "number": event.number, "bytes": len(event.body)}
     return {"event": _names(type(event).__name__), **event._asdict()}

@@ -1,13 +1,11 @@
-"""The receiver's side of a channel's session: which message is next, what is missing, what is lost.
+"""The receiver's side of a channel's session: which message is next, missing, or lost.
 
-A `Reception` takes the messages of a channel from its lines and from retransmission, each by
-itself, and answers with events. Its rules are those of docs/fixcast.md; the gateway has an
-arbiter of its own for the same rules, and this is the model that simulations and `feedhandler
-fixcast receive` use.
+A `Reception` takes the messages of a channel from its lines and from retransmission, one by one,
+and returns events. Its rules are those of docs/fixcast.md; the gateway has its own arbiter for the
+same rules, and this is the model that simulations and `feedhandler fixcast receive` use.
 
-Numbers from `floor` to `top` - 1 are under way: each is either in a gap, or was delivered (or
-held, where later messages wait). What happens to a message follows from what it is and where its
-number lies:
+Numbers from `floor` to `top` - 1 are undecided: each is either in a gap, or was delivered (or held,
+where later messages wait). The action on a message follows from its kind and its number's place:
 
               FIRST  BELOW     KNOWN   MISSING  NEXT     AHEAD          FAR
 APPLICATION   join   evidence  ignore  fill     deliver  open, deliver  evidence
@@ -20,10 +18,11 @@ TELLS are Heartbeat, Logon and Logout, which carry the next number. A gap goes
     ASKED ──`recovery_wait_ns` is over──▶ lost
 
 and closes at any time when its messages come or are skipped. *Evidence* is a message that fits
-nowhere and is no copy: a few of them in ascending order, while nothing fits, are a new numbering;
-they are kept until then. Whoever says a numbering is believed at once.
+nowhere and is no copy: a few of them in ascending order, while nothing fits, make a new numbering
+(a sequence epoch); they are kept until then. A message that states its numbering is believed at
+once.
 
-Times are integer ns and arguments; bodies are compared by their hashes, and not read.
+Times are integer ns and arguments; bodies are compared by their hashes, and not parsed.
 """
 
 import enum
@@ -37,23 +36,23 @@ from typing import NamedTuple
 from feedhandler.fixcast.session import NEVER
 from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Kind, Message
 
-#: In the place of a line: a retransmission.
+#: The line number that stands for retransmission.
 RETRANSMISSION = -1
-#: Gaps open at a time. Losses come in runs; a channel with more of them is better given up in part
-#: than searched through for each message.
+#: Upper limit on open gaps. Losses come in runs; with more of them it is better to give the oldest
+#: up than to search them all for each message.
 GAPS_MAX = 1024
-#: Messages whose hashes are remembered, to tell copies from a new numbering: 5 MB a channel.
+#: Messages whose hashes are kept, to distinguish copies from a new numbering: 5 MB a channel.
 RECENT_MAX = 1 << 16
-#: Messages that make a new numbering: a single stray or forged one does not.
+#: Messages needed to make a new numbering: a single stray or forged one does not.
 EVIDENCE_LEAST = 3
-#: Messages of a numbering that is not yet recognised that are kept.
+#: Upper limit on the messages kept of a numbering that is not yet recognised.
 EVIDENCE_MAX = 4096
-#: A new numbering that is first seen at this number or below is taken to have begun with its first.
+#: A new numbering first seen at this number or below is assumed to have begun with number 1.
 BEGIN_REACH = 4096
 
 
 class State(enum.Enum):
-    """How a channel's activity stands."""
+    """Activity of a channel."""
 
     UNHEARD = "unheard"
     ACTIVE = "active"
@@ -62,7 +61,7 @@ class State(enum.Enum):
 
 
 class Heard(enum.Enum):
-    """What bears on it: a message that brings nothing new, one that does, a Logout, silence."""
+    """Inputs of the activity: a message with nothing new, one with news, a Logout, silence."""
 
     ANY = "any"
     ADVANCE = "advance"
@@ -70,7 +69,7 @@ class Heard(enum.Enum):
     SILENCE = "silence"
 
 
-#: What follows. Late copies of what came before a Logout do not undo it.
+#: The next state. Late copies of messages from before a Logout do not undo it.
 ACTIVITY = {
     (State.UNHEARD, Heard.ANY): State.ACTIVE,
     (State.UNHEARD, Heard.ADVANCE): State.ACTIVE,
@@ -92,10 +91,10 @@ ACTIVITY = {
 
 
 class Place(enum.Enum):
-    """Where a number lies."""
+    """Position of a number relative to what was received."""
 
     FIRST = "first"  #: nothing was heard before
-    BELOW = "below"  #: it is decided what became of it, and this is no copy that is remembered
+    BELOW = "below"  #: decided already, and the message is no known copy
     KNOWN = "known"  #: nothing new: a copy
     MISSING = "missing"  #: in a gap
     NEXT = "next"  #: one past everything seen
@@ -104,7 +103,7 @@ class Place(enum.Enum):
 
 
 class Group(enum.Enum):
-    """Kinds of message that are treated alike."""
+    """Groups of message kinds with the same treatment."""
 
     APPLICATION = "application"
     TELLS = "tells"
@@ -112,7 +111,7 @@ class Group(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What is done with a message."""
+    """Actions on a message."""
 
     JOIN = "join"
     IGNORE = "ignore"
@@ -165,21 +164,21 @@ class Deliver(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """The publisher left these numbers out: nothing is lost."""
+    """Numbers that the publisher left out: nothing is lost."""
 
     first: int
     last: int
 
 
 class Lost(NamedTuple):
-    """These numbers were not recovered, and are not waited for any more."""
+    """Numbers that were not recovered, and are not waited for any more."""
 
     first: int
     last: int
 
 
 class Missing(NamedTuple):
-    """Neither line has these numbers: to be asked for."""
+    """Numbers that neither line has, to be requested."""
 
     first: int
     last: int
@@ -192,18 +191,18 @@ class Joined(NamedTuple):
 
 
 class NewNumbering(NamedTuple):
-    """A new numbering has begun. `ended`: the one before was whole up to its Logout."""
+    """A new numbering has begun; `ended`: the preceding one was complete up to its Logout."""
 
     numbering: int
     ended: bool
 
 
 class Active(NamedTuple):
-    """The channel is heard (again)."""
+    """The channel became active (again)."""
 
 
 class Silent(NamedTuple):
-    """Nothing was heard for `silence_ns`."""
+    """Nothing was received for `silence_ns`."""
 
 
 class Ended(NamedTuple):
@@ -219,16 +218,16 @@ Event = Deliver | Skipped | Lost | Missing | Joined | NewNumbering | Active | Si
 class ReceptionSettings:
     """How a channel is received.
 
-    lines              lines that carry it
-    ordered            later messages wait for what is missing
-    reorder_wait_ns    a gap that all lines have passed is asked for after so long
-    gap_wait_ns        any gap is, for a line may be dead or late
-    recovery_wait_ns   what was asked for is given up after so long; 0: nothing is asked for
-    silence_ns         silence is told after so long: several intervals of Heartbeats
-    numbering_wait_ns  a numbering that nobody says is recognised when nothing of the old one came
-                       for so long: more than the lines' skew
-    held_max           messages that wait at most; then the oldest gap is given up
-    jump_max           numbers that a message may be ahead
+    lines              number of lines that carry it
+    ordered            later messages wait for missing ones
+    reorder_wait_ns    wait until a gap that all lines have passed is requested
+    gap_wait_ns        wait until any gap is, because a line may be dead or late
+    recovery_wait_ns   wait until a requested gap is given up; 0: nothing is requested
+    silence_ns         time without messages that counts as silence: several Heartbeat intervals
+    numbering_wait_ns  wait, since the last message of the old numbering, until one that no message
+                       states is recognised: more than the lines' skew
+    held_max           upper limit on held messages; beyond it the oldest gap is given up
+    jump_max           how many numbers a message may be ahead
     """
 
     lines: int = 2
@@ -254,13 +253,13 @@ _first_of = attrgetter("first")
 
 
 class Reception:
-    """One channel, as its receiver knows it.
+    """The receiver's state of one channel.
 
-    floor      lowest number under way: all below it is decided
-    top        one past the highest number seen or told; None: nothing was heard
+    floor      lowest undecided number
+    top        one past the highest number received or announced; None: nothing was received
     numbering  what the publisher calls the present numbering; 0: it does not say
     state      whether the channel is active
-    settled    ranges that were told as `Missing` and are no longer, by the latest call
+    settled    ranges reported as `Missing` earlier that the latest call closed
     """
 
     def __init__(self, settings: ReceptionSettings, now_ns: int) -> None:
@@ -286,16 +285,16 @@ class Reception:
             Action.FILL: self._fill,
             Action.DELIVER: self._deliver,
             Action.OPEN_DELIVER: self._open_deliver,
-            Action.WHOLE: self._ignore,  # it says that nothing is missing
+            Action.WHOLE: self._ignore,  # it confirms that nothing is missing
             Action.OPEN: self._open,
             Action.SKIP: self._skip,
             Action.OPEN_SKIP: self._open_skip,
         }
 
-    # -- what comes ----------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------
 
     def receive(self, message: Message, line: int, now_ns: int) -> list[Event]:
-        """Take a message from a line, or from `RETRANSMISSION`; what follows from it."""
+        """Take a message from a line, or from `RETRANSMISSION`; return the resulting events."""
         self._events = []
         self.settled = []
         self._heard_ns = now_ns if line != RETRANSMISSION else self._heard_ns
@@ -329,7 +328,7 @@ class Reception:
         action = ACTIONS[GROUPS[message.kind], place]
         retransmitted = line == RETRANSMISSION
         if retransmitted and (place is Place.FIRST or action is Action.EVIDENCE):
-            # Nobody joins by what others have asked for, and old numbers are what it brings.
+            # A retransmission that others asked for is no reason to join, and its numbers are old.
             self.counts["unused_retransmissions"] += 1
             return
         if action is not Action.EVIDENCE and not message.poss_dup:
@@ -360,7 +359,7 @@ class Reception:
         return Place.KNOWN if self._is_copy(message) else Place.BELOW
 
     def _bearing(self, message: Message, place: Place) -> Heard:
-        """What a message says of the channel's activity."""
+        """Return what a message means for the channel's activity."""
         if message.kind is Kind.LOGOUT and place in (Place.FIRST, Place.NEXT, Place.AHEAD):
             if self.state is not State.ENDED:
                 self._events.append(Ended(message.number))
@@ -383,7 +382,7 @@ class Reception:
         self.state = state
 
     def _pass(self, message: Message, line: int) -> None:
-        """Note how far a line has come."""
+        """Record how far a line has come."""
         reached = message.number
         if message.kind is Kind.APPLICATION:
             reached += 1
@@ -444,7 +443,7 @@ class Reception:
     # -- order -----------------------------------------------------------------------------------
 
     def _put(self, event: Event, first: int, end: int) -> None:
-        """Give out what became of the numbers `first` to `end` - 1: at once, or in their turn."""
+        """Emit the event of the numbers `first` to `end` - 1: at once, or in order."""
         if not self.settings.ordered:
             self._events.append(event)
             self.floor = self._gaps[0].first if self._gaps else self.top or 0
@@ -464,12 +463,12 @@ class Reception:
     # -- gaps ------------------------------------------------------------------------------------
 
     def _gap_at(self, number: int) -> int | None:
-        """Index of the gap that holds this number."""
+        """Return the index of the gap that holds this number; None: no gap does."""
         at = bisect_left(self._gaps, number + 1, key=_first_of) - 1
         return at if at >= 0 and number <= self._gaps[at].last else None
 
     def _cut(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Take these numbers out of the gaps; the ranges that were in any."""
+        """Remove these numbers from the gaps; return the ranges that were in any."""
         cut, at = [], max(bisect_left(self._gaps, first + 1, key=_first_of) - 1, 0)
         while at < len(self._gaps) and self._gaps[at].first <= last:
             gap = self._gaps[at]
@@ -490,7 +489,7 @@ class Reception:
         return cut
 
     def _asked_from_ns(self, gap: _Gap) -> int:
-        """When a gap becomes something to ask for."""
+        """Return when a gap is to be requested."""
         if min(self._passed) > gap.last:
             return gap.seen_ns + min(self.settings.reorder_wait_ns, self.settings.gap_wait_ns)
         return gap.seen_ns + self.settings.gap_wait_ns
@@ -522,10 +521,10 @@ class Reception:
     # -- numberings ------------------------------------------------------------------------------
 
     def _weigh(self, message: Message, now_ns: int) -> None:
-        """A message that does not fit may be the beginning of another numbering."""
+        """Consider a message that does not fit as the beginning of another numbering."""
         self.counts["unfitting"] += 1
         if message.numbering and message.number < (self.top or 0):
-            return  # it says that it is of this numbering: late, or once more
+            return  # it states this numbering: late, or a repetition
         known = self._evidence
         stale = now_ns > self._evidence_ns + self.settings.numbering_wait_ns
         lower = len(known) < EVIDENCE_LEAST and known and message.number < known[0].number
@@ -548,7 +547,7 @@ class Reception:
         return known == hash(message.body)
 
     def _numbering_ns(self) -> int:
-        """When the evidence makes a new numbering."""
+        """Return when the evidence suffices for a new numbering."""
         if len(self._evidence) < EVIDENCE_LEAST:
             return NEVER
         return self._fitted_ns + self.settings.numbering_wait_ns
@@ -573,7 +572,7 @@ class Reception:
         self._note(Heard.ADVANCE)
 
     def _renumber(self, number: int) -> None:
-        """Forget the old numbering; the new one is first seen at `number`."""
+        """Drop the old numbering; the new one is first seen at `number`."""
         self._lose_all()
         ended, self._whole_end = self._whole_end, False
         self._events.append(NewNumbering(self.numbering, ended))
@@ -592,7 +591,7 @@ class Reception:
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
-        """What the time brings."""
+        """Do what is due by the time; return the resulting events."""
         self._events = []
         self.settled = []
         self._ask_and_give_up(now_ns)
@@ -617,16 +616,16 @@ class Reception:
 
     @property
     def missing(self) -> Sequence[tuple[int, int]]:
-        """Ranges under way, both ends included."""
+        """Ranges of missing numbers, both ends included."""
         return [(gap.first, gap.last) for gap in self._gaps]
 
     def finish(self) -> list[Event]:
-        """Give up whatever is missing: the last events of a receiver that stops."""
+        """Give up what is missing; return the last events of a receiver that stops."""
         self._events = []
         self._lose_all()
         return self._events
 
 
 def _end(message: Message) -> int:
-    """The number that is expected after a message."""
+    """Return the number expected after a message."""
     return message.number + (message.kind is Kind.APPLICATION)

@@ -1,8 +1,8 @@
-"""Resend Requests by TCP, or on a request topic, to a `ResendServer`; the way back of its answers.
+"""Service of Resend Requests: by TCP, or on a request topic, to a `ResendServer` and back.
 
-A client that sends something other than FIX messages is cut off; what it asks wrongly is ignored
+A client that sends something other than FIX messages is disconnected; invalid requests are ignored
 and counted, as the server does. Answers for one client go into its connection, and one that does
-not read them is cut off; answers for all are `send`'s.
+not read them is disconnected; answers for all go to `send`.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from feedhandler.ingest.lines import Line, open_line
 from feedhandler.retrans.fix.request import RequestFormat
 from feedhandler.retrans.fix.server import ALL, NEVER, Answer, ResendServer
 
-#: Connections at a time.
+#: Upper limit on connections.
 CLIENTS_MAX = 1024
-#: A request is a hundred bytes; a longer message is none.
+#: Upper limit on a request's bytes, which has a hundred.
 REQUEST_BYTES_MAX = 4096
-#: Requests of a topic that are read before anything else gets its turn.
+#: Upper limit on requests of a topic that are read before others get their turn.
 TURN_DATAGRAMS = 64
-#: Bytes that wait for a client that does not read.
+#: Upper limit on bytes that wait for a client that does not read.
 UNREAD_BYTES_MAX = 8 << 20
 _SECOND = 1_000_000_000
 
 
 class ResendService:
-    """Takes requests to `server`; counts connections, and what is wrong with them.
+    """Receives requests for `server`; counts connections and their faults.
 
-    `send` sends answers that are for all, `written` makes of an answer for one what is written into
-    its connection.
+    `send` is called with answers for all; `written` returns the messages to write into the
+    connection for an answer to one client.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ResendService:
         self._topic: socket.socket | None = None
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises `ConfigError` where that is not possible."""
+        """Listen for connections. Raises `ConfigError` where that is not possible."""
         loop = asyncio.get_running_loop()
         try:
             self._listener = await loop.create_server(lambda: _Client(self), host, port)
@@ -94,7 +94,7 @@ class ResendService:
             await self._listener.wait_closed()
 
     def enter(self, client: "_Client") -> int | None:
-        """The id of a new client; None where there is no room."""
+        """Register a new client and return its id; None where there is no room."""
         if len(self._clients) >= CLIENTS_MAX:
             self.counts["refused"] += 1
             return None
@@ -104,12 +104,12 @@ class ResendService:
         return id
 
     def leave(self, id: int) -> None:
-        """A client has gone."""
+        """Forget a client that disconnected."""
         self._clients.pop(id, None)
         self.server.forget(id)
 
     def take(self, message: bytes, id: int) -> None:
-        """A client's message: a request, or a TestRequest, which is answered."""
+        """Handle a client's message: a request, or a TestRequest, which is answered."""
         if reply := self._form.reply(message):
             if client := self._clients.get(id):
                 client.write([reply])
@@ -118,7 +118,7 @@ class ResendService:
         self._turn()
 
     def _turn(self) -> None:
-        """Give out what is due, and come back for what will be."""
+        """Send the answers that are due, and set the timer for the next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -166,7 +166,7 @@ class _Client(asyncio.Protocol):
             self.close()
 
     def write(self, messages: list[bytes]) -> None:
-        """Send answers, unless too many are unread."""
+        """Send answers; disconnect where too many bytes are unread."""
         assert self._transport is not None
         if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             self._service.counts["unread"] += 1

@@ -6,24 +6,24 @@ has the layout byte by byte. The 48 bytes of the header are authenticated with t
     0   magic "FS", version 1, kind (0 data, 1 signatures)
     4   key id, u32
     8   channel, the first 8 bytes of the SHA-256 of its id
-    16  run, 16 random bytes of the sender's start
+    16  run, 16 random bytes drawn when the sender starts
     32  counter of the run's datagrams, u64
     40  time of sending, u64, ns since 1970
     48  ciphertext, then 16 bytes of tag
 
-**No nonce is used twice.** AES-GCM is not used with the channel's key itself: each run has a key of
-its own, derived from that by HKDF with the run as salt, and the nonce is the run's counter. A
-counter that only grows is never used twice in a run; a process that starts anew, and each of two
-publishers with the same key, draws its run anew. MsgSeqNum is no part of it: Heartbeats and
+**No nonce is used twice.** AES-GCM is not used with the channel's key itself: each run has its own
+key, derived from the channel's by HKDF with the run as salt, and the nonce is the run's counter. A
+counter that only grows never repeats within a run; a restarted process, and each of two publishers
+with the same key, draws a new run. MsgSeqNum is not part of the nonce, because Heartbeats and
 possible duplicates repeat it. Both lines carry the same sealed bytes, which is one datagram sent
 twice.
 
-**What is wrong is dropped before anything in it is read**, and counted by its `Reason`. Replays are
-recognised by a window of counters for each run, key and line: a line's copy is not the other
-line's replay. What was sent long ago is stale, so that a run that nobody remembers cannot be
-played again.
+**A faulty datagram is dropped before its content is read**, and counted by its `Reason`. Replays
+are recognised by a window of counters for each run, key and line: the copy of one line is not a
+replay of the other's. A datagram that was sent long ago is stale, so that a run whose session was
+forgotten cannot be replayed.
 
-Times are wall-clock ns and arguments; `random` is given.
+Times are wall-clock ns and arguments; `random` is injected.
 """
 
 import enum
@@ -51,15 +51,15 @@ CHANNEL_BYTES = 8
 #: Datagrams of one run, then the sealer begins another: with 88 blocks each the data under one key
 #: stay below 2^39 blocks, where AES-GCM's advantage for an attacker is 2^-51 (2^2s / 2^129).
 RUN_DATAGRAMS_MAX = 1 << 32
-#: Counters behind the highest one that are told apart; what is older is dropped.
+#: How many counters up to the highest are tracked; older datagrams are dropped.
 WINDOW = 2048
-#: Runs with their keys that an opener knows: a publisher, its server, and their restarts.
+#: Upper limit on an opener's sessions: a publisher, its server, and their restarts.
 SESSIONS_MAX = 256
 #: Line A, line B and retransmissions.
 LINES = 3
 #: Older datagrams are stale: above the skew of clocks and lines, below what a replay could use.
 AGE_NS_MAX = 30_000_000_000
-#: A key is accepted so long before its time: clocks differ, and the publisher's may be ahead.
+#: A key is accepted this long before its time, because the publisher's clock may be ahead.
 LEEWAY_NS = 1_000_000_000
 _INFO = b"feedhandler fixcast datagrams 1\0"
 _WINDOW_MASK = (1 << WINDOW) - 1
@@ -92,20 +92,20 @@ class Reason(enum.Enum):
 
 
 def channel_hash(channel: str) -> bytes:
-    """How a header names a channel."""
+    """Return the 8 bytes by which a header names a channel."""
     return sha256(channel.encode()).digest()[:CHANNEL_BYTES]
 
 
 def run_cipher(key: ChannelKey, run: bytes) -> AESGCM:
-    """The cipher of one run under one key of a channel."""
+    """Return the cipher of one run under one key of a channel."""
     return AESGCM(derived(key.secret, run, _INFO + key.channel.encode()))
 
 
 class Sealer:
-    """Seals datagrams of one channel with the ring's key of the moment.
+    """A sealer of one channel's datagrams, with the ring's key that is current at the time.
 
-    run      the present run
-    counter  of its next datagram
+    run      the current run
+    counter  counter of its next datagram
     """
 
     def __init__(
@@ -134,8 +134,7 @@ class Sealer:
         return self.counter >= self._max
 
     def seal(self, payload: bytes, now_ns: int, kind: Kind = Kind.DATA) -> bytes:
-        """The sealed datagram. Raises `UsageError` where no key is valid, or it is too long for
-        UDP."""
+        """Seal a datagram. Raises `UsageError` where no key is valid or it is too long for UDP."""
         if len(payload) > UDP_BYTES_MAX - OVERHEAD_BYTES:
             raise UsageError(
                 f"a datagram of {len(payload)} bytes cannot be sealed",
@@ -153,7 +152,7 @@ class Sealer:
         return header + self._cipher.encrypt(_NONCE.pack(0, counter), payload, header)
 
     def _choose(self, now_ns: int) -> None:
-        """Take the key that is to be used now. The counter goes on: a run is longer than a key."""
+        """Choose the key to use now. The counter goes on: a run may outlast a key."""
         key, self._until_ns = self._ring.sending(now_ns)
         self._seen_changes = self._ring.changes
         self._cipher = run_cipher(key, self.run)
@@ -162,7 +161,7 @@ class Sealer:
 
 
 class ReplayWindow:
-    """Counters that have come: the highest one, and which of the `WINDOW` up to it."""
+    """Counters that were received: the highest one, and which of the `WINDOW` up to it."""
 
     __slots__ = ("_bits", "highest")
 
@@ -171,7 +170,7 @@ class ReplayWindow:
         self._bits = 0
 
     def fault(self, counter: int) -> Reason | None:
-        """Why a counter is not new; None where it is."""
+        """Return why a counter is not new; None where it is new."""
         behind = self.highest - counter
         if behind < 0:
             return None
@@ -180,7 +179,7 @@ class ReplayWindow:
         return Reason.REPLAYED if self._bits >> behind & 1 else None
 
     def mark(self, counter: int) -> None:
-        """The counter has come."""
+        """Mark a counter as received."""
         ahead = counter - self.highest
         if ahead > 0:
             self._bits = (self._bits << ahead | 1) & _WINDOW_MASK if ahead < WINDOW else 1
@@ -190,9 +189,9 @@ class ReplayWindow:
 
 
 class Session:
-    """One run under one key, as a receiver knows it.
+    """One run under one key, at a receiver.
 
-    signed   a signature by a publisher has named its run
+    signed   whether a publisher's signature has named the run
     used_ns  when something authentic of it came last
     """
 
@@ -208,7 +207,7 @@ class Session:
 
 
 class Opened(NamedTuple):
-    """An authentic datagram of a holder of the key; whose it is, signatures tell."""
+    """An authentic datagram from some holder of the key; only signatures say which."""
 
     kind: Kind
     session: Session
@@ -217,7 +216,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Opens datagrams of one channel; `age_ns_max` 0: of any age.
+    """An opener of one channel's datagrams; `age_ns_max` 0: datagrams of any age are accepted.
 
     counts  datagrams that were dropped, by reason, and `opened`
     """
@@ -231,8 +230,10 @@ class Opener:
         self.counts: Counter[str] = Counter()
 
     def open(self, datagram: bytes, line: int, now_ns: int) -> Opened | None:
-        """What is in a datagram from a line; None where it was dropped. Its counter is not marked
-        as come: that is done by who accepts it (`accept`)."""
+        """Open a datagram from a line; return None where it was dropped.
+
+        Its counter is not marked as received: the caller that accepts the datagram calls `accept`.
+        """
         if len(datagram) < OVERHEAD_BYTES:
             return self._drop(Reason.TRUNCATED)
         name = datagram[4:32]
@@ -257,17 +258,17 @@ class Opener:
         return Opened(Kind(datagram[3]), found, counter, payload)
 
     def accept(self, opened: Opened, line: int) -> None:
-        """Note that a datagram has come from this line: once more it is a replay."""
+        """Mark a datagram as received from this line: a second copy is a replay."""
         opened.session.windows[line].mark(opened.counter)
         self.counts["opened"] += 1
 
     @property
     def sessions(self) -> int:
-        """Runs under keys that are known."""
+        """Number of known sessions: runs under keys."""
         return len(self._sessions)
 
     def _find(self, datagram: bytes) -> Session | Reason:
-        """The session of a run that is not known yet; it counts once its datagram is authentic."""
+        """Return a session for an unknown run, kept only once its datagram is authentic."""
         _, _, key_id, channel, run = _HEAD.unpack_from(datagram)
         if datagram[:3] != MAGIC:
             return Reason.NOT_SEALED
@@ -277,7 +278,7 @@ class Opener:
         return Session(key, run, self._lines) if key else Reason.KEY_UNKNOWN
 
     def _fault(self, datagram: bytes, session: Session, sent_ns: int, now_ns: int) -> Reason | None:
-        """What is wrong with a header, as far as it can be told without the tag."""
+        """Return the fault of a header, as far as it can be known without the tag."""
         if datagram[:3] != MAGIC:
             return Reason.NOT_SEALED
         if datagram[3] > Kind.SIGNATURES:
@@ -292,8 +293,10 @@ class Opener:
         return None
 
     def _remember(self, name: bytes, session: Session) -> None:
-        """Keep a session. Where there is no room, one that nobody has signed for makes it first, of
-        those the one that was silent longest."""
+        """Keep a session; where there are too many, drop one.
+
+        Sessions that no signature has named go first, of these the one that was silent longest.
+        """
         if len(self._sessions) >= SESSIONS_MAX:
             oldest = min(
                 self._sessions,

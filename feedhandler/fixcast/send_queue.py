@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """A channel's datagrams on their way out: being filled, then waiting for the token bucket.
 
-Messages are stamped straight into the datagram that is being filled, in a slab that is written
-round and round; nothing is allocated for a message, and its bytes are written once. A datagram is
-nothing but whole messages, and is complete as `datagrams.Packer` has it: when the next message does
-not fit, or `period_ns` after its first one. Complete ones wait, in order, until `due` says how many
-may leave; `gone` charges the bucket for them. Where a datagram lies, `offsets` and `sizes` tell, at
-`first` and the places behind it, round and round.
+Messages are stamped straight into the datagram that is being filled, in a slab used as a ring;
+nothing is allocated for a message, and its bytes are written once. A datagram consists of whole
+messages, and is complete as in `datagrams.Packer`: when the next message does not fit, or
+`period_ns` after its first one. Complete ones wait, in order, until `due` says how many may leave;
+`gone` charges the bucket for them. `offsets` and `sizes`, rings too, have the datagrams' positions
+in the slab, from index `first` on.
 
-Bounded: while `full` (`waiting_max` datagrams wait, or there is no room for a message of the
-greatest length) no message is taken. Administrative messages and datagrams made elsewhere have
-`SPARE` places more; beyond them they are refused, and whoever brought them counts it.
+Bounded: while the queue is full (`waiting_max` datagrams wait, or there is no room for a message of
+the greatest length) no message is taken. Administrative messages and datagrams made elsewhere have
+`SPARE` places more; beyond them they are refused, and the caller counts them.
 """
 
 import cython
@@ -21,10 +21,11 @@ from feedhandler.fixcast.pacing import OVERHEAD_BYTES
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-#: Places for datagrams that wait although the queue is full: Heartbeats, Logons, GapFills, answers.
+#: Places for datagrams that are taken although the queue is full: Heartbeats, Logons, GapFills,
+#: answers.
 SPARE = 64
-#: A channel that waits for the bucket gathers for so long what leaves in one system call: a tenth
-#: of a clock period. One wake-up a datagram takes more of a processor than sending it.
+#: How long a channel that waits for the bucket gathers datagrams for one system call: a tenth of a
+#: clock period. One wake-up for each datagram costs more processor time than sending it.
 GATHER_NS = 100_000
 _GATHER_NS = cython.declare(cython.longlong, GATHER_NS)
 _NEVER = cython.declare(cython.longlong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -34,12 +35,14 @@ _OVERHEAD = cython.declare(cython.longlong, OVERHEAD_BYTES)
 @cython.final
 @cython.cclass
 class SendQueue:
-    """Datagrams of one channel, of at most `bytes_max` bytes; a message longer than that, up to
-    `longest`, goes alone. A `period_ns` of 0: each message goes at once, alone.
+    """Datagrams of one channel, of at most `bytes_max` bytes.
 
-    count          datagrams that wait, the one that is being filled not among them
-    deadline_ns    when that one is complete by the clock; the largest signed number: there is none
-    message_bytes  of the application messages taken, as they were stamped
+    A message longer than that, up to `longest`, goes alone. A `period_ns` of 0: each message goes
+    at once, alone.
+
+    count          datagrams that wait, without the one that is being filled
+    deadline_ns    when that one's period is over; the largest signed number: there is none
+    message_bytes  stamped bytes of the application messages taken
     """
 
     def __init__(self, period_ns: int, bytes_max: int, longest: int, waiting_max: int) -> None:
@@ -48,7 +51,7 @@ class SendQueue:
         self.longest = longest
         self.waiting_max = waiting_max
         self.reserve = max(longest, bytes_max)
-        # Room for the longest message is always free again once what waits has left.
+        # Large enough that the longest message fits again once what waits has left.
         self.slab = memoryview(numpy.zeros(waiting_max * bytes_max + 3 * self.reserve, numpy.uint8))
         self.places = waiting_max + SPARE
         self.offsets = memoryview(numpy.zeros(self.places, numpy.int64))
@@ -58,22 +61,27 @@ class SendQueue:
         self.message_bytes = 0
 
     def is_full(self):
-        """Whether no message may be taken now."""
+        """Return whether no message may be taken now."""
         return self.count >= self.waiting_max or self._place_for(self.reserve) < 0
 
     # -- filling ----------------------------------------------------------------------------
 
     def publish(self, stamper, store, data: bytes, number, now_ns):
-        """Take one application message, which gets this number, and keep it in `store`; 0 where it
-        cannot be published, or is too long. Not while the queue is full."""
+        """Take one application message under this number, and keep it in `store`.
+
+        Returns 0 where it cannot be published, or is too long. Not to be called while the queue is
+        full.
+        """
         if not data:
             return 0
         first = cython.cast(cython.p_const_uchar, data) if cython.compiled else memoryview(data)
         return self._publish(stamper, store, first, len(data), number, now_ns)
 
     def publish_each(self, stamper, store, messages: list, begin, end, number, now_ns):
-        """Take `messages[begin:end]` under the numbers from `number` on, as far as there is room;
-        how many. It ends before a message that cannot be published."""
+        """Take `messages[begin:end]`, numbered from `number` on; return how many were taken.
+
+        It stops where the queue is full, and before a message that cannot be published.
+        """
         place: cython.Py_ssize_t
         data: bytes
         end = min(end, len(messages))
@@ -85,7 +93,7 @@ class SendQueue:
         return max(end - begin, 0)
 
     def _publish(self, stamper, store, first, size, number, now_ns):
-        """Stamp the message of `size` bytes from `first` on into its place."""
+        """Stamp the `size` bytes from `first` on into the datagram; return 0 where refused."""
         place: cython.Py_ssize_t
         total: cython.Py_ssize_t = stamper.measure(first, size, 0, number)
         if total == 0 or stamper.frame.end != size or total > self.longest:
@@ -100,7 +108,7 @@ class SendQueue:
         return 1
 
     def add(self, data, now_ns):
-        """Take a message that is stamped already; 0 where there is no room for it."""
+        """Take a message that is stamped already; return 0 where there is no room for it."""
         size: cython.Py_ssize_t = len(data)
         place: cython.Py_ssize_t
         if size < 1 or size > self.reserve:
@@ -113,7 +121,7 @@ class SendQueue:
         return 1
 
     def push(self, data):
-        """Take a whole datagram, behind what is being filled; 0 where there is no room for it."""
+        """Take a whole datagram, behind the one being filled; return 0 where there is no room."""
         size: cython.Py_ssize_t = len(data)
         place: cython.Py_ssize_t
         self.flush()
@@ -137,13 +145,13 @@ class SendQueue:
         return 0
 
     def _grow(self, size, now_ns):
-        """A place for a message in the datagram that is being filled, or in a new one; -1: none."""
+        """Return a place for a message in the datagram being filled, or in a new one; -1: none."""
         place: cython.Py_ssize_t
         if self.open_size and self.open_size + size <= self.bytes_max:
             place = self.open_at + self.open_size
             self.open_size += size
             return place
-        # The one that is full takes a place, and the new one will.
+        # The full one takes a place now, and the new one will.
         if self.count + 2 > self.places:
             return -1
         self.flush()
@@ -155,13 +163,13 @@ class SendQueue:
         return place
 
     def _close_full(self):
-        """Complete the datagram that is being filled, where nothing more may go into it."""
+        """Complete the datagram being filled, where nothing more may go into it."""
         if self.open_size >= self.bytes_max or self.period_ns == 0:
             self.flush()
         return 0
 
     def _wait(self, at, size):
-        """Put a datagram behind those that wait; there is a place for it."""
+        """Append a datagram to those that wait; there must be a place for it."""
         place: cython.Py_ssize_t = self.first + self.count
         if place >= self.places:
             place -= self.places
@@ -171,7 +179,7 @@ class SendQueue:
         return 0
 
     def _place_for(self, size):
-        """Where `size` bytes are free behind the last datagram; -1: nowhere."""
+        """Return where `size` bytes are free behind the last datagram; -1: nowhere."""
         last: cython.Py_ssize_t
         oldest: cython.Py_ssize_t
         free: cython.Py_ssize_t
@@ -203,7 +211,7 @@ class SendQueue:
     # -- leaving ----------------------------------------------------------------------------
 
     def due(self, bucket, now_ns, most):
-        """How many datagrams may leave now, `most` at most: they are the first that wait."""
+        """Return how many of the first datagrams may leave now, `most` at most."""
         place: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         before: cython.longlong = 0
@@ -218,8 +226,11 @@ class SendQueue:
         return count
 
     def ready_ns(self, bucket, now_ns):
-        """When to ask again: the first that waits may leave then, and within `GATHER_NS` as many
-        more as a quarter of the bucket. The largest signed number: nothing waits."""
+        """Return when to call `due` again; the largest signed number: nothing waits.
+
+        The first datagram may leave then, and within `GATHER_NS` as many more as a quarter of the
+        bucket.
+        """
         place: cython.Py_ssize_t = self.first
         count: cython.Py_ssize_t = 0
         wanted: cython.longlong = 0
@@ -236,7 +247,7 @@ class SendQueue:
         return max(first_ns, min(more_ns, now_ns + _GATHER_NS))
 
     def gone(self, bucket, count, now_ns):
-        """The first `count` have been sent by now: charge the bucket, and forget them."""
+        """Remove the first `count` datagrams, sent by now, and charge the bucket for them."""
         total: cython.longlong = 0
         while count > 0 and self.count > 0:
             total += self.sizes[self.first] + _OVERHEAD
@@ -246,7 +257,7 @@ class SendQueue:
         return bucket.take(total, now_ns)
 
     def datagrams(self, count: int) -> list[bytes]:
-        """The first `count` that wait."""
+        """Return copies of the first `count` datagrams that wait."""
         found: list = []
         ahead: cython.Py_ssize_t
         place: cython.Py_ssize_t

@@ -1,14 +1,13 @@
-"""One channel's way out: messages are numbered, kept, packed and paced, and datagrams come out.
+"""One channel's way out: messages are numbered, kept, packed and paced into datagrams.
 
-A `ChannelSender` is the publisher without its sockets. `publish` takes application messages,
-`tick` does what is due, and `take` gives the datagrams that may leave now, each for every line.
-What waits for the token bucket is bounded: while a channel is `full`, nothing more may be
-published on it.
+A `ChannelSender` is the publisher without its sockets. `publish` takes application messages, `tick`
+does what is due, and `take` returns the datagrams that may leave now, each for every line. The wait
+for the token bucket is bounded: while a channel is `full`, nothing more may be published on it.
 
 Messages of a channel in clear are stamped, packed and kept by compiled code (`stamping`,
-`send_queue`), one at a time or many; of a sealed one each datagram is sealed when it is complete.
+`send_queue`), one at a time or many; on a sealed one each datagram is sealed when it is complete.
 
-What was sent stays in `store`, message by message under its number, as far as its room goes:
+What was sent stays in `store`, message by message under its number, as far as there is room:
 retransmissions come from there.
 """
 
@@ -25,7 +24,7 @@ from feedhandler.fixcast.session import NEVER, PublisherSession, SessionSettings
 from feedhandler.fixcast.values import NUMBER_FIRST, NUMBER_MAX, Message
 from feedhandler.retrans.store import PacketStore
 
-#: Datagrams of a channel that wait for the token bucket at most: 1.4 MB, or 11 ms at 1 Gbit/s.
+#: Upper limit on a channel's datagrams that wait for the bucket: 1.4 MB, or 11 ms at 1 Gbit/s.
 WAITING_MAX = 1000
 
 
@@ -34,10 +33,10 @@ class SendingSettings:
     """How a channel is sent.
 
     period_ns    the longest wait of a message for others to share its datagram
-    bytes_max    of a datagram
+    bytes_max    upper limit on a datagram's bytes
     long         a message longer than that goes "alone", or is refused: "refuse"
-    waiting_max  datagrams that wait for the token bucket
-    store_bytes  of messages that are kept for retransmission
+    waiting_max  upper limit on datagrams that wait for the token bucket
+    store_bytes  room for messages that are kept for retransmission
     session      intervals of Heartbeat, Logon, Time Beacon
     """
 
@@ -50,26 +49,26 @@ class SendingSettings:
 
 
 class Sealer(Protocol):
-    """Makes sealed datagrams of plain ones (`fixcast.protection`)."""
+    """A maker of sealed datagrams from plain ones (`fixcast.protection`)."""
 
     overhead_bytes: int
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do next."""
 
     def seal(self, datagram: bytes, now_ns: int) -> list[bytes]:
-        """What is sent in a datagram's place."""
+        """Return what is sent in a datagram's place."""
 
     def tick(self, now_ns: int) -> list[bytes]:
-        """What is due."""
+        """Return the datagrams that are due."""
 
     def flush(self, now_ns: int) -> list[bytes]:
-        """What is still to be sent."""
+        """Return what is still to be sent."""
 
 
 class ChannelSender:
-    """Sends one channel with a `header`; `bucket` may be shared with others of the same network.
+    """Sender of one channel with a `header`; others on the same network may share `bucket`.
 
     With a `sealer` datagrams are sealed before they wait, so that the bucket counts sealed bytes.
     """
@@ -87,7 +86,7 @@ class ChannelSender:
         self.store = PacketStore(settings.store_bytes)
         self.counts: Counter[str] = Counter()
         self._sealer = sealer
-        # Packs what is sealed; of a channel in clear it knows how long a message may be.
+        # Packs messages to be sealed; for a channel in clear only its `longest` is used.
         self._packer = plain_packer(settings, settings.period_ns, sealer)
         self.queue = SendQueue(
             settings.period_ns, settings.bytes_max, self._packer.longest, settings.waiting_max
@@ -97,7 +96,7 @@ class ChannelSender:
         self._ready_ns = NEVER
 
     def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> None:
-        """Begin a numbering, or go on with one; a Logon is sent."""
+        """Begin a numbering, or continue one, and send a Logon."""
         if numbering != self.session.numbering:
             self.store.clear()
         logon = self.session.start(now_ns, numbering, next_number)
@@ -106,21 +105,25 @@ class ChannelSender:
 
     @property
     def full(self) -> bool:
-        """Whether as much waits as may."""
+        """Whether the channel takes no messages now."""
         return self.queue.is_full()
 
     def publish(self, data: bytes, now_ns: int) -> int:
-        """Send an application message; its number. Raises `UsageError` where it is none, or is too
-        long, or the channel is `full` or not started; it has taken no number then."""
+        """Send an application message and return its number.
+
+        Raises `UsageError` where it is none, or is too long, or the channel is `full` or not
+        started; it has taken no number then.
+        """
         if not self.publish_each([data], 0, 1, now_ns):
             raise UsageError("the channel is full", "publish more slowly, or raise the rate")
         return self.session.next - 1
 
     def publish_each(self, messages: list[bytes], begin: int, end: int, now_ns: int) -> int:
-        """Send `messages[begin:end]` as `publish` does, as many as there is room for; how many.
+        """Send `messages[begin:end]` as `publish` does; return how many there was room for.
 
-        It ends before a message that cannot be published. Raises `UsageError` where that is the
-        first one."""
+        It stops before a message that cannot be published. Raises `UsageError` where that is the
+        first one.
+        """
         self.session.check()
         if self.full:
             return 0
@@ -146,18 +149,18 @@ class ChannelSender:
         return count
 
     def _refuse(self, data: bytes) -> None:
-        """Raise what is wrong with a message that is not taken."""
+        """Raise the error of a message that was not taken."""
         message = self.header.application(data, self.session.next, self.session.numbering)
         self._packer.check(len(message))
 
     def _publish_sealed(self, messages: list[bytes], now_ns: int) -> int:
-        """Publish on a sealed channel, as many as there is room for; how many."""
+        """Publish on a sealed channel; return how many messages there was room for."""
         number = self.session.next
         for count, data in enumerate(messages):
             message = self._stamper.stamped(data, number + count)
             if self.full or message is None or len(message) > self._packer.longest:
                 return count
-            # Its number is taken, whatever becomes of the datagrams that it completes.
+            # Its number is taken, even if the datagrams that it completes are dropped.
             self.session.publish(now_ns)
             self.store.append(number + count, number + count + 1, message, 0, len(message), now_ns)
             self._seal(self._packer.add(message, now_ns), now_ns)
@@ -165,7 +168,7 @@ class ChannelSender:
         return len(messages)
 
     def skip(self, next_number: int, now_ns: int) -> None:
-        """Leave out the numbers up to `next_number`."""
+        """Leave out the numbers up to `next_number`, and send the GapFill."""
         self._administer([self.session.skip(next_number, now_ns)], now_ns)
 
     def tick(self, now_ns: int) -> None:
@@ -179,29 +182,31 @@ class ChannelSender:
             self._ready_ns = 0
 
     def stop(self, now_ns: int) -> None:
-        """End the session with a Logout. What waits may still be taken."""
+        """End the session with a Logout. Waiting datagrams may still be taken."""
         self._administer(self.session.stop(now_ns), now_ns)
         if self._sealer is not None:
             self._wait(self._sealer.flush(now_ns))
 
     def repeat(self, datagram: bytes, now_ns: int) -> None:
-        """Send a datagram once more, among the others: an answer on the main group."""
+        """Send a datagram again, among the others: an answer on the main group."""
         self._seal([datagram], now_ns)
 
     def due(self, now_ns: int, most: int) -> int:
-        """How many datagrams may leave now, `most` at most: the first of `queue`. `gone` follows,
-        when they have been sent."""
+        """Return how many of `queue`'s first datagrams may leave now, `most` at most.
+
+        Call `gone` when they have been sent.
+        """
         count = self.queue.due(self._bucket, now_ns, most)
         self._ready_ns = self.queue.ready_ns(self._bucket, now_ns) if not count else 0
         return count
 
     def gone(self, count: int, now_ns: int) -> None:
-        """The first `count` datagrams have been sent; the bucket is charged for one line's."""
+        """Remove the first `count` datagrams, sent by now; charge the bucket for one line."""
         self.queue.gone(self._bucket, count, now_ns)
         self.counts["datagrams"] += count
 
     def take(self, now_ns: int) -> list[bytes]:
-        """The datagrams that leave now, each for every line."""
+        """Return the datagrams that leave now, each for every line."""
         taken: list[bytes] = []
         while count := self.due(now_ns, self.queue.places):
             taken += self.queue.datagrams(count)
@@ -210,13 +215,15 @@ class ChannelSender:
 
     @property
     def waiting(self) -> int:
-        """Datagrams that wait for the bucket."""
+        """Number of datagrams that wait for the bucket."""
         return self.queue.count
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick`, or `take` where datagrams wait, has something to do next. `take` comes
-        first: only it knows when the bucket is ready."""
+        """When `tick`, or `take` where datagrams wait, has something to do next.
+
+        Call `take` first: only it determines when the bucket is ready.
+        """
         deadline_ns = min(self.session.deadline_ns, self.queue.deadline_ns)
         if self.queue.count:
             deadline_ns = min(deadline_ns, self._ready_ns)
@@ -225,7 +232,7 @@ class ChannelSender:
         return deadline_ns
 
     def _renumber(self, now_ns: int) -> None:
-        """All numbers are used up: a new numbering."""
+        """Begin a new numbering, because all numbers are used up."""
         self._administer(self.session.stop(now_ns), now_ns)
         self.start(now_ns, self.session.numbering + 1)
         self.counts["numberings_used_up"] += 1
@@ -245,14 +252,14 @@ class ChannelSender:
             self._ready_ns = 0
 
     def _seal(self, datagrams: list[bytes], now_ns: int) -> None:
-        """Send whole datagrams, sealed where the channel is."""
+        """Queue whole datagrams, sealed where the channel is."""
         if self._sealer is not None:
             seal = self._sealer.seal
             datagrams = [sealed for each in datagrams for sealed in seal(each, now_ns)]
         self._wait(datagrams)
 
     def _wait(self, datagrams: list[bytes]) -> None:
-        """Have datagrams wait for the bucket. What finds no place is lost, as by the network."""
+        """Queue datagrams; one without a place is dropped and counted, as if lost."""
         for datagram in datagrams:
             if not self.queue.push(datagram):
                 self.counts["dropped"] += 1
@@ -260,7 +267,10 @@ class ChannelSender:
 
 
 def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | None) -> Packer:
-    """A packer whose datagrams have the size that is set once they are sealed."""
+    """Return a packer whose datagrams have the configured size once they are sealed.
+
+    Raises `UsageError` where that leaves no room for messages.
+    """
     overhead_bytes = sealer.overhead_bytes if sealer is not None else 0
     if sealer is not None and settings.bytes_max <= overhead_bytes:
         raise UsageError(
@@ -273,5 +283,5 @@ def plain_packer(settings: SendingSettings, period_ns: int, sealer: Sealer | Non
 
 
 def next_numbering(before: int, wall_ns: int) -> int:
-    """A numbering above the one before: the wall clock's time, as long as that goes forward."""
+    """Return a numbering above `before`: the wall clock's time, as long as that goes forward."""
     return min(max(before + 1, wall_ns), NUMBER_MAX)

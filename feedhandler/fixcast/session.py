@@ -1,15 +1,16 @@
 """The publisher's side of a channel's session: numbers, Logon, Heartbeats, Time Beacons, Logout.
 
 One `PublisherSession` numbers one channel. Application messages take numbers; administrative ones
-carry the next number and take none. All go one way, so the session is its publisher's alone: it
-begins with `start`, and `tick` gives what is due.
+carry the next number and take none. All go one way, so the session is the publisher's alone: it
+begins with `start`, and `tick` returns what is due.
 
     IDLE ──start──▶ LIVE ──stop──▶ ENDED ──start──▶ LIVE (a new numbering)
 
-What is allowed in which state stands in `TABLE`; everything else raises `UsageError`. A numbering
-is known by a number that grows from one to the next, such as the time of its start.
+`TABLE` has what is allowed in which state; everything else raises `UsageError`. A numbering (a
+sequence epoch) is identified by a number that grows from one to the next, such as the time of its
+start.
 
-Bytes are `fixcast.messages`', times are integer ns and arguments.
+`fixcast.messages` encodes; times are integer ns and arguments.
 """
 
 import enum
@@ -32,7 +33,7 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What happens to it."""
+    """Inputs of the session."""
 
     START = "start"
     PUBLISH = "publish"
@@ -49,7 +50,7 @@ TABLE = {
     (State.LIVE, Input.DUE): State.LIVE,
     (State.LIVE, Input.STOP): State.ENDED,
     (State.ENDED, Input.START): State.LIVE,
-    # Timers that are late, and whoever stops twice, do no harm.
+    # Late timers and a second stop are harmless.
     (State.IDLE, Input.DUE): State.IDLE,
     (State.ENDED, Input.DUE): State.ENDED,
     (State.IDLE, Input.STOP): State.IDLE,
@@ -59,10 +60,10 @@ TABLE = {
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Intervals of a publisher's session; 0: never.
+    """Intervals of a publisher's session, ns; 0: never.
 
     heartbeat_ns  a Heartbeat when nothing with a number was sent for so long
-    logon_ns      the Logon again: who came late, or lost it, reads the interval of Heartbeats there
+    logon_ns      the Logon again, which gives late receivers the interval of Heartbeats
     beacon_ns     a Time Beacon, whatever else is sent
     """
 
@@ -72,9 +73,9 @@ class SessionSettings:
 
 
 class PublisherSession:
-    """The numbering of one channel, and what its publisher says beside the messages.
+    """The numbering of one channel, and its administrative messages.
 
-    state      where it stands
+    state      state of the session
     numbering  the present numbering
     next       MsgSeqNum of the next application message
     """
@@ -88,9 +89,10 @@ class PublisherSession:
         self._heartbeat_ns = self._logon_ns = self._beacon_ns = NEVER
 
     def start(self, now_ns: int, numbering: int, next_number: int = NUMBER_FIRST) -> Message:
-        """Begin `numbering`, or go on with it at `next_number`; the Logon.
+        """Begin `numbering`, or continue it at `next_number`; return the Logon.
 
-        Raises `UsageError` where the numbering is below the one before, or a number is taken again.
+        Raises `UsageError` where the numbering is below the preceding one, or a number is taken
+        again.
         """
         self._step(Input.START)
         if (numbering, next_number) < (self.numbering, self.next) and self.numbering:
@@ -106,12 +108,15 @@ class PublisherSession:
         return self._logon(now_ns)
 
     def check(self) -> None:
-        """Raise `UsageError` where the session sends no application messages now."""
+        """Check that application messages may be sent now. Raises `UsageError` where not."""
         self._step(Input.PUBLISH)
 
     def publish(self, now_ns: int, count: int = 1) -> int:
-        """The number of an application message that is sent now, the first of `count`. Raises
-        `UsageError` where so many are not left (`exhausted`): only a new numbering goes on."""
+        """Take the numbers of `count` application messages sent now; return the first.
+
+        Raises `UsageError` where so many are not left (`exhausted`): then a new numbering is
+        needed.
+        """
         self._step(Input.PUBLISH)
         if self.next + count - 1 > NUMBER_MAX:
             raise UsageError("the numbering has no number left", "begin a new numbering")
@@ -126,7 +131,10 @@ class PublisherSession:
         return self.next > NUMBER_MAX
 
     def skip(self, next_number: int, now_ns: int) -> Message:
-        """Leave out the numbers up to `next_number`; the GapFill that says so."""
+        """Leave out the numbers up to `next_number`; return the GapFill that says so.
+
+        Raises `UsageError` where `next_number` is not ahead.
+        """
         self._step(Input.SKIP)
         if not self.next < next_number <= NUMBER_MAX:
             raise UsageError(f"cannot skip from {self.next} to {next_number}", "skip forward")
@@ -136,7 +144,7 @@ class PublisherSession:
         return skipped
 
     def tick(self, now_ns: int) -> list[Message]:
-        """What is due by now."""
+        """Return the messages that are due by now."""
         self._step(Input.DUE)
         said = []
         if now_ns >= self._logon_ns:
@@ -151,7 +159,7 @@ class PublisherSession:
         return said
 
     def stop(self, now_ns: int) -> list[Message]:
-        """End the session: the Logout, or nothing where there is no session to end."""
+        """End the session; return the Logout, or nothing where the session is not live."""
         was = self.state
         self._step(Input.STOP)
         if was is not State.LIVE:
@@ -161,7 +169,7 @@ class PublisherSession:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to say next."""
+        """When `tick` has something to send next."""
         return min(self._heartbeat_ns, self._logon_ns, self._beacon_ns)
 
     def _logon(self, now_ns: int) -> Message:

@@ -1,9 +1,10 @@
-"""Signatures: who sent a datagram, which a key that all receivers have cannot say.
+"""Signatures: they show who sent a datagram, which a key that all receivers have cannot.
 
 A publisher signs its datagrams in batches. `SigningSealer` seals them and, `batch` datagrams or
-`period_ns` later, adds one datagram with signatures: the digests of the batch, a datagram each, and
-one Ed25519 signature over all of them with channel, run and first counter. A list of digests, not
-their chain or their root: a receiver that has lost some of a batch can check the others.
+`period_ns` later, adds one datagram with signatures: the digests of the batch, one for each
+datagram, and one Ed25519 signature over all of them with channel, run and first counter. It is a
+list of digests, not their chain or their root, so that a receiver that has lost some of a batch can
+check the others.
 
 `SealedReceiver` opens datagrams and checks them by one of three modes:
 
@@ -12,13 +13,13 @@ their chain or their root: a receiver that has lost some of a batch can check th
     after   it is delivered at once; where signatures then have another digest, or do not come, an
             `Alarm` says so
 
-`TABLE` says what becomes of a datagram in each. A lost signature is, in `before`, the loss of its
-batch: the session asks for the messages again, and the server signs what it sends with a key of its
-own or the publisher's.
+`TABLE` has the step for a datagram in each. A lost signature is, in `before`, the loss of its
+batch: the session asks for the messages again, and the server signs what it sends with its own key
+or the publisher's.
 
-In `before` a counter counts as come only once it is signed, so that a holder of the key can neither
-push the window ahead nor take the place of a true datagram. Alarms are limited to one of a kind a
-second, each with how many there were.
+In `before` a counter is marked as received only once it is signed, so that a holder of the key can
+neither push the window ahead nor take the place of a true datagram. Alarms are limited to one of a
+kind a second, each with how many there were.
 
 Times are wall-clock ns and arguments.
 """
@@ -47,29 +48,29 @@ from feedhandler.fixcast.sealing import (
 )
 from feedhandler.fixcast.session import NEVER
 
-#: Bytes of a digest: SHA-256 cut to 128 bits. What is signed is the publisher's own, so an attacker
-#: would have to find a second datagram with the digest of a given one.
+#: Bytes of a digest: SHA-256 cut to 128 bits. The publisher signs only its own datagrams, so an
+#: attacker would need a second preimage: another datagram with the digest of a given one.
 DIGEST_BYTES = 16
 SIGNATURE_BYTES = 64
-#: Datagrams of a batch at most, so that their digests fit in one datagram of 1,400 bytes.
+#: Upper limit on a batch's datagrams, so that their digests fit in one datagram of 1,400 bytes.
 BATCH_MAX = 64
-#: Publishers that a channel's receivers believe: the main one, its spare, servers.
+#: Upper limit on publishers that a channel's receivers trust: the main one, its spare, servers.
 PUBLISHERS_MAX = 8
-#: Signed digests that are kept for copies which come later: half a second of skew between lines at
-#: 100,000 datagrams a second, and 10 MB.
+#: Upper limit on signed digests kept for copies that come later: half a second of skew between
+#: lines at 100,000 datagrams a second, and 10 MB.
 SIGNED_MAX = 65_536
-#: Datagrams that wait for a signature at most, over all runs and lines: a third of a second of the
-#: fastest channel; and their bytes, for those that are longer than usual.
+#: Upper limit on datagrams that wait for a signature, over all runs and lines: a third of a second
+#: of the fastest channel; and on their bytes, for those that are longer than usual.
 HELD_MAX = 32_768
 HELD_BYTES_MAX = 64 << 20
-#: Alarms of one kind come at most once in so long.
+#: Shortest interval between two alarms of one kind.
 ALARM_NS = 1_000_000_000
 _CONTEXT = b"feedhandler fixcast batch 1\0"
 _BATCH = Struct(f">{RUN_BYTES}sQH")
 
 
 class Check(enum.Enum):
-    """What is known of who sent a datagram."""
+    """Result of comparing a datagram with the signed digests."""
 
     SIGNED = "signed"
     UNKNOWN = "unknown"
@@ -77,7 +78,7 @@ class Check(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What becomes of a datagram."""
+    """Steps for a datagram."""
 
     DELIVER = "deliver"
     HOLD = "hold"
@@ -89,7 +90,7 @@ class Step(enum.Enum):
 
 Mode = Literal["off", "before", "after"]
 
-#: By mode, and what is known of the datagram when it comes.
+#: The step by mode and check, when the datagram comes.
 TABLE: dict[tuple[Mode, Check], Step] = {
     ("off", Check.SIGNED): Step.DELIVER,
     ("off", Check.UNKNOWN): Step.DELIVER,
@@ -101,8 +102,8 @@ TABLE: dict[tuple[Mode, Check], Step] = {
     ("after", Check.UNKNOWN): Step.WATCH,
     ("after", Check.OTHER): Step.REFUSE,
 }
-#: By mode, and what a signature that comes later says of a datagram that waits for it; `UNKNOWN`:
-#: none came in time.
+#: The step by mode and check, when a signature comes later for a datagram that waits for it;
+#: `UNKNOWN`: none came in time.
 LATER: dict[tuple[Mode, Check], Step] = {
     ("before", Check.SIGNED): Step.DELIVER,
     ("before", Check.UNKNOWN): Step.REFUSE,
@@ -114,7 +115,7 @@ LATER: dict[tuple[Mode, Check], Step] = {
 
 
 def digest_of(datagram: bytes) -> bytes:
-    """The digest of a sealed datagram."""
+    """Return the digest of a sealed datagram."""
     return sha256(datagram).digest()[:DIGEST_BYTES]
 
 
@@ -128,7 +129,10 @@ def _signed_text(channel: str, batch: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SigningSettings:
-    """When a batch is signed: after `batch` datagrams, or `period_ns` after its first one."""
+    """When a batch is signed: after `batch` datagrams, or `period_ns` after its first one.
+
+    Raises `ConfigError` where the values are out of range.
+    """
 
     batch: int = BATCH_MAX
     period_ns: int = 1_000_000
@@ -142,7 +146,9 @@ class SigningSettings:
 
 
 class SigningSealer:
-    """Seals a channel's datagrams and signs them in batches; `signer` None: nothing is signed.
+    """Sealer of a channel's datagrams that also signs them in batches.
+
+    `signer` None: nothing is signed.
 
     deadline_ns  when `tick` has a batch to sign
     """
@@ -166,8 +172,10 @@ class SigningSealer:
         self._first = 0
 
     def seal(self, payload: bytes, now_ns: int) -> list[bytes]:
-        """The sealed datagram, and the signatures that are due by it. Raises `UsageError` as
-        `Sealer.seal`."""
+        """Seal a datagram, and return it with the signatures that are due by it.
+
+        Raises `UsageError` as `Sealer.seal`.
+        """
         if self._signer is None:
             return [self.sealer.seal(payload, now_ns)]
         sealer = self.sealer
@@ -183,11 +191,11 @@ class SigningSealer:
         return out
 
     def tick(self, now_ns: int) -> list[bytes]:
-        """The signatures of a batch whose period is over."""
+        """Return the signatures of a batch whose period is over."""
         return self.flush(now_ns) if now_ns >= self.deadline_ns else []
 
     def flush(self, now_ns: int) -> list[bytes]:
-        """The signatures of what is not signed yet, if there is anything."""
+        """Sign what is not signed yet, and return the signatures if there are any."""
         if not self._digests or self._signer is None:
             return []
         batch = _BATCH.pack(self._run, self._first, len(self._digests)) + b"".join(self._digests)
@@ -203,15 +211,14 @@ class SigningSealer:
 
 
 class Plain(NamedTuple):
-    """A datagram to be read, from the line that brought it."""
+    """An opened datagram to be read, from the line that brought it."""
 
     payload: bytes
     line: int
 
 
 class Alarm(NamedTuple):
-    """Somebody who has the channel's key, but no publisher's, has sent something; or signatures
-    were lost.
+    """A sign that someone with the channel's key, but no publisher's, sends; or of lost signatures.
 
     what     "unsigned": no signature came in time; "mismatch": signatures have another digest;
              "signature": signatures that no publisher has made
@@ -233,9 +240,9 @@ Event = Plain | Alarm
 class ReceiverSettings:
     """How sealed datagrams are received.
 
-    verify      signatures: "off", "before" delivery, or "after"
+    verify      check signatures: "before" delivery, "after", or "off"
     hold_ns     the longest wait for a signature; above the skew of the lines
-    held_max    datagrams that wait; beyond, the oldest is given up
+    held_max    upper limit on waiting datagrams; beyond it the oldest is given up
     age_ns_max  older datagrams are stale; 0: none are
     """
 
@@ -268,10 +275,11 @@ class _Held:
 
 
 class SealedReceiver:
-    """Receives sealed datagrams of one channel from its lines.
+    """Receiver of one channel's sealed datagrams from its lines.
 
-    `publishers` are the public keys of those who may sign, `PUBLISHERS_MAX` at most. counts: what
-    became of datagrams, with those of the opener in `opener.counts`.
+    `publishers`: public keys of those who may sign, `PUBLISHERS_MAX` at most. `counts`: what
+    happened to datagrams; the opener's are in `opener.counts`. Raises `UsageError` for too many
+    publishers, `ConfigError` where signatures are to be checked and there are none.
     """
 
     def __init__(
@@ -292,7 +300,7 @@ class SealedReceiver:
                 f"channel {ring.channel} is to be verified, but no publisher's key is known",
                 'give public keys, or verify = "off"',
             )
-        # Those who wait, by run and counter, and all of them by time.
+        # Waiting datagrams, by run and counter, and all of them in order of time.
         self._waiting: dict[tuple[bytes, int], list[_Held]] = {}
         self._held: OrderedDict[int, _Held] = OrderedDict()
         # Signed digests by run and counter, and the batches that they came with.
@@ -306,16 +314,16 @@ class SealedReceiver:
 
     @property
     def held(self) -> int:
-        """Datagrams that wait for a signature."""
+        """Number of datagrams that wait for a signature."""
         return len(self._held)
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` has something to do next."""
         return next(iter(self._held.values())).until_ns if self._held else NEVER
 
     def datagram(self, data: bytes, line: int, now_ns: int) -> list[Event]:
-        """Take what a line brought; what may be read by it, and alarms."""
+        """Take a datagram from a line; return what may be read because of it, and alarms."""
         opened = self.opener.open(data, line, now_ns)
         if opened is None:
             return []
@@ -330,7 +338,7 @@ class SealedReceiver:
         return self._take(opened, digest, _check(signed, digest), line, now_ns)
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Give up waiting for signatures that did not come in time."""
+        """Give up waiting for signatures that did not come in time; return alarms."""
         events: list[Event] = []
         while self._held and self.deadline_ns <= now_ns:
             events += self._give_up("unsigned", now_ns)
@@ -352,7 +360,7 @@ class SealedReceiver:
         return [Plain(opened.payload, line)]
 
     def _hold(self, opened: Opened, digest: bytes, line: int, now_ns: int) -> list[Event]:
-        """Let a datagram wait; the oldest is given up where as many wait as may."""
+        """Hold a datagram; where too many are held, give up the oldest."""
         place = opened.session.run, opened.counter
         others = self._waiting.get(place, ())
         if any(each.line == line and each.digest == digest for each in others):
@@ -370,7 +378,7 @@ class SealedReceiver:
         return events
 
     def _give_up(self, why: str, now_ns: int) -> list[Event]:
-        """The oldest that waits waits no longer."""
+        """Give up the oldest held datagram."""
         _, held = self._held.popitem(last=False)
         self._held_bytes -= len(held.opened.payload)
         place = held.opened.session.run, held.opened.counter
@@ -384,7 +392,7 @@ class SealedReceiver:
     # -- signatures
 
     def _signatures(self, opened: Opened, line: int, now_ns: int) -> list[Event]:
-        """Read a datagram with signatures, and release what it names."""
+        """Read a datagram with signatures, and release the datagrams that it names."""
         said = opened.payload
         batch = said[:-SIGNATURE_BYTES]
         if self.settings.verify == "off" or said in self._known:
@@ -405,8 +413,10 @@ class SealedReceiver:
         return events
 
     def _made_by_publisher(self, batch: bytes, signature: bytes) -> bool:
-        """Whether a batch is whole and a publisher has signed it. The one who signed last is tried
-        first."""
+        """Return whether a batch is complete and signed by a publisher.
+
+        The publisher that signed last is tried first.
+        """
         if len(batch) < _BATCH.size:
             return False
         if len(batch) != _BATCH.size + DIGEST_BYTES * _BATCH.unpack_from(batch)[2]:
@@ -422,7 +432,7 @@ class SealedReceiver:
         return False
 
     def _remember(self, said: bytes, run: bytes, first: int, digests: bytes, count: int) -> None:
-        """Keep a batch's digests; what a run has signed first stays. The oldest batches go."""
+        """Keep a batch's digests, without replacing any of the run; drop the oldest batches."""
         table = self._signed.setdefault(run, {})
         for index in range(count):
             at = index * DIGEST_BYTES
@@ -441,7 +451,7 @@ class SealedReceiver:
                 del self._signed[run]
 
     def _release(self, run: bytes, counter: int, now_ns: int) -> list[Event]:
-        """Do with those who waited what their signature says."""
+        """Deliver or refuse the held datagrams of a counter that is signed now."""
         signed = self._signed[run][counter]
         events: list[Event] = []
         for held in self._waiting.pop((run, counter)):
@@ -465,7 +475,7 @@ class SealedReceiver:
         line: int,
         now_ns: int,
     ) -> list[Event]:
-        """Count; an alarm where there was none of this kind for a while."""
+        """Count a fault; return an alarm unless there was one of this kind recently."""
         self.counts[f"alarm_{what}"] += 1
         self._unsaid[what] += 1
         if now_ns < self._alarm_ns.get(what, 0):

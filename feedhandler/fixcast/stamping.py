@@ -2,13 +2,13 @@
 """Stamping: the channel's header onto application messages, in compiled code.
 
 A `Stamper` does for messages by the hundred thousand what `messages.Header.application` does for
-one, and writes the same bytes: MsgType, MsgSeqNum, the channel's own fields, whatever else stood in
-the header, then the body as it was, between a BodyLength and a CheckSum that are right. What that
-function refuses is refused here too, without saying why: whoever wants to know asks it.
+one, and writes the same bytes: MsgType, MsgSeqNum, the channel's own fields, all other header
+fields, then the unchanged body, with a correct BodyLength and CheckSum. It refuses the same
+messages, without giving a reason: call that function to get it.
 
-`measure` reads a message and tells how long it will be; `write` then writes it. Nothing is
-allocated, and nothing is read outside the bytes that are given. The compiled module and this very
-file, interpreted, agree.
+`measure` reads a message and returns its stamped length; `write` then writes it. Nothing is
+allocated, and nothing is read outside the given bytes. The compiled module and this very file,
+interpreted, agree.
 """
 
 import cython
@@ -21,19 +21,19 @@ if cython.compiled:
 else:
 
     def byte_sum(first, size):
-        """The sum of the first `size` bytes, modulo 256."""
+        """Return the sum of the first `size` bytes, modulo 256."""
         return sum(first[:size]) & 0xFF
 
     def to_soh(first):
-        """Bytes up to the next SOH."""
+        """Return the number of bytes up to the next SOH."""
         size = 64
         while (found := bytes(first[:size]).find(1)) < 0:
             size *= 2
         return found
 
 
-#: Runs of header fields that are kept, at most: six fields are the channel's own, and none of them
-#: comes twice in a header that the framing takes.
+#: Upper limit on runs of kept header fields: six fields are the channel's own, and none of them
+#: occurs twice in a header that the framing accepts.
 KEPT_RUNS_MAX = 7
 _KEPT_RUNS_MAX = cython.declare(cython.int, KEPT_RUNS_MAX)
 #: `10=ddd` and its SOH.
@@ -43,11 +43,13 @@ _TRAILER = cython.declare(cython.Py_ssize_t, 7)
 @cython.final
 @cython.cclass
 class Stamper:
-    """Gives messages the header of a channel: BeginString `begin_string`, and behind MsgSeqNum the
-    fields `own`, whole with their SOH, such as SenderSubID, SenderCompID and TargetCompID.
+    """Stamper of messages with a channel's header.
 
-    frame  of the message that was measured last
-    size   of that message once it is stamped
+    The header has BeginString `begin_string`, and after MsgSeqNum the fields `own`, complete with
+    their SOH, such as SenderSubID, SenderCompID and TargetCompID.
+
+    frame  frame of the message that was measured last
+    size   stamped size of that message in bytes
     """
 
     def __init__(self, begin_string: bytes, own: bytes) -> None:
@@ -59,12 +61,15 @@ class Stamper:
         if not cython.compiled:
             self.kept_at = [0] * 8
             self.kept_end = [0] * 8
-        self.own = memoryview(own + b"\x01")  # never empty: its address is asked for
+        self.own = memoryview(own + b"\x01")  # never empty: its address is taken
         self.own_size = len(own)
 
     def measure(self, first, size, at, number):
-        """Read the message at `at`, of which bytes up to `size` are there, offsets from `first`;
-        how long it is once it has this number, or 0 where it cannot be published."""
+        """Read the message at `at` and return its stamped size; 0 where it cannot be published.
+
+        `first` points to the bytes that offsets count from, of which `size` may be read; `number`
+        is the MsgSeqNum it gets.
+        """
         verdict: cython.int = frame_at(first, size, at, self.frame)
         self.size = 0
         if verdict != FINE and verdict != SEQUENCE_MISSING:
@@ -78,8 +83,10 @@ class Stamper:
         return self.size
 
     def _read_header(self, first):
-        """Find the runs of header fields that are not the channel's own; 0 where there are data
-        fields, which may contain SOH."""
+        """Find the runs of header fields that are not the channel's own.
+
+        Returns 0 where there are data fields, which may contain SOH.
+        """
         place: cython.Py_ssize_t = self.frame.body
         since: cython.Py_ssize_t = -1
         own: cython.int
@@ -99,7 +106,7 @@ class Stamper:
         return 1 if since < 0 else self._keep(since, place)
 
     def _keep(self, at, end):
-        """Keep the header fields from `at` to `end`."""
+        """Keep the header fields from `at` to `end`; return 0 where there are too many runs."""
         if self.runs >= _KEPT_RUNS_MAX:
             return 0
         self.kept_at[self.runs] = at
@@ -109,8 +116,11 @@ class Stamper:
         return 1
 
     def write(self, first, out, place):
-        """Write the message that was measured last, of the same bytes, to `out[place]`; where it
-        ends. Raises `IndexError` where it does not fit."""
+        """Write the message that was measured last to `out[place]`, and return where it ends.
+
+        `first` must give the same bytes as then. Raises `IndexError` where the message does not
+        fit.
+        """
         start: cython.Py_ssize_t = place
         run: cython.int
         total: cython.uint
@@ -142,7 +152,7 @@ class Stamper:
         return place + 1
 
     def stamped(self, data: bytes, number: cython.ulonglong) -> bytes | None:
-        """One message with this number; None where it cannot be published."""
+        """Return one message with this number; None where it cannot be published."""
         size: cython.Py_ssize_t = 0
         if data:
             first = cython.cast(cython.p_const_uchar, data) if cython.compiled else memoryview(data)
@@ -159,7 +169,7 @@ class Stamper:
 @cython.nogil
 @cython.exceptval(check=False)
 def _is_administrative(message_type: cython.uint) -> cython.bint:
-    """Whether messages of this type are the session's: 0, A, 5, 4, and the Time Beacon."""
+    """Return whether the type is a session message's: 0, A, 5, 4, and the Time Beacon."""
     if message_type == 0x30 or message_type == 0x41 or message_type == 0x35:
         return True
     return message_type == 0x34 or message_type == 0x5542
@@ -170,8 +180,11 @@ def _is_administrative(message_type: cython.uint) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def _kind_of_field(first: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.int:
-    """Of the header field at `at`: 1 where the channel writes it itself (35, 34, 43, 49, 50, 56),
-    -1 where it counts data (90, 212), else 0."""
+    """Classify the header field at `at`.
+
+    Returns 1 where the channel writes it itself (35, 34, 43, 49, 50, 56), -1 where it gives the
+    length of data (90, 212), else 0.
+    """
     tens: cython.uint = first[at]
     ones: cython.uint = first[at + 1]
     if first[at + 2] != 61:
@@ -192,7 +205,7 @@ def _kind_of_field(first: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython
 @cython.nogil
 @cython.exceptval(check=False)
 def _digits(value: cython.ulonglong) -> cython.Py_ssize_t:
-    """How many digits a number has."""
+    """Return the number of decimal digits."""
     count: cython.Py_ssize_t = 1
     while value >= 10:
         value //= 10
@@ -210,7 +223,7 @@ def _put_digits(
     value: cython.ulonglong,
     count: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write a number with so many digits; where it ends."""
+    """Write a number with so many digits; return where it ends."""
     at: cython.Py_ssize_t = place + count
     while at > place:
         at -= 1
@@ -222,7 +235,7 @@ def _put_digits(
 @cython.cfunc
 @cython.inline
 @cython.nogil
-@cython.boundscheck(False)  # `write` has held the whole message against the bounds
+@cython.boundscheck(False)  # `write` has checked the whole message against the bounds
 @cython.exceptval(-1, check=False)
 def _put(
     out: cython.uchar[::1],
@@ -231,7 +244,7 @@ def _put(
     at: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copy bytes of the message that was measured; where they end."""
+    """Copy bytes of the message that was measured; return where they end."""
     if cython.compiled:
         memcpy(cython.address(out[place]), first + at, end - at)
     else:
@@ -250,7 +263,7 @@ def _copy(
     text: cython.const_uchar[::1],
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copy fields of the channel; where they end."""
+    """Copy fields of the channel; return where they end."""
     if cython.compiled:
         memcpy(cython.address(out[place]), cython.address(text[0]), size)
     else:

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""What a publisher asks of Linux: many datagrams in one call, and a timer that is exact.
+"""System calls of a publisher: many datagrams in one call, and an exact timer.
 
 `LineSender` sends datagrams that lie in a slab to each line of a channel by `sendmmsg`, without the
 GIL. `Alarm` is a timerfd: event loops round their timers up to milliseconds, which is a whole clock
 period of a publisher.
 
-Compiled only, for the system calls. Which datagrams leave, and when, is the caller's business.
+Compiled only, for the system calls. The caller decides which datagrams leave, and when.
 """
 
 import os
@@ -22,7 +22,7 @@ from feedhandler.ingest.system_calls cimport (
 
 #: Datagrams in one system call. More gain nothing, and make the lines drift apart.
 BATCH = 64
-#: Lines of a channel at most: A, B, and room.
+#: Upper limit on a channel's lines: A, B, and room.
 LINES_MAX = 4
 
 cdef enum:
@@ -31,10 +31,11 @@ cdef enum:
 
 
 cdef class LineSender:
-    """The lines of a channel: (open UDP socket, (group, port)) of each, in order.
+    """Sender on the lines of a channel: (open UDP socket, (group, port)) of each, in order.
 
-    `errors` counts datagrams that the kernel did not take, by errno. The sockets stay the caller's;
-    that they were connected would save nothing, for Linux looks for a group's way each time.
+    `errors` counts datagrams that the kernel did not take, by errno. The caller keeps and closes
+    the sockets; connecting them would save nothing, because Linux looks up a group's route each
+    time. Raises `ValueError` for no lines or more than `LINES_MAX`.
     """
 
     cdef readonly dict errors
@@ -64,8 +65,11 @@ cdef class LineSender:
         self, const unsigned char[::1] slab not None, const long long[::1] offsets not None,
         const long long[::1] sizes not None, Py_ssize_t first, Py_ssize_t count,
     ):
-        """Send `count` datagrams to each line: `slab[offsets[i]:offsets[i] + sizes[i]]`, i from
-        `first` on, round and round. Raises `IndexError` for what lies outside."""
+        """Send `count` datagrams to each line.
+
+        They are `slab[offsets[i]:offsets[i] + sizes[i]]`, with i from `first` on, wrapping around.
+        Raises `IndexError` where one lies outside.
+        """
         cdef Py_ssize_t done = 0
         cdef int taken, line
         if first < 0 or first >= offsets.shape[0] or sizes.shape[0] != offsets.shape[0]:
@@ -98,8 +102,11 @@ cdef class LineSender:
         return 0
 
     cdef int _send(self, int line, int count) except -1:
-        """Send what the messages point at to one line. What the kernel refuses is lost there, as by
-        the network: the other line, or retransmission, has it."""
+        """Send the datagrams of the messages to one line.
+
+        A datagram that the kernel refuses is lost there, as in the network: the other line, or
+        retransmission, has it.
+        """
         cdef int place, got, reason
         for place in range(count):
             self._messages[place].msg_hdr.msg_name = &self._addresses[line]
@@ -119,8 +126,10 @@ cdef class LineSender:
 
 
 cdef class Alarm:
-    """A timer on CLOCK_MONOTONIC whose `fileno()` is readable from the set moment on, until it is
-    set again."""
+    """A timer on CLOCK_MONOTONIC whose `fileno()` is readable from the set time on.
+
+    It stays readable until it is set again.
+    """
 
     cdef int _fd
 
@@ -130,11 +139,11 @@ cdef class Alarm:
             raise OSError(errno, f"timerfd: {os.strerror(errno)}")
 
     def fileno(self):
-        """The timerfd."""
+        """Return the timerfd."""
         return self._fd
 
     def set(self, long long at_ns):
-        """Go off at this moment, at once where it is past."""
+        """Set the time of expiry, monotonic ns; a past one expires at once. Raises `OSError`."""
         cdef itimerspec when
         memset(&when, 0, sizeof(when))
         at_ns = max(at_ns, 1)  # 0 would switch it off
@@ -144,7 +153,7 @@ cdef class Alarm:
             raise OSError(errno, f"timerfd: {os.strerror(errno)}")
 
     def close(self):
-        """Close it, once."""
+        """Close the timerfd; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""What a channel's messages say to the session: kinds, numbers, numberings."""
+"""Values of a channel's session: kinds of messages, numbers, numberings."""
 
 import enum
 from typing import NamedTuple
@@ -13,7 +13,7 @@ NUMBER_FIRST = 1
 
 
 class Kind(enum.IntEnum):
-    """Kinds of message that the session tells apart."""
+    """Kinds of message that the session distinguishes."""
 
     APPLICATION = 0  #: takes a number
     HEARTBEAT = 1  #: carries the next number, as the following three do
@@ -27,10 +27,10 @@ class Message(NamedTuple):
     """One message of a channel.
 
     number      its own (APPLICATION), the next one, or of a GAP_FILL the first one skipped
-    body        the whole message; of an administrative one that is yet to be encoded b""
+    body        the whole message; b"" of an administrative one that is not encoded yet
     new_number  of a GAP_FILL: the number after the last one skipped
     numbering   the numbering that it belongs to; 0: it does not say
-    poss_dup    it is marked as a possible duplicate
+    poss_dup    whether it is marked as a possible duplicate
     topic       TargetCompID, where it has one
     """
 

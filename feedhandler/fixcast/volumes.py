@@ -1,12 +1,12 @@
-"""The volumes of instruments, measured from a capture: what a plan of channels is made of.
+"""Volumes of instruments, measured from a capture: the input of a plan of channels.
 
 A `VolumeMeter` takes a capture's datagrams and adds up the bytes of each instrument's messages.
-Both lines carry the same messages, and one may have lost some: an instrument has of each service
-what the line brought that brought most of it. Refresh packets (those that are compressed) are no
-part of it. What a message that names several instruments weighs is shared among them.
+Both lines carry the same messages, and one may have lost some: for each service an instrument's
+volume is that of the line which brought most of it. Refresh packets (those that are compressed) are
+left out. The bytes of a message that names several instruments are shared among them.
 
 Beside the whole capture's volumes the meter keeps those of its busiest minute: a plan that is even
-over a day may still be crooked while the market is fast.
+over a day may be uneven while the market is fast.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ from feedhandler.replay.captures.reading import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 
-#: Messages that are looked at at a time: twice what one packet can have.
+#: Messages that are indexed at a time: twice what one packet can have.
 INDEX_MESSAGES = 1 << 17
 MINUTE_NS = 60_000_000_000
 #: Kinds of packets that carry messages.
@@ -43,7 +43,7 @@ _KINDS = (PacketKind.DATA, PacketKind.UNSEQUENCED)
 
 
 class Line(NamedTuple):
-    """Where messages came from: the header's service, group and port as a number."""
+    """Origin of messages: the header's service, group and port as one number."""
 
     service: int
     endpoint: int
@@ -54,12 +54,12 @@ Weights = dict[Line, Counter[int | str]]
 
 
 class VolumeMeter:
-    """Measures a capture of a feed. `by_service`: each service is a content of its own.
+    """Meter of a capture of a feed. `by_service`: each service is a content.
 
     rejected       datagrams that are no packets of the feed, by reason
     messages       messages that were measured, on all lines
-    unnamed_bytes  of messages that name no instrument
-    busiest_ns     when the busiest minute began
+    unnamed_bytes  bytes of messages that name no instrument
+    busiest_ns     start of the busiest minute, ns since 1970
     """
 
     def __init__(self, feed: Feed, by_service: bool = False) -> None:
@@ -76,11 +76,13 @@ class VolumeMeter:
         self._minute_number = self._minute_bytes = self._busiest_bytes = 0
 
     def take(self, batch: DatagramBatch) -> None:
-        """Measure some datagrams, which are in the order of their times, or nearly. Raises
-        `UsageError` where there are more than `INSTRUMENTS_MAX` instruments."""
+        """Measure datagrams, which are roughly in the order of their times.
+
+        Raises `UsageError` where there are more than `INSTRUMENTS_MAX` instruments.
+        """
         rows, data = self._rows(batch), memoryview(batch.data)
         while len(rows):
-            # memoryviews, not arrays: their items are Python integers in the interpreted twin too.
+            # memoryviews, not arrays: their items are Python integers, also in the twin.
             rejects = memoryview(np.zeros(REJECT_COUNT, np.uint64))
             starts = memoryview(batch.offset[rows].astype(np.int64))
             sizes = memoryview(batch.length[rows])
@@ -97,20 +99,20 @@ class VolumeMeter:
             )
 
     def volumes(self) -> list[Volume]:
-        """What each instrument weighs in the whole capture."""
+        """Return each instrument's volume in the whole capture, bytes."""
         return self._volumes(self._all)
 
     def busiest_volumes(self) -> list[Volume]:
-        """What each weighs in the minute that has most bytes; 0 of those it has nothing of."""
+        """Return each instrument's volume in the minute with most bytes; it may be 0."""
         self._close_minute()
         found = dict.fromkeys(((each.content, each.symbol) for each in self.volumes()), 0)
         found |= {(each.content, each.symbol): each.volume for each in self._volumes(self._busiest)}
         return [Volume(*key, volume) for key, volume in found.items()]
 
-    # -- what was there -------------------------------------------------------------------------
+    # -- measuring ------------------------------------------------------------------------------
 
     def _rows(self, batch: DatagramBatch) -> Array:
-        """The datagrams to be scanned, in the order of the bytes."""
+        """Return the rows of the datagrams to be scanned, in the order of the bytes. int64."""
         headers = read_headers(self._feed.table, batch.data, batch.offset, batch.length)
         fine = headers.verdict == Reject.FINE
         wanted = fine & np.isin(headers.kind, _KINDS) & (headers.compressed == 0)
@@ -128,7 +130,7 @@ class VolumeMeter:
                 self.rejected[Reject(reason).name.lower()] += int(rejects[reason])
 
     def _measure(self, batch: DatagramBatch, rows: Array) -> None:
-        """Add up what is in the index, which is of these datagrams."""
+        """Add up the messages in the index, which are of these datagrams."""
         arrays = self._index.arrays()
         symbols, sizes = arrays["symbols"], arrays["sizes"].astype(np.int64)
         self.messages += len(symbols)
@@ -152,7 +154,7 @@ class VolumeMeter:
     def _weights(
         self, symbols: Array, sizes: Array, data: Array, offsets: Array
     ) -> Counter[int | str]:
-        """What each symbol weighs in these messages."""
+        """Return the bytes of each symbol in these messages."""
         found: Counter[int | str] = Counter()
         several = np.flatnonzero(symbols == SEVERAL_SYMBOLS)
         for at in several.tolist():
@@ -169,14 +171,14 @@ class VolumeMeter:
         return found
 
     def _names(self, data: Array, offset: int, size: int) -> list[str]:
-        """The instruments that a FIX message names, each once."""
+        """Return the instruments that a FIX message names, each once."""
         assert isinstance(self._feed, FixFeed)
         message: FixMessage = self._feed.decode_message(data[offset : offset + size].tobytes())
         values = message.all(self._feed.symbol_tag)
         return list(dict.fromkeys(value.decode("latin-1") for value in values))
 
     def _learn(self, data: Array, arrays: dict[str, Array]) -> None:
-        """Take the names of symbols that are numbers, and of those that are digests of names."""
+        """Learn the names of symbols that are numbers, or digests of long names."""
         if self._is_fix:
             symbols = arrays["symbols"]
             long = symbols[(symbols >= LONG_SYMBOL_BIT) & (symbols < SEVERAL_SYMBOLS)]
@@ -195,10 +197,10 @@ class VolumeMeter:
             self.busiest_ns = self._minute_number * MINUTE_NS
         self._minute, self._minute_bytes = {}, 0
 
-    # -- what comes out of it -------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def _volumes(self, weights: Weights) -> list[Volume]:
-        """Of each service the line that brought most of an instrument; services added up."""
+        """Return volumes: by service that of the line with most, all services added up."""
         most: Counter[tuple[int, str]] = Counter()
         for line, counter in weights.items():
             for name, total in self._by_name(counter).items():
@@ -219,7 +221,7 @@ class VolumeMeter:
 
 
 def _parts(minutes: Array, services: Array, endpoints: Array) -> Iterator[tuple[int, Line, Array]]:
-    """The messages of each minute and line, the earliest minute first."""
+    """Yield each minute and line with the mask of its messages, the earliest minute first."""
     for minute in np.unique(minutes).tolist():
         for endpoint in np.unique(endpoints[minutes == minute]).tolist():
             mask = (minutes == minute) & (endpoints == endpoint)

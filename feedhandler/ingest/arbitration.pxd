@@ -21,7 +21,7 @@ cdef class Arbiter:
     cdef unsigned long long start_wait, resync_wait
     cdef unsigned long long max_jump, resync_run, first_sequence
 
-    # where the stream is
+    # state of the stream
     cdef readonly int state
     cdef readonly unsigned long long session
     cdef bint joined
@@ -34,7 +34,7 @@ cdef class Arbiter:
     cdef unsigned long long join_since, join_lowest, join_highest
     cdef int join_line
 
-    # a new numbering that is being told
+    # a new numbering that is being announced
     cdef int pending_cause
     cdef Py_ssize_t pending_slot
     cdef bint pending_told

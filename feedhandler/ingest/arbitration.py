@@ -1,34 +1,34 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Arbitration: two or more identical lines in, one stream in order out, each packet once.
 
-An `Arbiter` serves one channel, that is one space of sequence numbers. It is fed with packets of
-all lines and with the time, and writes records (packets, gaps, resets, line events; see `ring.py`)
-to a `Ring`. It does no input or output and reads no clock.
+An `Arbiter` serves one channel, that is one space of sequence numbers. Packets of all lines and the
+time are passed to it, and it writes records (packets, gaps, resets, line events; see `ring.py`) to
+a `Ring`. It does no input or output and reads no clock.
 
 What it promises:
 
 * Records of packets appear in sequence, each number once, however the lines lose, repeat, delay
   or reorder them. `expected` moves only when the record that moves it has been written.
 * A missing packet has `gap_wait_us` from the instant its absence was noticed (a later packet came,
-  or a heartbeat's number told). Then its exact range is announced and the stream goes on; a packet
-  of an announced range is published only where the announcement is taken back.
+  or a heartbeat named a later number). Then its exact range is announced and the stream goes on; a
+  packet of an announced range is published only where the announcement is withdrawn.
 * One packet with a wild number cannot move the stream: beyond `max_jump` it is quarantined until
   another line shows the same one, a heartbeat fits it, or, with nothing else alive for `resync_us`,
   its line goes on from it; below, until its own line goes on below it (`sequencer.py`).
-* A packet that the feed sets outside its sequence is published as its first copy comes, once, and
-  changes nothing else: it begins no stream, reveals no hole, and is never late (see below).
+* An unsequenced packet is published once, when its first copy comes, and changes nothing else: it
+  begins no stream, reveals no hole, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
   announced ranges. What happens at each bound is counted.
 
-What to do for which input stands as a table in `states.py`. Before the table is asked, packets
-that do not belong to the current numbering are sorted out: the feed's reset packet and a new
-session id begin a new one (an *epoch*), everything held is let go with its gaps announced, and
-what the other line still brings from before is counted as stale. When a reset is believed, and how
-such stragglers are known, says `epochs.py`; of packets outside the sequence, `output.Outside`.
+`states.py` has the action for each input as a table. Before the table is used, packets that do not
+belong to the current numbering are sorted out: the feed's reset packet and a new session id begin a
+new one (an *epoch*), everything held is released with its gaps announced, and what the other line
+still brings from before is counted as stale. `epochs.py` says when a reset is believed, and how
+such stragglers are recognised; `output.Outside` handles unsequenced packets.
 
 Two clocks: `received_ns` is the kernel's stamp (CLOCK_REALTIME) and only passed on; all waiting is
-measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that
-a step of the host's time of day neither hangs nor hurries anything.
+measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that a
+step of the host's time of day neither delays nor hastens anything.
 """
 
 import cython
@@ -58,17 +58,17 @@ from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
-#: How soon a record that found no room in the ring is tried again.
+#: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number without a later send time begins a
 #: numbering anew as well (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
-#: How often a channel tells that its lines differ: those that differ for good do so in every
-#: packet, and a mark for each would double what subscribers get. The counters tell each.
+#: Shortest interval of a channel's MISMATCH records: lines that differ permanently do so in every
+#: packet, and a record for each would double what subscribers get. The counters count each.
 ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 #: No deadline: the largest signed number (C would keep a larger literal as a Python object).
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
+#: Upper limit on a channel's lines (A, B, and room for retransmission and refresh lines).
 LINES_MAX = 16
 
 
@@ -79,11 +79,12 @@ class Arbiter:
 
     `ring` takes the records, `channel` is the index they carry. `first_sequence` is the number a
     day of this feed begins with, `counts_messages` whether numbers count messages; where they do,
-    `table` is the feed's, so that lines may pack messages differently. Lines are
-    0 .. lines - 1; with `recovery_wait_us`, the time that recovery has for what they do not bring,
-    line `lines` is recovery (see `recovered.py`). `line_counters` (uint64, a row of `LineCounter`
-    columns per line of the process) with `rows` (this channel's lines' rows in it) and
-    `channel_counters` (one row) may be shared with the owner, or are made here.
+    `table` is the feed's, so that lines may pack messages differently. Lines are 0 .. lines - 1;
+    with `recovery_wait_us`, the time that recovery has for what they do not bring, line `lines` is
+    recovery (see `recovered.py`). `line_counters` (uint64, a row of `LineCounter` columns for each
+    line of the process) with `rows` (indices of this channel's lines in it) and `channel_counters`
+    (one row) may be shared with the owner, or are made here. Raises `ValueError` for no lines or
+    more than `LINES_MAX`.
     """
 
     def __init__(
@@ -124,9 +125,10 @@ class Arbiter:
         self._make_parts(lines, copies, recovery_wait_us * 1000)
 
     def _make_parts(self, lines: int, copies: Copies, recovery_ns: int) -> None:
-        """Everything the channel will ever need."""
+        """Allocate everything that the channel will ever need."""
         settings = self.settings
-        # One slot more for a reset packet that waits for ring room.
+        # Two slots more: for a reset that is pending or waits for ring room, and for a packet that
+        # is taken before the one that it replaces is freed.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 2 + OUTSIDE_MAX
         slots_needed += slots.RUN_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
@@ -144,14 +146,14 @@ class Arbiter:
             self._zero_fields()
 
     def _zero_fields(self) -> None:
-        """The fields that C zeroes by itself."""
+        """Set the fields that C zeroes by itself."""
         self.state = self.session = self.pending_session = 0
         self.joined = self.join_seen = self.pending_told = False
         self.last_accepted = self.next_alarm = self.join_since = 0
         self.join_lowest = self.join_highest = self.join_line = 0
         self.pending_cause = self.pending_next = 0
 
-    # -- for Python -------------------------------------------------------------------------
+    # -- properties for Python --------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
@@ -160,7 +162,7 @@ class Arbiter:
 
     @property
     def expected(self) -> int:
-        """The next number; it has moved only when its record was written."""
+        """The next number; it moves only when its record has been written."""
         return self.stream.expected
 
     @property
@@ -175,7 +177,7 @@ class Arbiter:
 
     @property
     def held(self) -> int:
-        """Packets held now."""
+        """Number of packets held now."""
         return self.stream.hold.count
 
     @property
@@ -186,15 +188,15 @@ class Arbiter:
     # -- the four verbs ---------------------------------------------------------------------
 
     def start(self, now_ns):
-        """Begin at `now_ns`: from now on a line that says nothing is silent."""
+        """Begin at `now_ns`: a line's silence counts from now on."""
         self.last_accepted = now_ns
         return self.watch.start(now_ns)
 
     def is_old(self, header, now_ns):
-        """Would this packet be dropped as a copy? (Then its messages need no check.)
+        """Return whether this packet would be dropped as a copy, and its messages need no check.
 
-        Not where it may yet be believed: a low number may begin a numbering whose reset waits for
-        ring room, or, when nothing has fitted for `resync_us`, one whose reset nobody saw.
+        Not where it may still be believed: a low number may begin a numbering whose reset waits for
+        ring room, or, when nothing has fitted for `resync_us`, one whose reset was not seen.
         """
         return (
             self.joined
@@ -207,10 +209,10 @@ class Arbiter:
         )
 
     def receive(self, line, header, data, start, received_ns, now_ns):
-        """Take the packet `data[start:start + header.length]` of `line`; returns a `Verdict`.
+        """Take the packet `data[start:start + header.length]` of `line`; return a `Verdict`.
 
-        `header` is the scanner's, checked and accepted; `received_ns` the kernel's stamp;
-        `now_ns` the time of this process.
+        `header` is the scanner's, checked and accepted; `received_ns` the kernel's stamp; `now_ns`
+        the time of this process.
         """
         self.out.received_ns = received_ns
         self.watch.hear(line, now_ns, self.stream.expected)
@@ -236,12 +238,12 @@ class Arbiter:
         return 0
 
     def next_deadline(self):
-        """When `tick` must be called next."""
+        """Return when `tick` must be called next."""
         if self.watch.next_check < self.work_deadline:
             return self.watch.next_check
         return self.work_deadline
 
-    # -- what to do with a packet -----------------------------------------------------------
+    # -- packets ----------------------------------------------------------------------------
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
         """Sort out what is not of this numbering, then act by the table."""
@@ -275,7 +277,7 @@ class Arbiter:
         return self._act(line, header, data, start, received_ns, now_ns)
 
     def _outside(self, line, header, data, start, received_ns, now_ns):
-        """Publish a packet outside the sequence, unless another line has shown it."""
+        """Publish an unsequenced packet, unless another line has shown it."""
         verdict: cython.int
         if self.stream.blocked:
             self._advance(now_ns)
@@ -314,7 +316,7 @@ class Arbiter:
         if action == states.REVEAL:
             self.last_accepted = now_ns
             self.stream.reveal(line, header.next_sequence, now_ns)
-            self._advance(now_ns)  # what it has us believe may be next
+            self._advance(now_ns)  # a packet that it makes believed may be next
         elif action == states.HINT:
             self._hint(line, header.next_sequence, now_ns)
         elif action == states.AGREE:
@@ -322,7 +324,7 @@ class Arbiter:
         return states.HEARD
 
     def _place(self, header):
-        """The table's input for this packet: its number against `expected`."""
+        """Return the table's input for this packet: its number against `expected`."""
         number: cython.ulonglong = header.sequence
         end: cython.ulonglong = header.next_sequence
         base: cython.int = 0
@@ -347,8 +349,11 @@ class Arbiter:
         return base + states.JUMP
 
     def _publish(self, line, header, data, start, received_ns, now_ns):
-        """Write the packet that is next, then whatever waited for it. One that ends in what was
-        published before the stream went back is cut, and so goes through the hold."""
+        """Write the packet that is next, then whatever waited for it.
+
+        One that ends in what was published before the stream went back is cut, and so goes through
+        the hold.
+        """
         verdict: cython.int
         if header.sequence != self.stream.expected:
             start = self.stream.copies.trim(header, data, start, self.stream.expected)
@@ -393,13 +398,16 @@ class Arbiter:
         if not self.joined and not self.join_seen:
             self.join_seen = True
             self.join_since = now_ns
-        if self.joined and self.stream.has_next():  # what it has us believe
+        if self.joined and self.stream.has_next():  # a packet that it made believed
             self._advance(now_ns)
         self._settle(now_ns)
         return states.HELD
 
     def _make_room(self, sequence, now_ns):
-        """The hold is full: give the earliest hole up now, up to the first packet in hand."""
+        """Give the earliest hole up now, up to the first packet at hand: the hold is full.
+
+        Nothing is given up where a contradicted packet can be dropped instead.
+        """
         lowest: cython.ulonglong
         if self.joined and self.stream.make_room():
             return 0
@@ -413,7 +421,11 @@ class Arbiter:
         return 0
 
     def _drop_old(self, line, header, data, start, received_ns, now_ns):
-        """A number that was expected before: late, from before the start, or a duplicate."""
+        """Drop a number that was expected before: late, from before the start, or a duplicate.
+
+        It is published where it makes an announced loss be withdrawn, and quarantined where it may
+        begin a numbering.
+        """
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
             if self.epochs.pending < 0 and takes_back(
@@ -437,8 +449,10 @@ class Arbiter:
         return states.DUPLICATE
 
     def _alarm(self, line, header, now_ns):
-        """Message bytes differ from the first copy's: count it, and tell it unless one was told a
-        moment ago. (Without ring room only the count tells, and the next one is told.)"""
+        """Count message bytes that differ from the first copy's, and write MISMATCH at intervals.
+
+        Without ring room only the count is kept, and the next difference is written.
+        """
         self.out.count_line(line, columns.LINE_MISMATCHES)
         self.out.count(columns.CHANNEL_MISMATCHES, 1)
         if now_ns >= self.next_alarm and self.out.mark(
@@ -448,7 +462,7 @@ class Arbiter:
         return 0
 
     def _is_newer(self, header, now_ns):
-        """Does a low number look like a numbering begun anew whose reset nobody saw?
+        """Return whether a low number looks like a new numbering whose reset was not seen.
 
         Only when nothing has fitted for `resync_us`, and then by the send time.
         """
@@ -459,7 +473,7 @@ class Arbiter:
         return header.send_time > self.stream.last_send_time and self.stream.last_send_time > 0
 
     def _hint(self, line, number, now_ns):
-        """While joining: the stream may be joined at `number` if nothing lower comes."""
+        """Record, while joining, a number at which the stream may be joined if none lower comes."""
         if not self.join_seen:
             self.join_seen = True
             self.join_since = now_ns
@@ -472,7 +486,7 @@ class Arbiter:
         return 0
 
     def _start_at(self, number, now_ns):
-        """Join the stream at `number`; 0 when the ring lacks room to say so."""
+        """Join the stream at `number`; return 0 when the ring has no room for the record."""
         slot: cython.Py_ssize_t
         if not self.out.mark(records.START, 0, number, number, 0):
             self.stream.blocked = True
@@ -501,7 +515,7 @@ class Arbiter:
             lowest = self.stream.lowest()
         return self._start_at(lowest, now_ns)
 
-    # -- going on ---------------------------------------------------------------------------
+    # -- progress ---------------------------------------------------------------------------
 
     def _advance(self, now_ns):
         """Do everything that can be done by now: start, release, give up, renumber."""
@@ -521,7 +535,7 @@ class Arbiter:
         return self._settle(now_ns)
 
     def _settle(self, now_ns):
-        """Find the state and the next deadline from what is true now."""
+        """Set the state and the next deadline from the present conditions."""
         if self.joined:
             self.stream.tell()
         self.work_deadline = NEVER
@@ -547,12 +561,12 @@ class Arbiter:
     # -- new numberings ---------------------------------------------------------------------
 
     def _is_repeated_reset(self, header):
-        """FIX: a logon is repeated before anything of the numbering has come that it begins."""
+        """Return whether this is a FIX Logon repeated before anything of its numbering has come."""
         begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
         return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
-        """The feed's reset packet: it begins a new numbering, once, when it is believed."""
+        """Handle the feed's reset packet, which begins a new numbering once it is believed."""
         slot: cython.Py_ssize_t
         old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
@@ -588,7 +602,7 @@ class Arbiter:
         return 0
 
     def _renumber(self, cause, session, number, slot, now_ns):
-        """Begin a new numbering at `number`, after everything held is let go."""
+        """Begin a new numbering at `number`, after everything held is released."""
         self.stream.force_all(records.BY_RESET)
         self.pending_cause = cause
         self.pending_session = session
@@ -618,7 +632,10 @@ class Arbiter:
         return 1
 
     def _enter_epoch(self, now_ns):
-        """The RESET record is written: forget the old numbering, but for its stragglers."""
+        """Enter the new epoch, whose RESET record is written, and forget the old numbering.
+
+        What is needed to recognise its stragglers is kept.
+        """
         slot: cython.Py_ssize_t = self.pending_slot
         reached: cython.ulonglong
         self.pending_told = True
@@ -651,13 +668,13 @@ class Arbiter:
         return 0
 
     def _take_session(self, session):
-        """From now on this is the session."""
+        """Make this the current session."""
         self.session = session
         self.out.session = session
         return 0
 
     def _other_session(self, line, header, data, start, received_ns, now_ns):
-        """A packet of another session: an earlier one, a new one that begins, or a doubt."""
+        """Handle a packet of another session: an earlier one, a new one that begins, or unclear."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:
             number = header.next_sequence
@@ -714,10 +731,10 @@ class Arbiter:
     def _confirm(self, session, alone, now_ns):
         """Believe the quarantine's anchor and what is near it: announce the gap, go on there.
 
-        `alone` says that it is one line's word after `resync_us`, not two lines' or a heartbeat's.
+        `alone`: the evidence is one line's after `resync_us`, not two lines' or a heartbeat's.
         """
         first: cython.ulonglong
-        # Of a jump forward nothing that has been passed meanwhile is part.
+        # A jump forward excludes what has been passed meanwhile.
         least: cython.ulonglong = 0
         if session == self.session and self.quarantine.anchor >= self.stream.expected:
             least = self.stream.expected
@@ -727,7 +744,7 @@ class Arbiter:
         elif first < self.stream.expected:
             self._renumber(records.BY_RESYNC, session, first, -1, now_ns)
         if self.pending_cause:
-            return 0  # no room to say so now; the evidence stays and will be found again
+            return 0  # no ring room for the record now; the evidence stays and is found again
         if alone:
             self.out.count(columns.CHANNEL_RESYNCS, 1)
         else:

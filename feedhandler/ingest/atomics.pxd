@@ -1,8 +1,8 @@
 # The few atomic operations and unaligned loads that the hand-over needs, as inline C.
 #
 # Acquire and release order the record bytes around the two positions of the ring; the full fence
-# stands between publishing and asking whether the consumer sleeps. The interpreted twins run in
-# one thread and use plain assignments instead.
+# separates publishing from checking whether the consumer sleeps. The interpreted twins run in one
+# thread and use plain assignments instead.
 
 cdef extern from * nogil:
     """

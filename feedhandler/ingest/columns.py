@@ -19,7 +19,7 @@ LINE_OVERSIZE = int(LineCounter.OVERSIZE)
 LINE_KERNEL_DROPS = int(LineCounter.KERNEL_DROPS)
 LINE_SILENCES = int(LineCounter.SILENCES)
 LINE_MISMATCHES = int(LineCounter.MISMATCHES)
-#: Column of reject reason 1; reason r stands r - 1 further.
+#: Column of reject reason 1; that of reason r is r - 1 further.
 LINE_TRUNCATED = int(LineCounter.TRUNCATED)
 LINE_UNKNOWN_FLAGS = int(LineCounter.UNKNOWN_FLAGS)
 LINE_UNKNOWN_TYPES = int(LineCounter.UNKNOWN_TYPES)

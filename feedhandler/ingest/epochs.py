@@ -1,8 +1,8 @@
 """Epochs: which numbering a packet belongs to, while the lines disagree about it.
 
-A sequence reset begins a new epoch on the line that shows it first. For a window after it the
-other line still brings packets from before, and its own copy of the reset. Both must change
-nothing. A packet from before is known
+A sequence reset begins a new epoch on the line that shows it first. For a window after it the other
+line still brings packets from before, and its own copy of the reset. Both must change nothing. A
+packet from before is recognised
 
 * by its send time, where there is one: earlier than the reset's (but neither later than the old
   epoch's begin nor than half the reset's: then a time of day has wrapped at midnight);
@@ -10,21 +10,21 @@ nothing. A packet from before is known
 * and where it fits both, by its line, which has or has not been seen in the new epoch.
 
 A copy of the reset has the same bytes, or comes from a line not seen in the new epoch yet, without
-a send time that would tell it apart. After the window every line is taken to be in the new epoch:
-then the same bytes are a new reset.
+a send time that would distinguish it. After the window every line is assumed to be in the new
+epoch: then the same bytes are a new reset.
 
 A reset is believed where nothing is lost by it (no stream was joined), where another line shows it
 too, or where what follows agrees; until then it is *pending*, in a slot of the arbiter's:
 
-| what follows a pending reset | then it is |
-|---|---|
-| a reset to the same number on another line | believed |
-| on any line, the number it names, sent no earlier | believed |
-| on its line, a later number of its numbering, by its send time | believed |
-| on its line, sent no earlier, a number from where the line was in the old numbering on | forged |
-| anything else | pending |
+ what follows a pending reset | then it is |
+---|---|
+ a reset to the same number on another line | believed |
+ on any line, the number it names, sent no earlier | believed |
+ on its line, a later number of its numbering, by its send time | believed |
+ on its line, sent no earlier, a number from where the line was in the old numbering on | forged |
+ anything else | pending |
 
-New session ids need none of this: an id tells. The last few are remembered.
+New sessions need none of this: their ids distinguish them. The last few are remembered.
 """
 
 import cython
@@ -34,7 +34,7 @@ from cython.cimports.feedhandler.ingest.answers import BELIEVED, FORGED, NOTHING
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: Earlier session ids remembered.
+#: Number of earlier session ids that are remembered.
 PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)
 
 
@@ -54,24 +54,23 @@ class Epochs:
         self.window = window_ns
         self.number = 0
         self.ends = self.busy_until = self.reset_time = self.fingerprint = 0
-        # The pending reset: its slot (-1: none), line, send time and the number it names; and what
-        # its line would say next if it were none.
+        # The pending reset: its slot (-1: none), line, send time and the number it names; and the
+        # number its line would send next if the reset were forged.
         self.pending = -1
         self.pending_line = 0
         self.pending_time = self.pending_next = self.pending_old = 0
         self.old_expected = self.old_first_time = self.first = 0
 
     def changing(self, now_ns):
-        """May packets from before the current epoch still come, or is a reset pending?"""
+        """Return whether older packets may still come (`mixed`), or a reset is pending."""
         return now_ns < self.busy_until
 
     def mixed(self, now_ns):
-        """May packets from before the current epoch still come?"""
+        """Return whether packets from before the current epoch may still come."""
         return now_ns < self.ends
 
     def suspend(self, slot, line, header, old):
-        """A reset that nothing speaks for yet: from now on it is pending. `old` is where its line
-        is in the old numbering."""
+        """Make a reset without evidence pending; `old`: its line's place in the old numbering."""
         self.pending = slot
         self.pending_line = line
         self.pending_time = header.send_time
@@ -81,14 +80,14 @@ class Epochs:
         return 0
 
     def resume(self):
-        """Nothing is pending any more; the slot of what was."""
+        """End the pending state; return the slot of the reset that was pending."""
         slot: cython.Py_ssize_t = self.pending
         self.pending = -1
         self.busy_until = self.ends
         return slot
 
     def judge(self, line, header, max_jump):
-        """What a packet says of the pending reset: BELIEVED, FORGED, or NOTHING."""
+        """Return the evidence of a packet about the pending reset: BELIEVED, FORGED, or NOTHING."""
         number: cython.ulonglong = header.sequence
         timed: cython.bint = header.send_time > 0 and self.pending_time > 0
         later: cython.bint = timed and header.send_time >= self.pending_time
@@ -109,8 +108,10 @@ class Epochs:
         return NOTHING
 
     def leave(self, expected, first_time, first, now_ns):
-        """End the epoch: it had come to `expected` (0: nowhere), its first send time was
-        `first_time`. The next begins at `first`."""
+        """End the epoch, which had reached `expected` (0: nothing); the next begins at `first`.
+
+        `first_time`: send time of its first packet.
+        """
         self.old_expected = expected
         self.old_first_time = first_time
         self.number += 1
@@ -121,7 +122,7 @@ class Epochs:
         return 0
 
     def by_reset(self, line, send_time, fingerprint):
-        """The epoch just entered was begun by a reset packet on `line`."""
+        """Record that a reset packet on `line` began the epoch just entered."""
         self.ends += self.window
         self.busy_until = self.ends
         self.reset_time = send_time
@@ -130,7 +131,7 @@ class Epochs:
         return 0
 
     def is_copy(self, line, header, fingerprint, now_ns):
-        """Is this reset packet the other line's copy of the one that began this epoch?"""
+        """Return whether this reset is another line's copy of the one that began the epoch."""
         timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
         if now_ns >= self.ends:
             return False
@@ -140,14 +141,17 @@ class Epochs:
         return True
 
     def straggles(self, line, header, expected, max_jump):
-        """While the epoch is changing: is this packet of the same session from before it?"""
+        """Return whether this packet of the same session is from before the epoch.
+
+        To be called while `mixed`. A packet of the new epoch also moves its line to that epoch.
+        """
         sequence: cython.ulonglong = header.sequence
         in_old: cython.bint
         in_new: cython.bint
         if header.send_time > 0 and self.reset_time > 0:
             if header.send_time < self.reset_time:
-                # Sent before the reset: perhaps before we joined, too. Only times that count
-                # from midnight can be lower and later, and then they are lower by far.
+                # Sent before the reset, and perhaps before the stream was joined. Only times that
+                # count from midnight can be lower and later, and then they are lower by far.
                 return (
                     header.send_time >= self.old_first_time
                     or header.send_time > self.reset_time // 2
@@ -175,13 +179,13 @@ class Epochs:
         return in_old
 
     def leave_session(self, session):
-        """Remember an id whose packets are from now on stale; the oldest gives way."""
+        """Remember an id whose packets are stale from now on; it replaces the oldest."""
         self.past[self.past_count % PAST_SESSIONS] = session
         self.past_count += 1
         return 0
 
     def is_past_session(self, session):
-        """Was this the session before, or one of the last few?"""
+        """Return whether this is one of the last few sessions."""
         at: cython.Py_ssize_t
         for at in range(min(self.past_count, PAST_SESSIONS)):  # noqa: SIM110 (no GIL here)
             if self.past[at] == session:

@@ -1,8 +1,8 @@
 """Fingerprints of message bytes, and the windows in which the lines' copies are compared.
 
-A fingerprint is a fast 64-bit digest over little-endian words in four independent lanes. It tells
-different bytes from equal ones by accident only with a chance of about 2**-64; it is no defence
-against somebody who builds a collision on purpose.
+A fingerprint is a fast 64-bit digest over little-endian words in four independent lanes. Different
+bytes have equal ones by accident with a chance of about 2**-64; it is no defence against someone
+who constructs a collision.
 """
 
 import cython
@@ -21,15 +21,15 @@ if cython.compiled:
 else:
 
     def load_word(chunk: memoryview) -> int:
-        """Eight bytes as a little-endian word."""
+        """Return eight bytes as a little-endian word."""
         return int.from_bytes(chunk, "little")
 
 
-#: Packets outside the sequence whose fingerprints a channel keeps: such packets are few, and copies
-#: come within the lines' skew.
+#: Unsequenced packets whose fingerprints a channel keeps: such packets are few, and copies come
+#: within the lines' skew.
 UNSEQUENCED_KEPT = 256
 _KEPT = cython.declare(cython.Py_ssize_t, UNSEQUENCED_KEPT)
-#: Equal packets are told apart by the last eight bits of their numbers.
+#: The last eight bits of their numbers distinguish equal packets.
 _REPEATS = cython.declare(cython.ulonglong, 256)
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 
@@ -40,7 +40,7 @@ FACTOR_3 = cython.declare(cython.ulonglong, 0x14D049BB133111EB)
 FACTOR_4 = cython.declare(cython.ulonglong, 0x2127599BF4325C37)
 MASK_64 = (1 << 64) - 1
 #: The bits of an entry of `CompareWindow` that hold the span: as many as a count of messages has.
-#: The other 48 are the fingerprint's, so there different bytes look equal with a chance of 2**-48.
+#: The other 48 hold the fingerprint, so different bytes look equal there with a chance of 2**-48.
 _SPAN_BITS = cython.declare(cython.ulonglong, 0xFFFF)
 
 
@@ -51,7 +51,7 @@ _SPAN_BITS = cython.declare(cython.ulonglong, 0xFFFF)
 def _mix(
     lane: cython.ulonglong, word: cython.ulonglong, factor: cython.ulonglong
 ) -> cython.ulonglong:
-    """One word into a lane; the shift lets high bits reach the low ones again."""
+    """Mix one word into a lane; the shift lets high bits reach the low ones again."""
     lane = (lane ^ word) * factor
     if not cython.compiled:
         lane &= MASK_64
@@ -63,7 +63,7 @@ def _mix(
 @cython.nogil
 @cython.exceptval(check=False)
 def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.ulonglong:
-    """One word of both."""
+    """Pack fingerprint and span into one word."""
     word: cython.ulonglong = fingerprint << 16 | (span & _SPAN_BITS)
     if not cython.compiled:
         word &= MASK_64
@@ -81,7 +81,7 @@ def _with_span(fingerprint: cython.ulonglong, span: cython.ulonglong) -> cython.
     tail=cython.ulonglong,
 )
 def fingerprint_at(first, length):
-    """`fingerprint` of the `length` bytes from `first` on, for compiled callers."""
+    """Return the `fingerprint` of the `length` bytes from `first` on, for compiled callers."""
     lane_1 = length + 1
     lane_2 = 2
     lane_3 = 3
@@ -118,9 +118,10 @@ def fingerprint_at(first, length):
     return _mix(lane_4, lane_3, FACTOR_2)
 
 
-@cython.boundscheck(False)  # the first line holds the bytes against the bounds
+@cython.boundscheck(False)  # the first line checks the bounds
 def fingerprint(data, start, length):
-    """Digest of `data[start:start + length]`; raises IndexError when that is outside."""
+    """Return the digest of `data[start:start + length]`. Raises `IndexError` where that is
+    outside."""
     if start < 0 or length < 0 or start + length > len(data):
         raise IndexError("fingerprint outside the buffer")
     if cython.compiled:
@@ -133,10 +134,10 @@ def fingerprint(data, start, length):
 class CompareWindow:
     """Fingerprints of the latest packets by sequence number, in a table of fixed size.
 
-    A number's place is its remainder, so consecutive numbers never push each other out before the
-    window (a power of two, at least `capacity` numbers) has passed. Beside a fingerprint stands its
-    `span`, how many numbers it covers (modulo 65,536): of two packets that begin with one number
-    only those of one span can be compared.
+    A number's place is its remainder, so consecutive numbers never replace each other before the
+    window (a power of two, at least `capacity` numbers) has passed. A fingerprint is stored with
+    its `span`, how many numbers it covers (modulo 65,536): two packets that begin with the same
+    number can only be compared if their spans are equal.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -146,7 +147,10 @@ class CompareWindow:
 
     @cython.locals(place=cython.ulonglong)
     def remember(self, sequence, fingerprint, span):
-        """Keep the first copy's fingerprint. (Keys are the number plus one: 0 is empty.)"""
+        """Keep the first copy's fingerprint.
+
+        Keys are the number plus one: 0 is empty.
+        """
         place = (sequence & self.mask) * 2
         self.entries[place] = sequence + 1
         self.entries[place + 1] = _with_span(fingerprint, span)
@@ -157,8 +161,10 @@ class CompareWindow:
         key=cython.ulonglong,
     )  # fmt: skip
     def compare(self, sequence, fingerprint, span):
-        """SAME, DIFFERENT (told once per number), OTHER_SPAN, or UNKNOWN: not, or no longer, in the
-        window."""
+        """Compare with the first copy: SAME, DIFFERENT, OTHER_SPAN, or UNKNOWN.
+
+        UNKNOWN: not, or no longer, in the window. DIFFERENT is returned once for each number.
+        """
         place = (sequence & self.mask) * 2
         key = sequence + 1
         if self.entries[place] != key:
@@ -173,13 +179,13 @@ class CompareWindow:
         return DIFFERENT
 
     def knows(self, sequence):
-        """Is anything kept that begins with this number?"""
+        """Return whether a packet that begins with this number is kept."""
         return self.entries[(sequence & self.mask) * 2] == sequence + 1
 
     @cython.locals(place=cython.ulonglong)
     def span_of(self, sequence, fingerprint):
-        """How many numbers (modulo 65,536) the packet covers that begins with this number and has
-        this fingerprint; 0 where none is kept."""
+        """Return the span, modulo 65,536, of the packet with this number and fingerprint; 0:
+        none."""
         place = (sequence & self.mask) * 2
         if self.entries[place] != sequence + 1:
             return 0
@@ -189,7 +195,7 @@ class CompareWindow:
 
     @cython.locals(place=cython.ulonglong)
     def clear(self):
-        """Forget everything: a new numbering begins."""
+        """Forget everything, for a new numbering."""
         place = 0
         while place <= self.mask:
             self.entries[place * 2] = 0
@@ -200,12 +206,12 @@ class CompareWindow:
 @cython.final
 @cython.cclass
 class UnsequencedWindow:
-    """The latest packets outside the sequence: their fingerprints, and which lines showed each.
+    """The latest unsequenced packets: their fingerprints, and which lines showed each.
 
-    They have no number by which a copy would be known, and two of them may be equal byte for byte.
-    So occurrences are matched, line by line: the n-th one on a line is the copy of the n-th on
-    another. A packet that is alone of its bytes is never taken for a copy; of equal ones within
-    `wait_ns`, one can be only where each line has lost what the other brought.
+    They have no number by which to recognise a copy, and two of them may be equal byte for byte. So
+    occurrences are matched line by line: the n-th one on a line is the copy of the n-th on another.
+    A packet whose bytes are unique is never taken for a copy; of equal ones within `wait_ns`, one
+    can be only where each line has lost what the other brought.
     """
 
     def __init__(self, wait_ns: int) -> None:
@@ -220,12 +226,11 @@ class UnsequencedWindow:
 
     @cython.locals(bit=cython.ulonglong, at=cython.Py_ssize_t, step=cython.Py_ssize_t)
     def is_copy(self, line, fingerprint, now_ns):
-        """Is this the copy of a packet that another line has shown already? It is noted then; else
-        `number` is what the packet is to be known by, and `remember` the next to be called once it
-        is published.
+        """Return whether this is the copy of a packet that another line has shown already.
 
-        The number is made of the fingerprint and of how many equal packets are known: all gateways
-        that saw the same packets call each by the same number.
+        If so that is recorded; else `number` is the packet's number, and `remember` is to be called
+        next, once it is published. The number is made of the fingerprint and of how many equal
+        packets are known: all gateways that saw the same packets give each the same number.
         """
         bit = cython.cast(cython.ulonglong, 1) << line
         self.repeat = 0
@@ -242,8 +247,10 @@ class UnsequencedWindow:
 
     @cython.locals(forgotten=cython.int)
     def remember(self, line, fingerprint, now_ns):
-        """The packet that `is_copy` was asked about last is published; 1 where the entry that gives
-        way to it might still have been asked for."""
+        """Keep the packet last passed to `is_copy`, which is published.
+
+        Returns 1 where the entry that it replaces might still have been needed.
+        """
         forgotten = (
             self.shown_by[self.place] != 0 and now_ns <= self.first_ns[self.place] + self.wait
         )

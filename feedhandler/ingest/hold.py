@@ -1,9 +1,9 @@
 """Packets that must wait: their bytes in a preallocated slab, and the order of those held.
 
 `PacketPool` owns a fixed number of slots; a slot is a row of words (the header fields that are
-needed later, the instants, the fingerprint) and room for one packet's bytes. Free slots are a
-stack, so that only as much memory is ever touched as was needed at once. `Hold` is the sequence
-of slots that wait behind a hole, ordered by sequence number; nearly every insertion is an append.
+needed later, timestamps, the fingerprint) and room for one packet's bytes. Free slots are a stack,
+so that only as much memory is ever touched as was needed at once. `Hold` is the sequence of slots
+that wait behind a hole, ordered by sequence number; nearly every insertion is an append.
 
 Promises: nothing is allocated after construction; a packet that finds no free slot, or is longer
 than a slot, is refused (-1). Left to the arbiter: what happens then.
@@ -37,7 +37,7 @@ if cython.compiled:
 @cython.final
 @cython.cclass
 class PacketPool:
-    """`slots` packets of at most `slot_bytes` bytes each."""
+    """Pool of `slots` packet slots of `slot_bytes` bytes each."""
 
     def __init__(self, slots: int, slot_bytes: int) -> None:
         self.words = memoryview(numpy.zeros(slots * SLOT_WORDS, numpy.uint64))
@@ -49,9 +49,10 @@ class PacketPool:
 
     @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
     def take(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
-        """Copy a packet into a free slot; the slot, or -1 when none is free or it is too long.
+        """Copy a packet into a free slot and return the slot; -1: none is free, or it is too long.
 
-        A heartbeat has nothing to copy: its slot stands for the number it names.
+        A heartbeat has nothing to copy: its slot stands for the number it names. Raises
+        `IndexError` where the packet is outside its buffer.
         """
         length = header.length
         if header.kind == kinds.HEARTBEAT:
@@ -90,25 +91,25 @@ class PacketPool:
         return slot
 
     def give_back(self, slot):
-        """The slot is free again."""
+        """Free the slot."""
         self.free[self.free_count] = slot
         self.free_count += 1
         return 0
 
     def word(self, slot, which):
-        """One word of a slot."""
+        """Return one word of a slot."""
         return self.words[slot * SLOT_WORDS + which]
 
     def span(self, slot):
-        """How many numbers the packet in this slot covers."""
+        """Return how many numbers the packet in this slot covers."""
         return self.words[slot * SLOT_WORDS + NEXT] - self.words[slot * SLOT_WORDS + SEQUENCE]
 
     def body_at(self, slot):
-        """Where the messages of the packet in this slot begin in the slab."""
+        """Return where the messages of the packet in this slot begin in the slab."""
         return slot * self.slot_bytes + self.words[slot * SLOT_WORDS + BODY]
 
     def body_size(self, slot):
-        """How many bytes the messages of the packet in this slot have."""
+        """Return the size of the messages of the packet in this slot, in bytes."""
         return self.words[slot * SLOT_WORDS + LENGTH] - self.words[slot * SLOT_WORDS + BODY]
 
 
@@ -127,15 +128,15 @@ class Hold:
         self.capacity = capacity
 
     def lowest(self):
-        """The slot with the lowest number, or -1."""
+        """Return the slot with the lowest number, or -1."""
         return self.order[self.head] if self.count else -1
 
     def highest(self):
-        """The slot with the highest number, or -1."""
+        """Return the slot with the highest number, or -1."""
         return self.order[(self.head + self.count - 1) & self.mask] if self.count else -1
 
     def slot(self, place):
-        """The slot at `place`, counted from the lowest; `place` must be below `count`."""
+        """Return the slot at `place`, counted from the lowest; `place` must be below `count`."""
         return self.order[(self.head + place) & self.mask]
 
     @cython.locals(
@@ -143,7 +144,7 @@ class Hold:
         slot=cython.Py_ssize_t,
     )  # fmt: skip
     def place(self, sequence):
-        """Where the first packet stands that begins at `sequence` or later; `count` for none."""
+        """Return the place of the first packet that begins at `sequence` or later; else `count`."""
         low = 0
         high = self.count
         while low < high:
@@ -157,7 +158,7 @@ class Hold:
 
     @cython.locals(low=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     def contains(self, sequence, next_sequence):
-        """Is a packet held that begins at `sequence` and reaches at least to `next_sequence`?"""
+        """Return whether a packet is held that begins at `sequence` and reaches `next_sequence`."""
         low = self.place(sequence)
         while low < self.count:
             slot = self.order[(self.head + low) & self.mask]
@@ -173,11 +174,12 @@ class Hold:
         noticed=cython.ulonglong,
     )  # fmt: skip
     def insert(self, slot, fresh):
-        """Put a slot in its place; 1, or 0 when the hold is full.
+        """Insert a slot in order; return 1, or 0 when the hold is full.
 
         The hole before the new packet was noticed when another line's packet behind it came, if
-        there is one. Where the packet has just come (`fresh`), its own line has gone on below what
-        it brought behind it: that is no evidence of a hole any more, and its ORDER falls to 0.
+        there is one. Where the packet has just come (`fresh`), its own line has gone on below the
+        packets it brought behind it: those are no evidence of a hole any more, and their ORDER
+        becomes 0.
         """
         if self.count >= self.capacity:
             return 0
@@ -207,7 +209,7 @@ class Hold:
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     def notice_again(self, now_ns, order):
-        """Count the age of every hole from now; every packet is as if it had just come."""
+        """Restart the age of every hole now, and give every packet this order."""
         at = 0
         while at < self.count:
             slot = self.order[(self.head + at) & self.mask]
@@ -217,7 +219,7 @@ class Hold:
         return 0
 
     def drop_lowest(self):
-        """Take the lowest slot out and free it."""
+        """Remove the lowest slot and free it."""
         self.pool.give_back(self.order[self.head])
         self.head = (self.head + 1) & self.mask
         self.count -= 1
@@ -225,7 +227,7 @@ class Hold:
 
     @cython.locals(slot=cython.Py_ssize_t)
     def take_lowest(self):
-        """Take the lowest slot out without freeing it; the slot."""
+        """Remove and return the lowest slot without freeing it."""
         slot = self.order[self.head]
         self.head = (self.head + 1) & self.mask
         self.count -= 1
@@ -233,7 +235,7 @@ class Hold:
 
     @cython.locals(slot=cython.Py_ssize_t)
     def remove(self, place):
-        """Take the slot at `place` out without freeing it; the slot."""
+        """Remove and return the slot at `place` without freeing it."""
         slot = self.order[(self.head + place) & self.mask]
         while place + 1 < self.count:
             self.order[(self.head + place) & self.mask] = self.order[
@@ -244,6 +246,6 @@ class Hold:
         return slot
 
     def take_highest(self):
-        """Take the highest slot out without freeing it; the slot."""
+        """Remove and return the highest slot without freeing it."""
         self.count -= 1
         return self.order[(self.head + self.count) & self.mask]

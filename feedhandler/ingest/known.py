@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""FIX copies that are known by their bytes: of those only the first message is read.
+"""FIX copies known by their bytes: only the first message of such a datagram is parsed.
 
-Where two lines pack messages alike, the second copy of a datagram is the first one's bytes again.
-The number of its first message says with which first copy to compare it, and that one's fingerprint
-says whether all of it is the same: then its messages have been checked, and nothing in it is new.
-What is not known in that way is read to its end, and received like any packet.
+Where two lines pack messages alike, the second copy of a datagram has the same bytes as the first.
+The number of its first message selects the first copy to compare it with, and that one's
+fingerprint shows whether all of it is the same: then its messages have been checked, and nothing in
+it is new. Anything else is parsed to its end, and received like any packet.
 
-Left to others: what becomes of everything else (`arbitration.py`), and whose fingerprints there are
+Left to others: what happens to everything else (`arbitration.py`), and the fingerprints
 (`packing.py`).
 """
 
@@ -15,8 +15,10 @@ from cython.cimports.feedhandler.ingest import columns, states
 
 
 def may_be_copy(arbiter, header, now_ns):
-    """May what begins with this message be a copy of what was published, so that it is worth asking
-    `take_copy`? `header` has the first message alone."""
+    """Return whether a datagram that begins with this message may be a copy of a published one.
+
+    Then `take_copy` is worth a call. `header` has only the first message.
+    """
     return (
         arbiter.is_old(header, now_ns)
         and not arbiter.stream.blocked
@@ -26,18 +28,17 @@ def may_be_copy(arbiter, header, now_ns):
 
 
 def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
-    """Take `data[start:start + size]` where each byte of it was published before, and `may_be_copy`
-    holds; returns a `Verdict`, or 0 where that is not known: it is then to be read to its end, and
-    received.
+    """Take `data[start:start + size]` as a copy if each byte of it was published before.
 
-    `header` has its first message, and has all of it afterwards.
+    Returns a `Verdict`, or 0 where that is not known: then parse it to its end and receive it.
+    `may_be_copy` must hold. `header` has the first message, and the whole datagram afterwards.
     """
     end: cython.ulonglong
     span: cython.ulonglong = arbiter.stream.copies.known_span(header.sequence, data, start, size)
     end = header.sequence + span
     if span == 0 or end > arbiter.stream.expected:
         return 0
-    # What was held and then given up is known, too, but was not published.
+    # A packet that was held and then given up is known too, but was not published.
     if arbiter.stream.lost.touches(header.sequence, end):
         return 0
     header.next_sequence = end

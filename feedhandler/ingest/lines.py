@@ -1,14 +1,14 @@
 """Lines: one socket each, bound to its own multicast group so that lines cannot be confused.
 
-A socket that is bound to a port alone receives every group that anybody on the host has joined on
-that port. So each line's socket is bound to its group's address and has IP_MULTICAST_ALL off. With
-a `source` the receiver checks the sender of every datagram, and drops and counts foreign ones. By
-default the join is source-specific as well, so that most of them never get here and nobody can say
-how many there were; `source_filter="count"` joins for any source, so that each one is counted, for
-the price of receiving it.
+A socket that is bound to a port alone receives every group that any process on the host has joined
+on that port. So each line's socket is bound to its group's address and has IP_MULTICAST_ALL off.
+With a `source` the receiver checks the sender of every datagram, and drops and counts foreign ones.
+By default the join is source-specific as well, so that most of them never arrive and cannot be
+counted; `source_filter="count"` joins for any source, so that each one is counted, at the price of
+receiving it.
 
-Everything that can be wrong here is the operator's to mend: it is raised as `ConfigError`, one
-line that names the line, with the remedy as its hint.
+Every fault here is one that the operator can correct: it is raised as `ConfigError`, one line that
+names the line, with the remedy as its hint.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ SO_RCVBUFFORCE = 33
 SO_RXQ_OVFL = 40
 SIOCGIFADDR = 0x8915
 
-#: What a line asks the kernel for: half a second of a very busy line.
+#: Receive buffer requested for a line: half a second of a very busy one.
 RECEIVE_BUFFER_BYTES = 16 << 20
 
 
@@ -40,8 +40,8 @@ RECEIVE_BUFFER_BYTES = 16 << 20
 class Line:
     """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address).
 
-    `source` is the sender's address, or several with commas between: an exchange that fails over
-    sends from another one. `source_filter` says who keeps other senders out: the `"kernel"`, by a
+    `source` is the sender's address, or several separated by commas: an exchange that fails over
+    sends from another one. `source_filter` selects what drops other senders: the `"kernel"`, by a
     source-specific join, or the receive thread, which can `"count"` them. Lines are equal when they
     would receive the same: the name is for people.
     """
@@ -52,8 +52,8 @@ class Line:
     interface: str
     source: str | None = None
     source_filter: Literal["kernel", "count"] = "kernel"
-    #: Of a line that comes through the overlay: its topologies' files, and who receives there. It
-    #: is not joined; `group` and `port` are the receiver's address.
+    #: Of a line that comes through the overlay: its topologies' files, and the receiver's name
+    #: there. It is not joined; `group` and `port` are the receiver's address.
     overlay: tuple[tuple[str, ...], str] | None = None
 
 
@@ -61,8 +61,8 @@ class Line:
 class ChannelPlan:
     """One channel: its `service` id (ignored where the feed's header has none) and its lines.
 
-    `recovery_wait_us`: how long recovery has for what the lines do not bring; 0: there is none.
-    `refresh`: the lines carry snapshots, whose packets may be compressed.
+    `recovery_wait_us`: the time that recovery has for what the lines do not bring; 0: there is
+    none. `refresh`: the lines carry snapshots, whose packets may be compressed.
     """
 
     service: int
@@ -72,7 +72,7 @@ class ChannelPlan:
 
 
 def open_line(line: Line, receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES) -> socket.socket:
-    """A bound, joined, non-blocking socket of `line`; raises ConfigError."""
+    """Return a bound, joined, non-blocking socket of `line`. Raises `ConfigError`."""
     group = _group(line)
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDP)
     try:
@@ -91,24 +91,24 @@ def open_line(line: Line, receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES) -> s
 
 
 def set_receive_buffer(sock: socket.socket, wanted_bytes: int) -> int:
-    """Ask for a receive buffer, with privilege if there is any; the size really got, in bytes.
+    """Set the receive buffer, with privilege if there is any; return the actual size in bytes.
 
-    (The kernel doubles what is asked for, to pay for its own overhead, and caps it silently.)
+    (The kernel doubles the requested size, to pay for its own overhead, and caps it silently.)
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
-    # Without the privilege net.core.rmem_max holds; the caller sees what was got.
+    # Without the privilege net.core.rmem_max is the limit; the caller sees the actual size.
     with contextlib.suppress(PermissionError):
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, wanted_bytes)
     return receive_buffer(sock)
 
 
 def receive_buffer(sock: socket.socket) -> int:
-    """The receive buffer that the socket has, in bytes as they were asked for."""
+    """Return the socket's receive buffer in bytes, in the terms of the requested size."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
 def _group(line: Line) -> ipaddress.IPv4Address:
-    """The group's address, checked."""
+    """Return the group's address. Raises `ConfigError` where group or port is invalid."""
     try:
         group = ipaddress.IPv4Address(line.group)
     except ValueError as error:
@@ -165,7 +165,7 @@ def _join(sock: socket.socket, line: Line, group: ipaddress.IPv4Address) -> None
 
 
 def _interface(line: Line) -> tuple[bytes, int]:
-    """(address, 0) of an interface given by address, (zero, index) of one given by name."""
+    """Return (address, 0) for an interface given by address, (zero, index) for one by name."""
     try:
         return ipaddress.IPv4Address(line.interface).packed, 0
     except ValueError:
@@ -180,14 +180,14 @@ def _interface(line: Line) -> tuple[bytes, int]:
 
 
 def _address_of(line: Line) -> bytes:
-    """The IPv4 address of a named interface (the source-specific join wants it)."""
+    """Return the IPv4 address of a named interface, which the source-specific join needs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", os.fsencode(line.interface)[:15])
         return fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24]
 
 
 def source_addresses(line: Line) -> tuple[int, ...]:
-    """The line's sources as integers, none for any; raises ConfigError."""
+    """Return the line's sources as integers, none for any. Raises `ConfigError`."""
     if line.source is None:
         return ()
     try:

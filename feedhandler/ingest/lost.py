@@ -1,8 +1,9 @@
-"""The latest ranges announced as lost: to tell a late packet from a duplicate, and to take an
-announcement back that was made in error.
+"""The latest ranges announced as lost: for recognising late packets, and for withdrawals.
 
+A packet of such a range is late, not a duplicate; an erroneous announcement can be withdrawn.
 `Runs` are packets that come of such ranges after all, until they are enough to believe that lines
-go on there; `Islands` what had been published behind by then. What is enough: `sequencer.py`.
+go on there; `Islands` are ranges that had been published behind by then. `withdrawal.py` says what
+is enough.
 """
 
 import cython
@@ -10,7 +11,7 @@ import numpy
 from cython.cimports.feedhandler.ingest import slots
 from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 
-#: Ranges remembered; the oldest gives way, and what comes for it counts as a duplicate.
+#: Upper limit on ranges; a new one replaces the oldest, whose packets count as duplicates then.
 LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
 #: No number: the largest signed one. (C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
@@ -19,8 +20,10 @@ NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 @cython.final
 @cython.cclass
 class LostRanges:
-    """Half-open ranges in ascending order, `LOST_RANGES` of them at most. Beside each stands, by
-    line, how many packets others had published when it was announced."""
+    """Half-open ranges in ascending order, `LOST_RANGES` of them at most.
+
+    Each has, by line, how many packets others had published when it was announced.
+    """
 
     def __init__(self, lines: int) -> None:
         self.lines = lines
@@ -33,7 +36,10 @@ class LostRanges:
 
     @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
     def touches(self, sequence, next_sequence):
-        """Does [sequence, next_sequence) touch one? Nearly always the newest answers."""
+        """Return whether [sequence, next_sequence) overlaps a range.
+
+        Nearly always the newest range decides.
+        """
         at = self.newest
         seen = 0
         while seen < self.count:
@@ -47,7 +53,7 @@ class LostRanges:
 
     @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
     def _place(self, sequence):
-        """Where the range stands that ends behind `sequence`; -1 where none does."""
+        """Return the place of the first range that ends behind `sequence`; -1 where none does."""
         at = self.newest
         seen = 0
         while seen < self.count and self.end[at] > sequence:
@@ -58,37 +64,39 @@ class LostRanges:
         return -1
 
     def _before(self, at):
-        """The place of the range before."""
+        """Return the place of the preceding range."""
         return at - 1 if at > 0 else LOST_RANGES - 1
 
     @cython.locals(at=cython.Py_ssize_t)
     def published_before(self, sequence, line):
-        """How much others than `line` had published when the range with `sequence` was announced;
-        0 for none."""
+        """Return how many packets others than `line` had published when the range was announced.
+
+        The range is the first that ends behind `sequence`; 0 where none does.
+        """
         at = self._place(sequence)
         return self.published[at * self.lines + line] if at >= 0 else 0
 
     @cython.locals(at=cython.Py_ssize_t)
     def first_of(self, sequence):
-        """Where the range begins that ends behind `sequence`; the largest number for none."""
+        """Return where the first range that ends behind `sequence` begins; `NEVER` for none."""
         at = self._place(sequence)
         return self.first[at] if at >= 0 else NEVER
 
     def note(self, line, published):
-        """How many packets others than this line had published before the newest range."""
+        """Set how many packets others than this line had published before the newest range."""
         self.published[self.newest * self.lines + line] = published
         return 0
 
     def newest_first(self):
-        """Where the newest range begins; there is one."""
+        """Return where the newest range begins; there must be one."""
         return self.first[self.newest]
 
     def newest_end(self):
-        """One past the newest range; there is one."""
+        """Return one past the newest range; there must be one."""
         return self.end[self.newest]
 
     def cut(self, first):
-        """The newest range ends before `first`, or is none at all."""
+        """End the newest range before `first`, or remove it where nothing of it is left."""
         self.end[self.newest] = first
         if first <= self.first[self.newest]:
             self.newest = self._before(self.newest)
@@ -97,13 +105,15 @@ class LostRanges:
 
     @cython.locals(at=cython.Py_ssize_t)
     def is_doubtful(self, sequence):
-        """Is this number in a range that may be taken back?"""
+        """Return whether this number is in a range that may be withdrawn."""
         at = self._place(sequence)
         return at >= 0 and self.doubtful[at] != 0 and self.first[at] <= sequence
 
     def add(self, first, end, doubtful):
-        """Add the next range, joined to the newest of its kind where they touch. `doubtful`: should
-        lines go on in it, it was not lost."""
+        """Add the next range, joined to the newest where they touch and are of one kind.
+
+        `doubtful`: the range may be withdrawn, if lines go on in it.
+        """
         if self.count and self.end[self.newest] == first and self.doubtful[self.newest] == doubtful:
             self.end[self.newest] = end
             return 0
@@ -116,7 +126,7 @@ class LostRanges:
         return 0
 
     def clear(self):
-        """Forget all: a new numbering begins."""
+        """Forget all ranges, for a new numbering."""
         self.count = 0
         return 0
 
@@ -124,8 +134,10 @@ class LostRanges:
 @cython.final
 @cython.cclass
 class Runs:
-    """Of each line, the packets of announced ranges that it brought in a row: in slots of `pool`,
-    `RUN_MAX` at most. `first` is where each begins, `count` how many they are; `all` of all lines.
+    """For each line, the consecutive packets of announced ranges that it brought.
+
+    They are in slots of `pool`, `RUN_MAX` of a line at most. `first` is where each run begins,
+    `count` how many packets it has; `all`: packets of all lines.
     """
 
     def __init__(self, pool, lines: int) -> None:
@@ -139,8 +151,10 @@ class Runs:
         self.others = memoryview(numpy.zeros(lines, numpy.uint64))
 
     def follow(self, line, header, data, start, received_ns, now_ns, others):
-        """Take in a packet: how many there are in its row; 0 where it is a copy, or too long.
-        `others`: packets published that this line did not bring, which end a run."""
+        """Add a packet to its line's run and return the run's length; 0: a copy, or too long.
+
+        `others`: how many published packets this line did not bring; a change of it ends a run.
+        """
         slot: cython.Py_ssize_t
         if self.count[line]:
             if self.first[line] <= header.sequence and header.next_sequence <= self.next[line]:
@@ -168,26 +182,26 @@ class Runs:
         return self.count[line]
 
     def pass_over(self, line, header):
-        """What the line shows was published before: where it is next, the run goes on behind it."""
+        """Extend the line's run over a packet that was published before, where it is next."""
         if self.count[line] and header.sequence == self.next[line]:
             self.next[line] = header.next_sequence
         return 0
 
     def forget(self, line):
-        """What this line brought is late, and no more."""
+        """End the line's run and free its packets: they are just late."""
         at: cython.Py_ssize_t
         for at in range(self.count[line]):
             self.pool.give_back(self.slots[line * slots.RUN_MAX + at])
         return self.let_go(line)
 
     def let_go(self, line):
-        """The line's packets are somebody else's now."""
+        """End the line's run without freeing its packets, which the caller has taken."""
         self.all -= self.count[line]
         self.count[line] = 0
         return 0
 
     def forget_all(self):
-        """The same of every line."""
+        """End the runs of all lines and free their packets."""
         line: cython.int
         for line in range(self.lines):
             self.forget(line)
@@ -197,8 +211,10 @@ class Runs:
 @cython.final
 @cython.cclass
 class Islands:
-    """Ranges that were published behind where the stream has gone back to: it passes them when it
-    comes there. `ISLANDS_MAX` at most, in ascending order; the furthest give way."""
+    """Ranges published behind the point that the stream went back to; it passes them later.
+
+    `ISLANDS_MAX` at most, in ascending order; the furthest are dropped.
+    """
 
     def __init__(self) -> None:
         self.first = memoryview(numpy.zeros(slots.ISLANDS_MAX + 1, numpy.uint64))
@@ -206,8 +222,11 @@ class Islands:
         self.count = 0
 
     def rise(self, lost, begin, expected):
-        """The stream goes back from `expected` to `begin`: what was announced lost there is not,
-        and what lies between is published; how many numbers are not lost."""
+        """Withdraw the losses between `begin` and `expected`, as the stream goes back to `begin`.
+
+        What lies between them is published, and becomes islands. Returns how many numbers are not
+        lost.
+        """
         end: cython.ulonglong = expected
         first: cython.ulonglong
         withdrawn: cython.ulonglong = 0
@@ -238,7 +257,7 @@ class Islands:
         return 0
 
     def drop_first(self):
-        """The stream is beyond the first range."""
+        """Remove the first range, which the stream has passed."""
         at: cython.Py_ssize_t
         self.count -= 1
         for at in range(self.count):
@@ -247,5 +266,5 @@ class Islands:
         return 0
 
     def highest(self):
-        """One past the highest; 0 where there is none."""
+        """Return one past the highest; 0 where there is none."""
         return self.end[self.count - 1] if self.count else 0

@@ -1,9 +1,9 @@
-"""What one channel writes: its records in the ring, and its counters.
+"""Output of one channel: its records in the ring, and its counters.
 
-Every verb that writes returns 1, or 0 when the ring has no room; that is counted here and nothing
-else has happened then. Columns are those of `columns.py`.
+Every method that writes returns 1, or 0 when the ring has no room; that is counted here, and
+nothing else has happened then. Columns are those of `columns.py`.
 
-`Outside` writes the packets that stand outside the sequence, each once, whichever lines bring it.
+`Outside` writes unsequenced packets, each once, whichever lines bring it.
 """
 
 import cython
@@ -12,7 +12,7 @@ from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.ingest import columns, records, slots, states
 from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
 
-#: Packets outside the sequence that wait for ring room, at most.
+#: Upper limit on unsequenced packets that wait for ring room.
 OUTSIDE_MAX = 32
 _OUTSIDE_MAX = cython.declare(cython.Py_ssize_t, OUTSIDE_MAX)
 
@@ -42,7 +42,7 @@ class Output:
         self.counters = memoryview(channel_counters)
         self.received_ns = 0
         self.session = 0
-        # Packets outside the sequence among those published, all and by line.
+        # Unsequenced packets among those published, all and by line.
         self.outside_all = 0
         self.outside_won = memoryview(numpy.zeros(len(rows), numpy.uint64))
 
@@ -61,7 +61,7 @@ class Output:
         return self._published(line, header.count, skip, header.length)
 
     def held(self, pool, slot, skip):
-        """Write a packet that waited in `slot` of `pool`."""
+        """Write a packet that waited in `slot` of `pool`, without its first `skip` messages."""
         line: cython.int = cython.cast(cython.int, pool.word(slot, slots.LINE))
         count: cython.ulonglong = pool.word(slot, slots.COUNT)
         length: cython.Py_ssize_t = pool.word(slot, slots.LENGTH)
@@ -80,7 +80,7 @@ class Output:
         return self._published(line, count, skip, length)
 
     def _skipped(self, line, sequence, next_sequence):
-        """Write that the publisher skips these numbers."""
+        """Write a record that the publisher skips these numbers."""
         if not self.mark(records.SKIPPED, line, sequence, next_sequence, 0):
             return 0
         self.counters[columns.CHANNEL_SKIPPED] += next_sequence - sequence
@@ -106,7 +106,7 @@ class Output:
         return 1
 
     def won_by_others(self, line):
-        """Packets published, those outside the sequence left out, that this line did not bring."""
+        """Return how many published packets, unsequenced ones left out, this line did not bring."""
         return (
             self.counters[columns.CHANNEL_PACKETS]
             - self.line_counters[self.rows[line] + columns.LINE_WON]
@@ -114,18 +114,18 @@ class Output:
         )
 
     def count_outside(self, line):
-        """The packet just published stands outside the sequence."""
+        """Count the packet just published as unsequenced."""
         self.outside_all += 1
         self.outside_won[line] += 1
         return 0
 
     def count_line(self, line, column):
-        """One more in a column of a line."""
+        """Add one to a column of a line."""
         self.line_counters[self.rows[line] + column] += 1
         return 0
 
     def count(self, column, amount):
-        """More in a column of the channel."""
+        """Add `amount` to a column of the channel."""
         self.counters[column] += amount
         return 0
 
@@ -139,11 +139,12 @@ class Output:
 @cython.final
 @cython.cclass
 class Outside:
-    """Packets outside the sequence on their way to `out`: each is written as its first copy comes.
+    """Unsequenced packets on their way to `out`: each is written when its first copy comes.
 
-    A copy is known by the fingerprint of the whole packet, for `wait_ns` (`UnsequencedWindow`).
-    Without ring room they wait in slots of `pool`, in order: `waiting` of them, `OUTSIDE_MAX` at
-    most. In the ring each has a number of its own, with the bit `UNSEQUENCED_BIT`.
+    A copy is recognised by the fingerprint of the whole packet, for `wait_ns`
+    (`UnsequencedWindow`). Without ring room they wait in slots of `pool`, in order: `waiting` of
+    them, `OUTSIDE_MAX` at most. In the ring each has its own number, with the bit
+    `UNSEQUENCED_BIT`.
     """
 
     def __init__(self, out, pool, wait_ns: int) -> None:
@@ -154,8 +155,11 @@ class Outside:
         self.waiting = 0
 
     def publish(self, line, header, data, start, received_ns, expected, now_ns):
-        """Write the packet, or keep it until there is room: PUBLISHED; DUPLICATE where another line
-        has shown it, REFUSED where too many wait. `header` gets its number, and `expected`."""
+        """Write the packet, or keep it until there is room.
+
+        Returns PUBLISHED; DUPLICATE where another line has shown it, REFUSED where too many wait or
+        it is too long. `header` gets its number, and `expected`.
+        """
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.window.is_copy(line, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
@@ -174,7 +178,7 @@ class Outside:
         return states.PUBLISHED
 
     def _keep(self, line, header, data, start, received_ns, now_ns):
-        """Keep a packet until the ring has room; 0 where there is no place for it."""
+        """Keep a packet until the ring has room; return 0 where there is no place for it."""
         slot: cython.Py_ssize_t
         if self.waiting >= _OUTSIDE_MAX:
             self.out.count_line(line, columns.LINE_REFUSED)
@@ -188,7 +192,7 @@ class Outside:
         return 1
 
     def flush(self):
-        """Write the packets that waited; 0 where there is no room for all."""
+        """Write the packets that waited; return 0 where there is no room for all."""
         at: cython.Py_ssize_t
         written: cython.Py_ssize_t = 0
         while written < self.waiting and self.out.held(self.pool, self.slots[written], 0):

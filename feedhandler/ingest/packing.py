@@ -1,19 +1,19 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Comparison of a channel's copies, whether or not its lines pack messages alike.
 
-Where numbers count messages, one line may send [5, 8) in one packet and the other [5, 6) and
-[6, 8). Their copies can then be compared by message only. As long as every copy covers the numbers
-of the first one, a packet has one fingerprint. The first copy that covers others tells that the
-lines differ (`by_message`), and from there on each message has a fingerprint of its own; what was
-published before that is not compared with it. Where numbers count packets, nothing of this happens.
+Where numbers count messages, one line may send [5, 8) in one packet and the other [5, 6) and [6,
+8). Their copies can then be compared by message only. As long as every copy covers the numbers of
+the first one, a packet has one fingerprint. The first copy that covers others shows that the lines
+differ (`by_message`), and from there on each message has its own fingerprint; what was published
+before that is not compared with it. Where numbers count packets, none of this happens.
 
-A FIX message that is sent again with PossDupFlag has other bytes than it had: it is compared with
-nothing.
+A FIX message that is sent again with PossDupFlag has other bytes than the original: it is compared
+with nothing.
 
-A FIX packet is nothing but messages, so one of which a part is published already is trimmed to the
-rest, and is then a packet like any.
+A FIX packet consists only of messages, so one of which a part is published already is trimmed to
+the rest, and is then treated like any packet.
 
-Left to others: what follows from an answer, and which bytes are asked about.
+Left to others: what follows from a comparison, and which bytes are compared.
 """
 
 import cython
@@ -43,10 +43,10 @@ if cython.compiled:
 @cython.final
 @cython.cclass
 class Copies:
-    """Fingerprints of what was published or held, of the latest `numbers` numbers. `table` is the
-    feed's, by which messages are found; None where numbers count packets.
+    """Fingerprints of what was published or held, of the latest `numbers` numbers.
 
-    In all methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
+    `table` is the feed's, by which messages are found; None where numbers count packets. In all
+    methods `data[at:at + length]` are the messages `sequence` to `sequence + span` - 1.
     """
 
     def __init__(self, table, numbers: int) -> None:
@@ -56,12 +56,14 @@ class Copies:
         self.is_fix = table is not None and table.fix
 
     def are_again(self, header):
-        """Whether the packet's messages are marked as sent again (PossDupFlag)."""
+        """Return whether the packet's messages are marked as sent again (PossDupFlag)."""
         return self.is_fix and header.flags != 0
 
     def note(self, header, data, start):
-        """Remember the first copy that begins at `start`, message by message; of numbers that are
-        skipped there is nothing to remember, nor of FIX messages with PossDupFlag."""
+        """Remember the first copy that begins at `start`, message by message.
+
+        Skipped numbers and FIX messages with PossDupFlag are not remembered.
+        """
         if header.kind == SKIP or self.are_again(header):
             return 0
         return self._note_each(
@@ -90,8 +92,10 @@ class Copies:
         return 0
 
     def compare(self, sequence, span, data, at, length, print_64):
-        """SAME, DIFFERENT (told once per number) or UNKNOWN; `print_64` is the fingerprint of all
-        that is given."""
+        """Compare with the first copy: SAME, DIFFERENT (once for each number) or UNKNOWN.
+
+        `print_64` is the fingerprint of all the given bytes.
+        """
         answer: cython.int
         if self.by_message and span != 1:
             return self._compare_each(sequence, span, data, at, length)
@@ -102,7 +106,7 @@ class Copies:
         return answer
 
     def _compare_each(self, sequence, span, data, at, length):
-        """DIFFERENT where one message is, SAME where at least one is known and none differs."""
+        """Compare by message: DIFFERENT where one is; SAME where one is known and none differs."""
         size: cython.Py_ssize_t
         one: cython.int
         answer: cython.int = UNKNOWN
@@ -120,7 +124,7 @@ class Copies:
         return answer
 
     def compare_packet(self, header, data, start):
-        """The same answer for a packet that begins at `start`."""
+        """Compare a packet that begins at `start`, as `compare`."""
         length: cython.Py_ssize_t = header.length - header.body
         span: cython.ulonglong = header.next_sequence - header.sequence
         answer: cython.int
@@ -136,10 +140,12 @@ class Copies:
             return UNKNOWN
         return answer
 
-    @cython.boundscheck(False)  # the first line holds the bytes against the bounds
+    @cython.boundscheck(False)  # the first line checks the bounds
     def known_span(self, sequence, data, at, length):
-        """FIX: how many numbers the messages cover, from `sequence` on, where each byte of them is
-        a first copy's; 0 where that is not known."""
+        """Return how many numbers FIX messages cover, from `sequence` on, if all are copies.
+
+        They are where each byte of them is a first copy's; 0 where that is not known.
+        """
         if at < 0 or length < 1 or at + length > len(data):
             return 0
         first = cython.address(data[0]) + at if cython.compiled else memoryview(data)[at:]
@@ -148,7 +154,7 @@ class Copies:
         return self.window.span_of(sequence, fingerprint_at(first, length))
 
     def _known_each(self, sequence, first, length):
-        """`known_span` where each message has a fingerprint of its own."""
+        """Return `known_span` where each message has its own fingerprint."""
         at: cython.Py_ssize_t = 0
         size: cython.Py_ssize_t
         span: cython.ulonglong = 0
@@ -172,14 +178,16 @@ class Copies:
         return span
 
     def differ(self):
-        """The lines pack messages differently: compare by message from now on."""
+        """Compare by message from now on, because the lines pack messages differently."""
         if self.table is not None:
             self.by_message = True
         return 0
 
     def trim(self, header, data, start, number):
-        """FIX: leave of the packet only what is from `number` on; where that begins. Other packets
-        cannot begin within: whoever takes one on is told how many messages to skip."""
+        """Trim a FIX packet to what is from `number` on; return where that begins.
+
+        Other packets cannot begin within: their record says how many messages to skip.
+        """
         end: cython.Py_ssize_t
         self.differ()
         if not self.is_fix or number <= header.sequence:
@@ -197,7 +205,7 @@ class Copies:
         return start
 
     def trim_held(self, pool, slot, number):
-        """FIX: leave of the packet in a slot of `pool` only what is from `number` on."""
+        """Trim the FIX packet in a slot of `pool` to what is from `number` on."""
         word: cython.Py_ssize_t = slot * SLOT_WORDS
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         length: cython.Py_ssize_t = pool.words[word + LENGTH]
@@ -217,7 +225,7 @@ class Copies:
         return 0
 
     def cut(self, pool, slot, until):
-        """Leave of the packet in a slot of `pool` only the messages before number `until`."""
+        """Trim the packet in a slot of `pool` to the messages before number `until`."""
         start: cython.Py_ssize_t = slot * pool.slot_bytes
         word: cython.Py_ssize_t = slot * SLOT_WORDS
         count: cython.ulonglong = until - pool.words[word + SEQUENCE]
@@ -239,7 +247,7 @@ class Copies:
         )  # fmt: skip
 
     def clear(self):
-        """Forget all first copies: a new numbering begins."""
+        """Forget all first copies, for a new numbering."""
         return self.window.clear()
 
 
@@ -256,8 +264,10 @@ def _move(slab, to, at, size):
 
 @cython.locals(least=cython.Py_ssize_t)
 def begin_alike(one, at, length, other, other_at, other_length):
-    """Whether two runs of messages that begin with the same number are the same as far as both go;
-    raises IndexError where one is outside its buffer."""
+    """Return whether two runs of messages with one first number are equal as far as both go.
+
+    Raises `IndexError` where one is outside its buffer.
+    """
     least = length if length < other_length else other_length
     if least <= 0:
         return True

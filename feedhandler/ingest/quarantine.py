@@ -1,17 +1,18 @@
-"""Quarantine: packets whose number is not believed yet, and what would make them believed.
+"""Quarantine: packets whose number is not believed yet, and the evidence that would confirm them.
 
 One forged packet with a number far ahead must not make all real ones old. So a packet beyond the
-window, or of a session nobody announced, is set aside until something independent agrees with it:
+window, or of a session that was not announced, is set aside until something independent agrees with
+it:
 
 * another line shows the same packet (or, for a new session, any packet of it);
 * this line and another one each show several packets in a row, close together;
 * a heartbeat's number lies just past the packet's (or the other way round: a heartbeat that
   jumped is set aside too, and a packet just before its number confirms it).
 
-Beside that, each line's latest run of unbelieved packets that follow one another is counted; when
-nothing else lives, a long enough run is taken for the stream (the arbiter decides that).
+Besides, each line's latest run of unbelieved consecutive packets is counted; when nothing else is
+alive, a long enough run is taken for the stream (the arbiter decides that).
 
-Bounded: the oldest entry gives way to a new one.
+Bounded: a new entry replaces the oldest.
 """
 
 import cython
@@ -24,9 +25,9 @@ from cython.cimports.feedhandler.ingest.answers import CONFIRMED, NO_EVIDENCE, R
 @cython.final
 @cython.cclass
 class Quarantine:
-    """At most `capacity` packets, kept in slots of `pool`, of `lines` lines.
+    """Quarantine of at most `capacity` packets of `lines` lines, in slots of `pool`.
 
-    `anchor` is, after `weigh`, the number that the evidence speaks for.
+    `anchor` is, after `weigh`, the number that the evidence supports.
     """
 
     def __init__(self, pool, capacity: int, lines: int) -> None:
@@ -40,7 +41,7 @@ class Quarantine:
         self.run_length = memoryview(numpy.zeros(lines, numpy.uint64))
 
     def weigh(self, line, header, fingerprint, new_session, max_jump):
-        """The strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
+        """Return the strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
         place: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         found: cython.int
@@ -59,7 +60,7 @@ class Quarantine:
         return evidence
 
     def _evidence(self, slot, line, header, fingerprint, new_session, max_jump):
-        """What one entry says about this packet."""
+        """Return the evidence of one entry for this packet."""
         entry_next: cython.ulonglong = self.pool.word(slot, slots.NEXT)
         entry_line: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.LINE))
         entry_kind: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.KIND))
@@ -80,7 +81,7 @@ class Quarantine:
         return NO_EVIDENCE
 
     def follow_run(self, line, header):
-        """Count this packet into its line's run; the run's length now."""
+        """Count this packet into its line's run; return the run's length."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:
             number = header.next_sequence
@@ -93,11 +94,11 @@ class Quarantine:
         return self.run_length[line]
 
     def lines_agree(self, line, run, max_jump):
-        """Whether this line and another one each show `run` packets in a row, close together.
+        """Return whether this line and another each show `run` packets in a row, close together.
 
         After an outage longer than the window both lines go on far ahead, but the one that is read
-        later lags by more packets than are kept here: no packet is seen twice, yet both lines tell
-        of the same stream.
+        later lags by more packets than are kept here: no packet is seen twice, yet both lines carry
+        the same stream.
         """
         other: cython.Py_ssize_t
         apart: cython.ulonglong
@@ -119,7 +120,7 @@ class Quarantine:
         return 0
 
     def add(self, slot):
-        """Set a slot aside; 1 when the oldest entry had to give way."""
+        """Add a slot; return 1 when the oldest entry was replaced."""
         evicted: cython.int = 0
         if self.places[self.next_place] >= 0:
             self.pool.give_back(self.places[self.next_place])
@@ -129,7 +130,7 @@ class Quarantine:
         return evicted
 
     def lowest(self, session, least, max_jump):
-        """The lowest number near `anchor`: where the stream that it belongs to begins."""
+        """Return the lowest number near `anchor`: where the stream that it belongs to begins."""
         place: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         sequence: cython.ulonglong
@@ -147,13 +148,13 @@ class Quarantine:
         return first
 
     def take(self, place):
-        """Take an entry out without freeing its slot; the slot, or -1."""
+        """Remove an entry without freeing its slot; return the slot, or -1."""
         slot: cython.Py_ssize_t = self.places[place]
         self.places[place] = -1
         return slot
 
     def clear(self):
-        """Forget every entry."""
+        """Remove every entry and free its slot."""
         place: cython.Py_ssize_t
         for place in range(self.capacity):
             if self.places[place] >= 0:
@@ -162,7 +163,7 @@ class Quarantine:
         return 0
 
     def forget_runs(self):
-        """Forget the runs: a new numbering begins."""
+        """Forget the runs, for a new numbering."""
         line: cython.Py_ssize_t
         for line in range(self.run_length.shape[0]):
             self.run_length[line] = 0

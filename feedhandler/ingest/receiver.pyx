@@ -2,19 +2,19 @@
 """The receive thread: from sockets to the ring, without the GIL and without allocating.
 
 One `Receiver` is one thread that serves a group of lines. In each turn it sleeps in `ppoll` until
-a line has something, a deadline comes or it is told to stop; reads up to `BATCH` datagrams of each
+a line is readable, a deadline comes or it must stop; reads up to `BATCH` datagrams of each
 readable line with one `recvmmsg`; checks each (sender, packet header, service, messages) and gives
 it to its channel's arbiter; then publishes the ring once and wakes the consumer if that sleeps.
 
 Two clocks: the kernel's receive stamp (CLOCK_REALTIME) goes with the packet, deadlines run on
-CLOCK_MONOTONIC. A deadline is only kept once every line has been read up to it: a thread that was
-not scheduled for a while must not declare a gap whose packets wait in the other line's socket.
-That patience ends after `LAG_NS`, so that a line that never runs dry cannot stop the clock.
+CLOCK_MONOTONIC. A deadline only takes effect once every line has been read up to it: a thread that
+was not scheduled for a while must not declare a gap whose packets wait in the other line's socket.
+That wait ends after `LAG_NS`, so that a line that never runs dry cannot stop the clock.
 
-What recovery brings, or gives up, comes from the event loop through a second ring, the inlet, and is
+Recovery's packets and refusals come from the event loop through a second ring, the inlet, and are
 taken between batches: only this thread ever touches the arbiters. With a `tap`, a copy of every
-datagram goes to that ring as well, for a recorder; what finds no room there is counted, not waited
-for. Without a feed's table the tap is all there is: nothing is looked into, nothing arbitrated.
+datagram goes to that ring as well, for a recorder; a datagram that finds no room there is counted,
+not waited for. Without a feed's table the tap is the only output: nothing is parsed or arbitrated.
 
 When the ring is too full for a batch, lines are not read: the kernel buffers, and what it drops is
 counted. An error inside the thread ends it; it is kept in `error` and the consumer is woken.
@@ -65,13 +65,13 @@ cdef enum:
 cdef unsigned long long LAG_NS = 100_000_000
 #: Longest sleep.
 cdef unsigned long long SLEEP_NS = 1_000_000_000
-#: How long to leave a full ring to its consumer before looking again.
+#: How long to leave a full ring to its consumer before checking again.
 cdef unsigned long long FULL_NS = 200_000
 
-#: The inlet: room for some thousand packets that recovery brings at once.
+#: Size of the inlet: room for some thousand packets that recovery brings at once.
 INLET_BYTES = 1 << 22
 
-#: One thread's sockets, and one thread's (line, service) pairs, at most.
+#: Upper limits on one thread's sockets, and on its (line, service) pairs.
 LINES_MAX = 256
 ROUTES_MAX = 4096
 
@@ -83,10 +83,10 @@ cdef inline unsigned long long clock_ns(int which) noexcept nogil:
 
 
 cdef struct Route:
-    # Where the packets of one service on one socket go.
+    # Destination of the packets of one service on one socket.
     unsigned int service
     int line
-    bint refresh                 # may be compressed: whoever inflates it checks its messages
+    bint refresh                 # may be compressed: the consumer inflates and checks messages
     void *arbiter
 
 
@@ -106,18 +106,18 @@ cdef class Receiver:
 
     `table` is the feed's compiled description, `first_sequence` the number its day begins with.
     Channel `i` of `channels` has index `first_channel + i` in the ring's records. Several channels
-    may name equal `Line`s; they then have one socket, which goes by the first one's name, and
-    packets go by their service id. `cpu` pins the thread. Raises ConfigError for what the operator
-    must mend. `fed` has, for lines that somebody in this process feeds, a datagram socket each that
-    does not block, to be closed here; all others are joined.
+    may name equal `Line`s; they then share one socket, named after the first one, and packets are
+    routed by their service id. `cpu` pins the thread. Raises `ConfigError` for faults that the
+    operator can correct. `fed` has, for lines that this process feeds itself, a non-blocking
+    datagram socket each, which the receiver closes; all others are joined.
 
-    Line counters have a row a line, and behind them one for each channel with recovery, named
-    "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number). With a
+    Line counters have a row for each line, and behind them one for each channel with recovery,
+    named "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number). With a
     `table` of None there are no channels, and `lines` are received into the tap alone.
 
     `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
-    ring (see `ring.py`), or when the thread has died (`error`). Where the consumer wished to rest
-    meanwhile, a timerfd, the second of `filenos()`, becomes readable instead once that is over.
+    ring (see `ring.py`), or when the thread has died (`error`). Where the consumer had asked to
+    rest, a timerfd, the second of `filenos()`, becomes readable instead once that is over.
     """
 
     cdef readonly Ring ring, inlet, tap
@@ -201,14 +201,14 @@ cdef class Receiver:
         self.inlet_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def _rows(self, plan):
-        """Where a channel's lines count, and recovery behind them."""
+        """Return the counter rows of a channel's lines, and recovery's behind them."""
         rows = [self.lines.index(line) for line in plan.lines]
         if plan.recovery_wait_us:
             rows.append(self.recovered_rows[f"{plan.service}/R"])
         return rows
 
     def _check_plan(self):
-        """What would make a channel unreachable or two channels one."""
+        """Raise `ConfigError` where a channel would be unreachable or two be confused."""
         if self.table is None:
             if self.channels or self.tap is None or not self.lines:
                 raise ConfigError("a receiver without a table needs lines, a tap and no channels")
@@ -236,8 +236,8 @@ cdef class Receiver:
             raise ConfigError(f"{len(seen)} services on lines in one group; at most {ROUTES_MAX}")
 
     def _allocate(self):
-        """The scratch slab and the arrays that the system calls want."""
-        # Longer datagrams are cut off there and come marked as truncated.
+        """Allocate the scratch slab and the arrays that the system calls need."""
+        # Longer datagrams are cut off there and are marked as truncated.
         self.stride = (self.settings.packet_bytes_max + 63) // 64 * 64
         self.slab = numpy.zeros(BATCH * self.stride, numpy.uint8)
         self.control = numpy.zeros(BATCH * CONTROL_BYTES, numpy.uint8)
@@ -254,7 +254,7 @@ cdef class Receiver:
             raise MemoryError("receiver's tables")
 
     def _fill_tables(self):
-        """Sockets, routes and message headers."""
+        """Fill the tables of sockets, routes and message headers."""
         cdef int place = 0, index
         for index, (line, sock) in enumerate(zip(self.lines, self.sockets)):
             self.socks[index].fd = sock.fileno()
@@ -295,25 +295,28 @@ cdef class Receiver:
         PyMem_Free(self.vectors)
         PyMem_Free(self.senders)
 
-    # -- for Python --------------------------------------------------------------------------
+    # -- methods for the consumer ------------------------------------------------------------
 
     def fileno(self):
-        """The eventfd of the hand-over."""
+        """Return the eventfd of the hand-over."""
         return self.event_fd
 
     def filenos(self):
-        """The eventfd of the hand-over, and the timerfd of one to a consumer that rests."""
+        """Return the eventfd of the hand-over, and the timerfd for a consumer that rests."""
         return self.event_fd, self.timer_fd
 
     def start(self):
-        """Start the thread; silence and start waits count from now."""
+        """Start the thread, once; silence and start waits count from now.
+
+        Raises `UsageError` the second time.
+        """
         if self.thread is not None or self.stop_fd < 0:
             raise UsageError("a receiver starts once")
         self.thread = threading.Thread(target=self._run, name="receiver", daemon=True)
         self.thread.start()
 
     def stop(self):
-        """Stop the thread, show what it had written, and close the sockets."""
+        """Stop the thread, after it published what it had written, and close the sockets."""
         self.stopping = True
         if self.thread is not None and self.thread.is_alive():
             os.eventfd_write(self.stop_fd, 1)
@@ -331,17 +334,21 @@ cdef class Receiver:
 
     def fill(self, int channel, bytes data, unsigned long long epoch,
              unsigned long long received_ns):
-        """Give channel number `channel` a packet that was missing; False when the inlet is full."""
+        """Give a channel packets that were missing; return False when the inlet is full.
+
+        The event loop calls it. `channel` is the index in the ring's records; `epoch` the one that
+        the hole was reported with; `received_ns`: when they came (CLOCK_REALTIME).
+        """
         return self._into_inlet(self.inlet.write_packet(
             channel, 0, 0, 0, 0, 0, received_ns, 0, 0, 0, epoch, data, 0, len(data)))
 
     def give_up(self, int channel, unsigned long long until, unsigned long long epoch):
-        """Have what is missing below `until` announced; False when the inlet is full."""
+        """Have what is missing below `until` announced; return False when the inlet is full."""
         return self._into_inlet(
             self.inlet.write_mark(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
 
     def disprove(self, int channel, unsigned long long number, unsigned long long epoch):
-        """Say that `number` was not sent yet; False when the inlet is full."""
+        """Report that `number` was not sent yet; return False when the inlet is full."""
         return self._into_inlet(
             self.inlet.write_mark(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
 
@@ -351,22 +358,27 @@ cdef class Receiver:
         return bool(written)
 
     def wake(self):
-        """For a consumer that found more when it armed the ring: wake it as if that had just been
-        published."""
+        """Wake the consumer as if something had just been published.
+
+        For a consumer that found more when it armed the ring.
+        """
         self._wake()
 
     @property
     def running(self):
-        """Does the thread run?"""
+        """Whether the thread runs."""
         return self.thread is not None and self.thread.is_alive()
 
     def receive_buffers(self):
-        """The kernel's receive buffer of each line that is joined, in bytes, by line name."""
+        """Return the kernel's receive buffer of each joined line, in bytes, by line name."""
         return {line.name: receive_buffer(sock)
                 for line, sock in zip(self.lines, self.sockets) if line not in self.fed}
 
     def snapshot(self):
-        """All counters by name: {"lines": {name: {...}}, "channels": {service: {...}}, ...}."""
+        """Return all counters by name.
+
+        {"lines": {name: {...}}, "channels": {service: {...}}, "ring_high_bytes", "ring_waits"}.
+        """
         return {
             "lines": {line.name: as_dict(LineCounter, row)
                       for line, row in zip(self.lines, self.line_counters)},
@@ -377,20 +389,20 @@ cdef class Receiver:
         }
 
     def _run(self):
-        """The thread. Whatever goes wrong is kept, and told by waking the consumer."""
+        """Run the thread. An exception is kept in `error`, and the consumer is woken."""
         try:
             if self.cpu is not None:
                 os.sched_setaffinity(threading.get_native_id(), {self.cpu})
             with nogil:
                 self._loop()
-        except BaseException as error:  # a thread has nobody to raise to
+        except BaseException as error:  # a thread has no caller to raise to
             self.error = error
             os.eventfd_write(self.event_fd, 1)
 
     # -- the loop ----------------------------------------------------------------------------
 
     cdef int _loop(self) except -1 nogil:
-        """Receive until told to stop."""
+        """Receive until `stopping` is set."""
         cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
         cdef int index
         self.polled[self.socket_count].fd = self.stop_fd
@@ -414,8 +426,8 @@ cdef class Receiver:
     cdef int _turn(self) except -1 nogil:
         """Sleep, then read one batch of each readable line, and of the lines beside it.
 
-        The other line's copy of a packet comes a few microseconds after the first: it is looked
-        for before sleeping again, for a sleep costs more than a read that finds nothing.
+        The other line's copy of a packet comes a few microseconds after the first: that line is
+        read before sleeping again, because a sleep costs more than a read that finds nothing.
         """
         cdef unsigned long long before = clock_ns(CLOCK_MONOTONIC)
         cdef int index, got
@@ -438,7 +450,7 @@ cdef class Receiver:
         return 0
 
     cdef int _read_inlet(self) except -1 nogil:
-        """Take what the event loop has put into the inlet, until it is empty."""
+        """Handle what the event loop has put into the inlet, until it is empty."""
         cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
         cdef unsigned long long position, first
         cdef unsigned long long told
@@ -459,7 +471,7 @@ cdef class Receiver:
                 return 0
 
     cdef int _take_inlet(self, Py_ssize_t offset, unsigned long long now) except -1 nogil:
-        """Give one record of the inlet to its channel; a bad packet is counted by reason."""
+        """Pass one record of the inlet to its channel; a bad packet is counted by reason."""
         cdef Py_ssize_t word = offset >> 3
         cdef unsigned long long first = self.inlet.words[word]
         cdef unsigned long long epoch = self.inlet.words[word + 7]
@@ -493,7 +505,7 @@ cdef class Receiver:
         return 0
 
     cdef int _read_beside(self) except -1 nogil:
-        """Read the lines that were not readable, of channels of which another line was."""
+        """Read lines that were not readable, where the line beside them was."""
         cdef int index
         cdef unsigned long long now
         for index in range(self.socket_count):
@@ -504,7 +516,10 @@ cdef class Receiver:
         return 0
 
     cdef int _sleep(self, unsigned long long now, int first, int end) except -1 nogil:
-        """Wait in ppoll over polled[first:end], no longer than to the next deadline."""
+        """Wait in ppoll over polled[first:end], no longer than to the next deadline.
+
+        With `first` above 0 it waits `FULL_NS`. Raises `OSError`.
+        """
         cdef unsigned long long wait = SLEEP_NS
         cdef unsigned long long deadline
         cdef timespec timeout
@@ -528,13 +543,13 @@ cdef class Receiver:
         return 0
 
     cdef int _leave_to_consumer(self) except -1 nogil:
-        """The ring is too full to read into: show what is in it and wait a little."""
+        """Publish what is in the ring and wait a moment, because it is too full to read into."""
         self.ring_waits += 1
         self._hand_over()
         return self._sleep(clock_ns(CLOCK_MONOTONIC), self.socket_count, self.socket_count + 1)
 
     cdef int _tick(self) except -1 nogil:
-        """Keep the deadlines that every line has been read up to."""
+        """Handle the deadlines that every line has been read up to."""
         cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
         cdef unsigned long long read_up_to = now
         cdef int index
@@ -571,14 +586,17 @@ cdef class Receiver:
             when.it_value.tv_nsec = until % 1_000_000_000
             if timerfd_settime(self.timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0:
                 return 0
-        # It can only fail when the counter is at its end; then the consumer is awake.
+        # This can only fail when the counter is at its maximum; then the consumer is awake.
         write(self.event_fd, &one, 8)
         return 0
 
     # -- datagrams ---------------------------------------------------------------------------
 
     cdef int _read(self, int index, unsigned long long now) except -1 nogil:
-        """Read one batch of a line and arbitrate it; how many datagrams came."""
+        """Read one batch of a line and arbitrate it; return how many datagrams came.
+
+        Raises `OSError`.
+        """
         cdef Socket *sock = &self.socks[index]
         cdef Py_ssize_t row = index * columns.LINE_COLUMNS
         cdef unsigned long long stamp
@@ -611,7 +629,7 @@ cdef class Receiver:
         return got
 
     cdef bint _is_ours(self, Socket *sock, int place) noexcept nogil:
-        """Does the datagram come from one of the line's senders?"""
+        """Return whether the datagram comes from one of the line's senders."""
         cdef unsigned int sender = ntohl(self.senders[place].sin_addr.s_addr)
         cdef int index
         for index in range(sock.source_count):
@@ -625,7 +643,7 @@ cdef class Receiver:
         cdef unsigned long long sender = ntohl(self.senders[place].sin_addr.s_addr)
         sender = sender << 16 | ntohs(self.senders[place].sin_port)
         if self.messages[place].msg_hdr.msg_namelen == 0:
-            sender = 0  # fed: what stands there is another datagram's
+            sender = 0  # fed: there is no sender, and the field holds an earlier datagram's
         if not self.tap.write_packet(
             0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, place * self.stride, size
         ):
@@ -633,7 +651,7 @@ cdef class Receiver:
         return 0
 
     cdef int _rearm(self, int place) noexcept nogil:
-        """Give a message header its buffers back; the kernel has overwritten their sizes."""
+        """Reset a message header's buffers, because the kernel has overwritten their sizes."""
         cdef msghdr *message = &self.messages[place].msg_hdr
         message.msg_name = &self.senders[place]
         message.msg_namelen = sizeof(sockaddr_in)
@@ -644,7 +662,7 @@ cdef class Receiver:
     cdef unsigned long long _stamp(
         self, Socket *sock, Py_ssize_t row, msghdr *message
     ) except? 6148914691236517205 nogil:
-        """The kernel's receive stamp in nanoseconds; its drop counter is looked at in passing."""
+        """Return the kernel's receive stamp, ns since 1970; count its drops in passing."""
         cdef unsigned long long stamp = 0
         cdef unsigned int drops
         cdef timespec *when
@@ -667,7 +685,7 @@ cdef class Receiver:
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:
-        """Check one datagram and give it to its channel; a bad one is counted by reason."""
+        """Check one datagram and pass it to its channel; a bad one is counted by reason."""
         cdef Route *route
         cdef int index, reject
         if self.table.fix:
@@ -685,7 +703,7 @@ cdef class Receiver:
             return 0
         if not self.table.known_flags[self.header.flags & 0xFF]:
             self.counters[row + columns.LINE_UNKNOWN_FLAGS] += 1
-        # A lying packet must not win over the other line's good copy; of a copy it matters not.
+        # A malformed packet must not win over the other line's good copy; copies need no check.
         if not route.refresh and not (<Arbiter>route.arbiter).is_old(self.header, now):
             reject = check_messages(self.table, self.slab, start, self.header)
             if reject:
@@ -701,7 +719,7 @@ cdef class Receiver:
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:
-        """Give each run of a FIX datagram to the line's channel, up to the first that is wrong."""
+        """Pass each run of a FIX datagram to the line's channel, up to the first bad one."""
         cdef Route *route = &self.routes[sock.first_route]
         cdef Py_ssize_t end = start + size
         cdef Py_ssize_t length

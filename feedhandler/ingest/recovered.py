@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""What recovery does to a channel: it brings packets, or says that nobody has them.
+"""Recovery's inputs to a channel: packets it brings back, and refusals.
 
-The arbiter tells holes that its lines did not fill (`MISSING` records, see `sequencer.py`), with
-the epoch they belong to. What recovery answers may come at any time, also after a reset has begun
-a new numbering: an answer of another epoch changes nothing.
+The arbiter reports holes that its lines did not fill (`MISSING` records, see `sequencer.py`), with
+the epoch they belong to. Recovery's answers may come at any time, also after a reset has begun a
+new numbering: an answer of another epoch changes nothing.
 
 A packet brought back is judged like one of a line, by its number alone, but it can neither begin a
-numbering nor move the window, and it counts on a line of its own (index `line_count`).
+numbering nor move the window, and it counts on a separate line (index `line_count`).
 """
 
 import cython
@@ -16,10 +16,10 @@ from cython.cimports.feedhandler.ingest.answers import DIFFERENT
 
 
 def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
-    """Give `arbiter` the packet `data[start:start + header.length]`; returns a `Verdict`.
+    """Give `arbiter` the packet `data[start:start + header.length]`; return a `Verdict`.
 
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
-    `epoch` the one that the hole was told with.
+    `epoch` the one that the hole was reported with.
     """
     place: cython.int
     line: cython.int = arbiter.line_count
@@ -44,7 +44,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
 
 
 def _drop(arbiter, header, data, start, now_ns):
-    """Its number was announced lost, or a line has brought it meanwhile."""
+    """Drop a packet whose number was announced lost, or brought by a line meanwhile."""
     line: cython.int = arbiter.line_count
     if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
         arbiter.out.count_line(line, columns.LINE_LATE)
@@ -56,10 +56,10 @@ def _drop(arbiter, header, data, start, now_ns):
 
 
 def give_up(arbiter, until, now_ns, epoch):
-    """Announce every hole below `until` as lost: nobody has what is missing there."""
+    """Announce every hole below `until` as lost, because no server has what is missing there."""
     if epoch != arbiter.stream.epoch or not arbiter.joined:
         return 0
-    # Of what nobody believes any more nothing is lost.
+    # A hole with no believed evidence behind it is no loss.
     until = min(until, arbiter.stream.believed_end())
     if until > arbiter.stream.expected:
         arbiter.stream.force(until, records.BY_REFUSAL)
@@ -68,8 +68,10 @@ def give_up(arbiter, until, now_ns, epoch):
 
 
 def disprove(arbiter, number, now_ns, epoch):
-    """Who has everything that was sent says that `number` was not sent yet: what came with it, or
-    with a higher one, is evidence of nothing."""
+    """Discard the evidence for `number` and later ones: the server says that it was not sent yet.
+
+    The server has everything that was sent.
+    """
     if epoch != arbiter.stream.epoch or not arbiter.joined:
         return 0
     arbiter.stream.disprove(number)

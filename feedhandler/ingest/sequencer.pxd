@@ -20,14 +20,14 @@ cdef class Sequencer:
     cdef unsigned long long known_next, known_since, later_next, later_since
     cdef unsigned long long forced_until
     cdef int cause
-    # what to believe
+    # belief
     cdef readonly Hold aside
     cdef int lines
     cdef readonly Belief belief
     cdef bint by_line
     cdef int known_line, later_line
     cdef unsigned long long known_order, later_order
-    # what was announced in error
+    # losses announced in error
     cdef Runs runs
     cdef readonly Islands islands
     cdef unsigned long long island_at, island_since

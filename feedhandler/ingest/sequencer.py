@@ -1,24 +1,25 @@
 """The ordered part of a channel: the next is written, others are held, holes have deadlines.
 
-A `Sequencer` knows the next number, `expected`, and moves it only when the record that moves it
-has been written: a packet, or the announcement of a gap. It judges nothing; which packets belong
-to the stream, and when it begins anew, is the arbiter's to say (`arbitration.py`).
+A `Sequencer` knows the next number, `expected`, and moves it only when the record that moves it has
+been written: a packet, or the announcement of a gap. It judges nothing; the arbiter decides which
+packets belong to the stream, and when it begins anew (`arbitration.py`).
 
-A hole is noticed when a packet behind it is held or a heartbeat names a later number; `gap_wait_us`
-from that instant it is given up, each hole by its own clock. It can be forced earlier.
+A *hole* is a range of missing numbers, noticed when a packet behind it is held or a heartbeat names
+a later number. It is given up `gap_wait_us` after that, each hole by its own clock, or earlier when
+forced; then a GAP record announces it as lost.
 
-Where somebody can get back what is missing (`recovery_wait_ns`), the hole is not given up then but
-told, once, with a MISSING record, and has so much longer. That a hole was noticed at all, and that
-none is left, is told as well: HOLE, and CLOSED.
+Where there is recovery (`recovery_wait_ns`), the hole is not given up then but reported, once, with
+a MISSING record, and has that much longer. HOLE and CLOSED records report that a first hole was
+noticed, and that none is left.
 
-`blocked` means that the ring had no room for the next record; `release` takes it up again.
+`blocked` means that the ring had no room for the next record; `release` continues there.
 
-A packet ahead, or a heartbeat's number, is no hole while its own line goes on below it: it is
-*contradicted* (`belief.py`), has no clock, and stands aside until the stream comes to it.
+A packet ahead, or a heartbeat's number, is no evidence of a hole where its own line goes on below
+it: it is *contradicted* (`belief.py`), has no clock, and stands aside until the stream comes to it.
 A hole is as old as the first believed packet behind it. When the stream comes to a packet aside,
 that is written where its line may just have reordered (it came less than `gap_wait_us` ago), or
-where recovery or a given-up hole leads to it. Else it waits, as if it had not come, for the real
-one; and is written where none comes, for what a line has brought is not lost.
+where recovery or a given-up hole leads to it. Otherwise the stream waits, as if it had not come,
+for the real one; and it is written where none comes, because what a line has brought is not lost.
 """
 
 import cython
@@ -40,8 +41,8 @@ from cython.cimports.feedhandler.ingest.packing import begin_alike
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: How long the stream that went back stands still before what it has published already, where no
-#: line says that anything is missing there: then what is between is lost after all.
+#: How long a stream that went back may stand still before an island, where no line shows that
+#: anything is missing there: then what lies between is lost after all.
 ISLAND_WAIT_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 
 
@@ -52,8 +53,8 @@ class Sequencer:
 
     `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then
     `recovery_wait_ns` for recovery, and `copies` (`packing.Copies`) compares what comes twice.
-    Holes below `asked` were told as missing; `epoch` goes into what is told. `first_time` is the
-    send time of the first packet published since the start or restart, `last_send_time` the
+    Holes below `asked` were reported as missing; `epoch` goes into these records. `first_time` is
+    the send time of the first packet published since the start or restart, `last_send_time` the
     latest's. Packets of line `lines` are recovery's.
     """
 
@@ -64,7 +65,7 @@ class Sequencer:
         self.out = out
         self.pool = pool
         self.hold = Hold(pool, hold_packets)
-        # Contradicted packets; the two together hold as many as the one may.
+        # Contradicted packets; both together hold `hold_packets` at most.
         self.aside = Hold(pool, hold_packets)
         self.lines = lines
         self.belief = Belief(lines)
@@ -73,7 +74,7 @@ class Sequencer:
         self.known_order = self.later_order = 0
         self.runs = Runs(pool, lines)
         self.islands = Islands()
-        # Where the stream stood, and since when, while there are such.
+        # Where the stream stands, and since when, while there are islands.
         self.island_at = self.island_since = 0
         self.copies = copies
         self.lost = LostRanges(lines)
@@ -90,7 +91,10 @@ class Sequencer:
         self.cause = records.BY_DEADLINE
 
     def publish(self, line, header, data, start, received_ns):
-        """Write the packet that is next; 0 when the ring is full. What it frees, `release` does."""
+        """Write the packet that is next; return 0 when the ring is full.
+
+        Call `release` for the packets that waited for it.
+        """
         if not self.out.packet(
             line, header, data, start, received_ns, self.expected - header.sequence
         ):
@@ -98,7 +102,7 @@ class Sequencer:
             return 0
         if self.copies.by_message or header.kind == kinds.SKIP or self.copies.are_again(header):
             self.copies.note(header, data, start)
-        else:  # here and not there, because a buffer costs more to hand on than all the rest
+        else:  # inline, because passing the buffer on costs more than all the rest
             self.copies.window.remember(
                 header.sequence,
                 fingerprint(data, start + header.body, header.length - header.body),
@@ -112,7 +116,7 @@ class Sequencer:
         return 1
 
     def keep(self, line, header, data, start, received_ns, now_ns):
-        """Hold a packet that is not next: KEPT, or why not.
+        """Hold a packet that is not next; return KEPT, or why not.
 
         NO_ROOM: the hold is full. SAME_AGAIN, OTHER_AGAIN: it is held already, with the same or
         with other message bytes. TOO_LONG: longer than a slot.
@@ -132,7 +136,7 @@ class Sequencer:
             return SAME_AGAIN
         if self.is_full():
             return NO_ROOM
-        # A heartbeat may have told of the hole before this packet did.
+        # A heartbeat may have shown the hole before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
         slot = self.pool.take(line, header, data, start, received_ns, noticed, print_64)
@@ -148,14 +152,16 @@ class Sequencer:
         return self._kept(line)
 
     def _kept(self, line):
-        """A packet is held."""
+        """Count a held packet; return KEPT."""
         self.out.count_line(line, columns.LINE_HELD)
         self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count + self.aside.count)
         return KEPT
 
     def enlist(self, slot, print_64, fresh):
-        """Put a packet into its place in the hold; 0 where that is full. `fresh`: it has just come
-        from its line."""
+        """Insert a packet into the hold; return 0 where that is full.
+
+        `fresh`: it has just come from its line.
+        """
         self.belief.claim(self.speaker(slot), self.hold.count + self.aside.count == 0)
         self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
         if not self.hold.insert(slot, fresh):
@@ -169,15 +175,17 @@ class Sequencer:
         return 1
 
     def _is_alike(self, slot, header, data, start):
-        """Whether the packet in this slot and another one that begins with its number have the same
-        messages as far as both go."""
+        """Return whether two packets that begin with one number have the same messages.
+
+        Compared as far as both go: the one in this slot, and the given one.
+        """
         return begin_alike(
             self.pool.slab, self.pool.body_at(slot), self.pool.body_size(slot),
             data, start + header.body, header.length - header.body,
         )  # fmt: skip
 
     def _believe_before(self, line, sequence):
-        """The line goes on at `sequence`: what it showed before that was no lone packet."""
+        """Believe what the line showed just before `sequence`, where it goes on: no lone packet."""
         place: cython.Py_ssize_t = self.aside.place(sequence) - 1
         slot: cython.Py_ssize_t
         if place < 0:
@@ -188,7 +196,7 @@ class Sequencer:
         return 0
 
     def _believe_below(self, line, number):
-        """The line's heartbeat names `number`: what it showed before that may well be."""
+        """Believe what the line showed below `number`, which its heartbeat names."""
         slot: cython.Py_ssize_t
         at: cython.Py_ssize_t = self.aside.place(number)
         while at > 0:
@@ -199,8 +207,10 @@ class Sequencer:
         return 0
 
     def _again_aside(self, line, header, data, start, print_64, now_ns):
-        """This number stands aside: 1 where it is the same packet, which another line's copy brings
-        back. One with other bytes takes its place."""
+        """Handle a packet whose number stands aside; return 1 where it is the same packet.
+
+        Another line's copy brings it back into the hold. A packet with other bytes replaces it.
+        """
         place: cython.Py_ssize_t = self.aside.place(header.sequence)
         slot: cython.Py_ssize_t = self.aside.slot(place)
         if self.pool.word(slot, slots.FINGERPRINT) == print_64:
@@ -212,15 +222,17 @@ class Sequencer:
             self.pool.word(slot, slots.NEXT) != header.next_sequence
             and self._is_alike(slot, header, data, start)
         ):
-            return 0  # packed differently: it says nothing of the rest
+            return 0  # packed differently: no evidence about the rest
         self._catch_out(slot, now_ns)
         self.pool.give_back(self.aside.remove(place))
         return 0
 
     def _again(self, line, header, data, start, print_64, now_ns):
-        """The hold has this number: SAME_AGAIN or OTHER_AGAIN. The same packet from another line
-        is believed for good; a contradicted one with other bytes makes place for
-        this (KEPT)."""
+        """Handle a packet whose number is held; return SAME_AGAIN, OTHER_AGAIN or KEPT.
+
+        The same packet from another line makes it believed for good; a contradicted one with other
+        bytes is replaced by this one (KEPT).
+        """
         place: cython.Py_ssize_t = self.hold.place(header.sequence)
         slot: cython.Py_ssize_t = self.hold.slot(place)
         while self.pool.word(slot, slots.NEXT) < header.next_sequence:
@@ -231,11 +243,11 @@ class Sequencer:
                 self._confirm(slot)
             return SAME_AGAIN
         if self.pool.word(slot, slots.KIND) != header.kind:
-            return SAME_AGAIN  # skipped on one line: that settles it
+            return SAME_AGAIN  # skipped on one line: the held one stays
         if self.pool.word(slot, slots.NEXT) != header.next_sequence:
             self.copies.differ()
             if self._is_alike(slot, header, data, start):
-                # Packed differently; what is not believed does not stand for it.
+                # Packed differently; one that is not believed does not count as its copy.
                 return SAME_AGAIN if self._is_good(slot) else KEPT
         if not self._is_good(slot):
             self._catch_out(slot, now_ns)
@@ -252,23 +264,21 @@ class Sequencer:
         return SAME_AGAIN
 
     def _confirm(self, slot):
-        """Two have shown this packet: it is believed for good, as recovery's are."""
+        """Believe this packet for good, as recovery's are: two lines have shown it."""
         self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = self.lines
         return 0
 
     def _catch_out(self, slot, now_ns):
-        """The packet in this slot was forged: another came with its number. Somebody forges in the
-        name of its line."""
+        """Count the packet in this slot as forged, and mark its line: another had its number."""
         self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return self.belief.catch_out(self.speaker(slot), now_ns)
 
     def is_full(self):
-        """Is there no room for one packet more?"""
+        """Return whether there is no room for one more packet."""
         return self.hold.count + self.aside.count >= self.hold.capacity
 
     def make_room(self):
-        """Drop the highest of the packets that nothing speaks for any more; 0 where there is
-        none."""
+        """Drop the highest contradicted packet; return 0 where there is none."""
         self._set_aside()
         if self.aside.count == 0:
             return 0
@@ -276,22 +286,25 @@ class Sequencer:
         self.out.count(columns.CHANNEL_EVICTED, 1)
         return 1
 
-    # -- what to believe --------------------------------------------------------------------
+    # -- belief -----------------------------------------------------------------------------
 
     def speaker(self, slot):
-        """The line by which the packet in this slot is believed or not."""
+        """Return the line by which the packet in this slot is believed or not."""
         return self.pool.word(slot, slots.SPEAKER)
 
     def progress(self, line, again):
-        """The packet that was next has come from a line, or from recovery, or sent `again`."""
+        """Record that the next packet came: from a line, from recovery, or sent `again`."""
         self.by_line = line < self.lines and not again
         if self.by_line:
             self.belief.progress(line)
         return 0
 
     def copy(self, line, header):
-        """A line shows what was published before. That says something where anything is held, or
-        where the line brings what was announced lost; but not where it is sent again."""
+        """Record that a line shows what was published before.
+
+        That is evidence where anything is held, or where the line brings what was announced lost;
+        not where it is sent again.
+        """
         if self.copies.are_again(header):
             return 0
         if self.runs.all:
@@ -301,12 +314,14 @@ class Sequencer:
         return 0
 
     def _is_good(self, slot):
-        """Is the packet in this slot believed?"""
+        """Return whether the packet in this slot is believed."""
         return self.belief.believes(self.speaker(slot), self.pool.word(slot, slots.ORDER))
 
     def _set_aside(self):
-        """Set aside what is contradicted and nothing believed stands before, and forget a
-        heartbeat's number that is."""
+        """Set the lowest contradicted packets aside, and forget contradicted heartbeats' numbers.
+
+        Packets from the first believed one on stay in the hold.
+        """
         slot: cython.Py_ssize_t
         while self.hold.count:
             slot = self.hold.lowest()
@@ -323,13 +338,16 @@ class Sequencer:
         return 0
 
     def disprove(self, number):
-        """Who has everything that was sent says that `number` was not: what stands there, or
-        further, is forged; unless there is too much of it."""
+        """Contradict packets and heartbeats' numbers from `number` on, which was not sent yet.
+
+        The source has everything that was sent; where too many packets stand there, it is taken to
+        lag, and nothing is done.
+        """
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         first: cython.Py_ssize_t = self.hold.place(number)
         if self.hold.count - first >= slots.RUN_MAX:
-            return 0  # it is who says so that is behind
+            return 0  # the source of that statement lags
         self.asked = self.expected
         for at in range(first, self.hold.count):
             slot = self.hold.slot(at)
@@ -341,7 +359,7 @@ class Sequencer:
         return 0
 
     def believed_end(self):
-        """The highest number that something believed speaks for; 0 for none."""
+        """Return the highest number with believed evidence; 0 for none."""
         end: cython.ulonglong = 0
         at: cython.Py_ssize_t = self.hold.count
         slot: cython.Py_ssize_t
@@ -356,8 +374,11 @@ class Sequencer:
         return end
 
     def place_of(self, line, latest):
-        """Where a line is that has just shown the number before `latest`: behind the highest two in
-        a row that are held of it; else behind that number, but not ahead of what is next."""
+        """Return where a line is whose latest packet ended before `latest`.
+
+        That is behind the highest two consecutive packets that are held of it; else at `latest`,
+        but not ahead of what is next.
+        """
         at: cython.Py_ssize_t = self.hold.count
         slot: cython.Py_ssize_t
         above: cython.ulonglong = 0
@@ -372,20 +393,20 @@ class Sequencer:
         return latest if latest < self.expected else self.expected
 
     def reveal(self, line, number, now_ns):
-        """A heartbeat says that `number` is sent next: all before it is missing from now."""
+        """Record that a heartbeat names `number` as next: all before it is missing from now."""
         since: cython.ulonglong = now_ns
         self._believe_below(line, number)
         if self.known_next > self.expected:
             if number > self.known_next:
                 if number > self.later_next:
-                    # An older hole has its own deadline; this one is looked at after it.
+                    # An older hole has its own deadline; this one is handled after it.
                     self.later_next = number
                     self.later_since = now_ns
                     self.later_line = line
                     self.later_order = self.belief.serial
                 return 0
             if line != self.known_line:
-                # Its line lags; should the other's word prove wrong, this one stands.
+                # Its line lags; should the other's number prove wrong, this one stands.
                 since = self.known_since
                 if number < self.known_next:
                     self.later_next = self.known_next
@@ -407,7 +428,10 @@ class Sequencer:
         return 0
 
     def force_all(self, cause):
-        """Give up every hole that is known, and so let go everything that is held and believed."""
+        """Give up every known hole, and so release everything that is held and believed.
+
+        Contradicted packets beyond are dropped.
+        """
         last: cython.ulonglong = self.believed_end()
         if self.later_next > last and self.belief.believes(self.later_line, self.later_order):
             last = self.later_next
@@ -446,7 +470,7 @@ class Sequencer:
             if self.aside.count and (
                 self.pool.word(self.aside.lowest(), slots.SEQUENCE) <= self.expected
             ):
-                # Better than nothing: no other came, and recovery could not help.
+                # Better than a loss: no other came, and recovery could not help.
                 self._emit(self.aside)
             else:
                 self._give_up(end)
@@ -455,8 +479,7 @@ class Sequencer:
         return 0
 
     def _pass_island(self):
-        """The stream has come to what was published before the announcement of what lies before
-        it was taken back: go on behind that, or be blocked."""
+        """Pass the first island, with a PASSED record; or be blocked."""
         end: cython.ulonglong = self.islands.end[0]
         if end > self.expected:
             if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
@@ -467,11 +490,11 @@ class Sequencer:
         return self._moved()
 
     def meets_island(self, next_sequence):
-        """Whether a packet that ends before this number ends in what was published already."""
+        """Return whether a packet that ends before this number ends in an island."""
         return self.islands.count > 0 and next_sequence > self.islands.first[0]
 
     def _pass_aside(self, now_ns):
-        """Do what is to be done with the first packet aside; 0 where its turn has not come."""
+        """Handle the first packet aside; return 0 where its turn has not come."""
         slot: cython.Py_ssize_t = self.aside.lowest()
         if self.pool.word(slot, slots.NEXT) <= self.expected:
             return self._drop_copy(self.aside, now_ns)
@@ -480,21 +503,23 @@ class Sequencer:
         ):
             return 0
         if self._is_doubtful(slot, now_ns):
-            # The real one comes now, or is noticed as missing.
+            # The real one is coming, or will be noticed as missing.
             return 0
         self._emit(self.aside)
         return 1
 
     def _is_doubtful(self, slot, now_ns):
-        """Has this packet aside to wait for another with its number, or the end of the hole's
-        wait? No line reorders as widely as the stream went on meanwhile; or its line is
-        distrusted."""
+        """Return whether this packet aside must wait for another with its number.
+
+        It must where it came `gap_wait` ago or earlier, and either a line has brought the stream
+        here (no line reorders so widely) or its own line is distrusted.
+        """
         return now_ns >= self.pool.word(slot, slots.NOTICED) + self.gap_wait and (
             self.by_line or self.belief.distrusts(self.speaker(slot), now_ns)
         )
 
     def _drop_copy(self, hold, now_ns):
-        """What the lowest of these has was published meanwhile, or another with its number."""
+        """Drop the lowest of these packets, whose numbers were published meanwhile."""
         slot: cython.Py_ssize_t = hold.lowest()
         if (
             self.pool.word(slot, slots.KIND) == kinds.DATA
@@ -514,7 +539,7 @@ class Sequencer:
         return 1
 
     def _next_hole(self):
-        """Place of the packet behind the first hole that was not told of yet; -1 for none.
+        """Return the place of the packet behind the first unreported hole; -1 for none.
 
         `asked` moves up to where that hole begins.
         """
@@ -536,7 +561,7 @@ class Sequencer:
         return -1
 
     def _report(self, now_ns):
-        """Tell of every hole that is `gap_wait` old, or be blocked."""
+        """Report every hole that is `gap_wait` old with a MISSING record, or be blocked."""
         at: cython.Py_ssize_t
         end: cython.ulonglong
         noticed: cython.ulonglong
@@ -559,7 +584,7 @@ class Sequencer:
             self.asked = end
 
     def tell(self):
-        """Tell recovery when a first hole is noticed and when the last is gone, or be blocked."""
+        """Write HOLE when a first hole is noticed, CLOSED when the last is gone; or be blocked."""
         waiting: cython.bint
         end: cython.ulonglong = self.expected
         self._set_aside()
@@ -597,7 +622,7 @@ class Sequencer:
         return self._moved()
 
     def _due(self, now_ns):
-        """One past the missing range that must be given up now; 0 when none must."""
+        """Return one past the missing range that must be given up now; 0 when none must."""
         end: cython.ulonglong = 0
         lowest: cython.ulonglong
         self._set_aside()
@@ -630,8 +655,7 @@ class Sequencer:
         return end
 
     def _drop_forged(self, end, now_ns):
-        """Drop what stands aside below `end`, as far as it comes from lines in whose name somebody
-        forges."""
+        """Drop packets aside below `end` that come from lines in whose name packets are forged."""
         while (
             self.aside.count
             and self.pool.word(self.aside.lowest(), slots.SEQUENCE) < end
@@ -661,22 +685,22 @@ class Sequencer:
         return self._moved()
 
     def go_back(self, first):
-        """An announcement was taken back: number `first` is next, as the lines have it."""
+        """Go back to `first`, as the lines have it, because an announcement was withdrawn."""
         self.expected = self.asked = first
         self.known_next = self.later_next = self.forced_until = 0
         self.by_line = True
         return 0
 
-    # -- where things stand -------------------------------------------------------------------
+    # -- positions ----------------------------------------------------------------------------
 
     def _moved(self):
-        """`expected` has moved: forget what heartbeats told of numbers before it."""
+        """Forget heartbeats' numbers that `expected` has reached."""
         if self.known_next <= self.expected:
             self._next_known()
         return 0
 
     def _next_known(self):
-        """Look at what a later heartbeat told."""
+        """Use the later heartbeat's number from now on."""
         self.known_next = self.later_next
         self.known_since = self.later_since
         self.known_line = self.later_line
@@ -685,7 +709,7 @@ class Sequencer:
         return 0
 
     def waiting(self):
-        """Is something held, or known to be missing, or published beyond what is next?"""
+        """Return whether anything is held, known to be missing, or an island ahead."""
         return (
             self.hold.count > 0
             or self.aside.count > 0
@@ -694,7 +718,7 @@ class Sequencer:
         )
 
     def deadline(self):
-        """When the earliest hole must be given up, or the next one told of."""
+        """Return when the earliest hole must be given up, or the next one reported."""
         deadline: cython.ulonglong = NEVER
         noticed: cython.ulonglong
         at: cython.Py_ssize_t
@@ -719,23 +743,23 @@ class Sequencer:
         return deadline
 
     def lowest(self):
-        """The lowest number held; 0 when none is."""
+        """Return the lowest number held; 0 when none is."""
         return self.pool.word(self.hold.lowest(), slots.SEQUENCE) if self.hold.count else 0
 
     def has_next(self):
-        """Whether what is next is held, and may be written."""
+        """Return whether what is next is held, and may be written."""
         return not self.blocked and self.hold.count > 0 and self.lowest() <= self.expected
 
     def begin(self, number, now_ns):
         """Join the stream at `number`, with what is held already.
 
-        Until now nobody knew that anything was missing: the holes' waits begin here.
+        The waits of its holes begin now, because nothing was known to be missing before.
         """
         self.expected = self.asked = number
         return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
-        """A new numbering begins at `number`, with nothing held: forget the old one."""
+        """Begin a new numbering at `number`, with nothing held: forget the old one."""
         self.expected = self.asked = number
         self.known_next = 0
         self.later_next = 0

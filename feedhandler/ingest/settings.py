@@ -1,15 +1,15 @@
-"""What an operator may set about arbitration, with the reasons for the defaults."""
+"""Settings of arbitration, with the reasons for the defaults."""
 
 import msgspec
 
-#: Senders that one line may have: a server and its stand-ins.
+#: Upper limit on senders of one line: a server and its stand-ins.
 SOURCES_MAX = 4
-#: The window of `max_jump` in holds, where a feed counts packets: twice the hold, so that behind a
-#: hole the hold overflows, and gives the hole up, before honest packets look like a jump.
+#: Default `max_jump` in multiples of the hold, where a feed counts packets: twice the hold, so that
+#: behind a hole the hold overflows, and gives the hole up, before honest packets look like a jump.
 PACKETS_PER_HOLD = 2
 #: The same where a feed counts messages: a full packet carries about so many.
 MESSAGES_PER_PACKET = 64
-#: A usual packet's messages: for the compared numbers, whose memory it multiplies.
+#: Messages of a typical packet: for the compared numbers, whose memory it multiplies.
 MESSAGES_PER_PACKET_USUAL = 16
 
 
@@ -59,7 +59,7 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     the widest skew seen between lines"""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        """Check the values. Raises `ValueError` (which msgspec turns into its own error)."""
         for name, least, most in (
             ("gap_wait_us", 0, 60_000_000),
             ("start_wait_us", 0, 60_000_000),
@@ -79,10 +79,10 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
                 raise ValueError(f"{name} must be from {least} to {most}, not {value}")
 
     def jump_numbers(self, counts_messages: bool) -> int:
-        """`max_jump` in sequence numbers, for a feed that counts messages or packets."""
+        """Return `max_jump` in sequence numbers, for a feed that counts messages or packets."""
         width = MESSAGES_PER_PACKET if counts_messages else PACKETS_PER_HOLD
         return self.max_jump or self.hold_packets * width
 
     def compare_numbers(self, counts_messages: bool) -> int:
-        """`compare_packets` in sequence numbers."""
+        """Return `compare_packets` in sequence numbers."""
         return self.compare_packets * (MESSAGES_PER_PACKET_USUAL if counts_messages else 1)

@@ -1,4 +1,4 @@
-"""The words of a slot in which a packet waits (`hold.PacketPool`), as plain numbers."""
+"""Words of a slot in which a packet waits (`hold.PacketPool`), as plain numbers."""
 
 (
     SEQUENCE,
@@ -17,7 +17,7 @@
     SPEAKER,
 ) = range(14)
 SLOT_WORDS = 14
-#: Packets of one line that are kept as evidence that an announced loss was none (`lost.Runs`).
+#: Upper limit on one line's packets kept as evidence against an announced loss (`lost.Runs`).
 RUN_MAX = 8
-#: Stretches published behind such a range that are remembered (`lost.Islands`).
+#: Upper limit on ranges published behind such a loss that are remembered (`lost.Islands`).
 ISLANDS_MAX = 64

@@ -3,31 +3,31 @@
 A channel is in one of five states:
 
 JOINING      no number is expected yet: packets are collected for a moment, to start at the lowest
-FLOWING      everything up to `expected` is published, nothing is known to be missing
-WAITING      something is missing; packets behind the hole are held, and each hole has a deadline
-BLOCKED      the ring lacked room; packets are held and written as soon as there is some
-RENUMBERING  a reset or new session waits for ring room; until then nothing new is taken
+FLOWING      everything up to `expected` is published, nothing is known to be missing WAITING
+something is missing; packets behind the hole are held, and each hole has a deadline BLOCKED
+the ring lacked room; packets are held and written as soon as there is some RENUMBERING  a reset or
+new session waits for ring room; until then nothing new is taken
 
-What comes in is judged by its number alone, against `expected` (and `first`, the feed's first
+An input is classified by its number alone, against `expected` (and `first`, the feed's first
 number, while joining):
 
-OLD    everything in it was expected before          NEXT   it begins at, or spans, `expected`
-AHEAD  beyond, but within the window of `max_jump`   JUMP   beyond the window
+OLD    everything in it was expected before          NEXT   it begins at, or spans, `expected` AHEAD
+beyond, but within the window of `max_jump`   JUMP   beyond the window
 
-A heartbeat's number is the one that the next packet will carry; for it NEXT says that the line
-agrees with us, AHEAD that packets at the end of a burst were lost. While joining everything is
-AHEAD, but what begins at `first` is NEXT: then there is nothing to wait for.
+A heartbeat's number is the one that the next packet will carry; for it NEXT means that the line
+agrees with the channel, AHEAD that packets at the end of a burst were lost. While joining
+everything is AHEAD, except what begins at `first`, which is NEXT: then there is no need to wait.
 
-The table says what is done; the state that follows is what is true afterwards (something held or
+The table has the action; the next state follows from the conditions afterwards (something held or
 known to be missing: WAITING; ring full: BLOCKED; and so on). Sequence resets, new sessions and
-packets from before a reset are sorted out before the table is asked: see `arbitration.py`.
+packets from before a reset are sorted out before the table is used: see `arbitration.py`.
 """
 
 from enum import IntEnum
 
 
 class State(IntEnum):
-    """Where the channel stands."""
+    """States of a channel."""
 
     JOINING = 0
     FLOWING = 1
@@ -37,7 +37,7 @@ class State(IntEnum):
 
 
 class Input(IntEnum):
-    """What came, judged by its number."""
+    """Inputs: packets and heartbeats, classified by number."""
 
     OLD = 0
     NEXT = 1
@@ -50,22 +50,22 @@ class Input(IntEnum):
 
 
 class Action(IntEnum):
-    """What is done about it."""
+    """Actions on an input."""
 
-    NOTHING = 0  # the line lives, no more
+    NOTHING = 0  # only note that the line is alive
     AGREE = 1  # the line expects the same number: the numbering is alive
     START = 2  # join the stream here
-    HINT = 3  # remember the number as one the stream may be joined at
-    PUBLISH = 4  # write it to the ring, then whatever it releases
+    HINT = 3  # remember the number as one that the stream may be joined at
+    PUBLISH = 4  # write it to the ring, then what it releases
     HOLD = 5  # keep it until the hole before it is closed or given up
     DROP = 6  # count as duplicate, late or stale; compare with the first copy
     REVEAL = 7  # everything before the heartbeat's number is missing: the deadline runs
-    QUARANTINE = 8  # believe it only when confirmed
-    REFUSE = 9  # count it: there is no room
+    QUARANTINE = 8  # set it aside until it is confirmed
+    REFUSE = 9  # drop and count it: there is no room
 
 
 class Verdict(IntEnum):
-    """What became of a packet; the answer of `Arbiter.receive`."""
+    """Outcome for a packet, returned by `Arbiter.receive`."""
 
     HEARD = 0
     PUBLISHED = 1
@@ -122,7 +122,7 @@ INPUTS = len(Input)
 
 
 def flat_table() -> bytes:
-    """The table as bytes: the action of (state, input) at state * INPUTS + input."""
+    """Return the table as bytes: the action of (state, input) at state * INPUTS + input."""
     return bytes(TABLE[state][what] for state in State for what in Input)
 
 

@@ -1,4 +1,4 @@
-# What threads that receive and send datagrams ask of Linux, as its headers declare it.
+# Linux system calls of threads that receive and send datagrams, as the headers declare them.
 
 from posix.time cimport timespec
 

@@ -1,7 +1,7 @@
-"""Watching the lines of a channel: which of them has fallen silent, and which is back.
+"""Watch over the lines of a channel: which of them fell silent, and which are back.
 
-Anything that passed the checks counts as life, heartbeats first of all. A line that never spoke
-counts from `start`. That all lines are silent is seen from their records.
+Anything that passed the checks counts as life, heartbeats above all. The silence of a line that
+never sent counts from `start`. Whether all lines are silent follows from their records.
 """
 
 import cython
@@ -10,14 +10,14 @@ from cython.cimports.feedhandler.ingest import columns, records
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: How soon a record that found no room in the ring is tried again.
+#: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 
 
 @cython.final
 @cython.cclass
 class LineWatch:
-    """`lines` lines, silent after `wait_ns`; `next_check` is when `check` must be called."""
+    """Watch over `lines` lines, silent after `wait_ns`; call `check` at `next_check`."""
 
     def __init__(self, out, lines: int, wait_ns: int) -> None:
         self.out = out
@@ -29,7 +29,7 @@ class LineWatch:
         self.next_check = NEVER
 
     def start(self, now_ns):
-        """Count from now."""
+        """Start counting at `now_ns`."""
         line: cython.Py_ssize_t
         for line in range(self.heard.shape[0]):
             self.heard[line] = now_ns
@@ -37,9 +37,10 @@ class LineWatch:
         return 0
 
     def hear(self, line, now_ns, expected):
-        """The line lives. If it was silent, say that it is back; without room its next packet will.
+        """Record that the line is alive, and announce it if it was silent.
 
-        `next_check` may come too early for a line that has spoken since, never too late.
+        Without ring room its next packet announces it. `next_check` may be too early for a line
+        that was heard since, never too late.
         """
         self.heard[line] = now_ns
         if self.silent[line] and self.out.mark(records.LINE_BACK, line, expected, expected, 0):
@@ -49,7 +50,7 @@ class LineWatch:
         return 0
 
     def check(self, now_ns, expected):
-        """Announce each line that has said nothing for so long."""
+        """Announce each line that has been silent for `wait_ns`."""
         line: cython.int
         due: cython.ulonglong
         self.next_check = NEVER

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Withdrawal of an announced loss: what a line brings of it shows that nothing was lost.
+"""Withdrawal of an announced loss: a line's packets of that range show that nothing was lost.
 
 A forged packet can make the stream announce as lost what was not sent yet. When the lines then go
-on in the announced range themselves, the announcement is taken back and the stream goes on there;
+on in the announced range themselves, the announcement is withdrawn and the stream goes on there;
 what was published behind the range stays published, and the stream passes it (`lost.Islands`).
 """
 
@@ -11,13 +11,13 @@ from cython.cimports.feedhandler.ingest import columns, records, slots
 
 
 def takes_back(stream, line, header, data, start, received_ns, now_ns):
-    """A packet of an announced range comes from a line: 1 where the announcement is taken back,
-    and the stream goes on at this packet, or at those that came just before it.
+    """Withdraw an announcement where this packet of the range is enough evidence; return 1 then.
 
-    It is where the lines that brought what was published behind the range now go on in it
-    themselves; or where as many packets in a row have come of it on one line as others have
-    published behind it (`slots.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
-    lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
+    The stream then goes on at this packet, or at those that came just before it. It is enough where
+    the lines that brought what was published behind the range now go on in it themselves; or where
+    as many packets in a row have come of it on one line as others have published behind it
+    (`slots.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was lost, and the evidence
+    for the loss was forged. In the middle of a range it takes two in a row.
     """
     count: cython.Py_ssize_t
     first: cython.ulonglong
@@ -38,7 +38,7 @@ def takes_back(stream, line, header, data, start, received_ns, now_ns):
 
 
 def _take_back(stream, line, now_ns):
-    """Go on where the line's run began; 0 where there is no room to say so."""
+    """Continue where the line's run began; return 0 where the ring has no room for the record."""
     at: cython.Py_ssize_t
     slot: cython.Py_ssize_t
     first: cython.ulonglong = stream.runs.first[line]
@@ -61,13 +61,13 @@ def _take_back(stream, line, now_ns):
 
 
 def _distrust(stream, first, now_ns):
-    """The lines that published what lies behind `first` have shown what was not sent."""
+    """Distrust the lines that published what lies behind `first`: it had not been sent."""
     line: cython.int
     others: cython.ulonglong = 0
     for line in range(stream.lines):
         others += stream.out.won_by_others(line) - stream.lost.published_before(first, line)
     for line in range(stream.lines):
-        # All together, as each counts for all lines but its own.
+        # Whether this line published some: in `others` each packet counts for all lines but one.
         if stream.lines == 1 or others > (stream.lines - 1) * (
             stream.out.won_by_others(line) - stream.lost.published_before(first, line)
         ):

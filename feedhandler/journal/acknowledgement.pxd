@@ -1,4 +1,4 @@
-"""C view of what a task awaits until the disk has what it put."""
+"""C view of acknowledgements."""
 
 cdef class Acknowledgement:
     cdef readonly long long target

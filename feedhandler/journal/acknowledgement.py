@@ -1,11 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""What a task awaits until the disk has what it put: futures that wake it at once.
+"""Acknowledgements: awaitables that wake a task as soon as the disk has what it put.
 
-An `asyncio.Future` has its task woken by a further turn of the event loop, with an object made for
-that, and is itself the largest part of what putting an item costs. An `Acknowledgement` is made
-from a free list, kept in a chain of its own, and wakes its task from within the callback that hears
-of the disk. To the task it is a future like any other (`_asyncio_future_blocking` is how tasks know
-one). It is awaited by one task, at once, and does not leave this package.
+The task of an `asyncio.Future` is woken by a further turn of the event loop, with an object created
+for that, and the future itself is the largest part of the cost of putting an item. An
+`Acknowledgement` comes from a free list, is linked into a list of its own, and resumes its task
+within the callback that reports the write. To the task it is a future like any other: asyncio
+recognises one by `_asyncio_future_blocking`. It is awaited by one task, at once, and does not leave
+this package.
 
 Compiled; the interpreted twin does the same.
 """
@@ -24,7 +25,7 @@ if cython.compiled:
 @cython.trashcan(True)
 @cython.cclass
 class Acknowledgement:
-    """What somebody waits for: that the disk has everything up to `target`."""
+    """An awaitable that completes when everything up to `target` is on the disk."""
 
     def __init__(self, loop: object, target: cython.longlong) -> None:
         self.target = target
@@ -48,18 +49,19 @@ class Acknowledgement:
             raise self._error
         raise StopIteration
 
-    # -- as a task wants it -----------------------------------------------------------------
+    # -- the future's interface to its task -------------------------------------------------
 
     def get_loop(self) -> object:
-        """The event loop."""
+        """Return the event loop."""
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Any = None) -> None:
-        """Have the task woken, once."""
+        """Register the callback that wakes the task; there is only one."""
         self._callback, self._context = callback, context
 
     def cancel(self, msg: object = None) -> bool:
-        """The task waits no more: it is told so by the event loop. Not once it was woken."""
+        """Stop waiting: the event loop wakes the task, with `result` raising. Returns False once it
+        was woken."""
         if self._over:
             return False
         self._over = True
@@ -70,17 +72,18 @@ class Acknowledgement:
         return True
 
     def result(self) -> object:
-        """Asked for by a task that was cancelled, and by no other."""
+        """Raise `CancelledError`: asyncio asks for the result of a cancelled wait only."""
         raise asyncio.CancelledError(*([] if self._message is None else [self._message]))
 
-    # -- as the queue wants it --------------------------------------------------------------
+    # -- the queue's interface --------------------------------------------------------------
 
     @cython.cfunc
     def tell(self, error: object, happened: object, at_once: cython.bint) -> cython.bint:
-        """It is on the disk, or never will be: `error`. Wake the task, where it waits still.
+        """Complete the wait and wake the task; `error`: the target will never be durable.
 
-        `happened` is a future that is done. The task is resumed in here where `at_once`, which
-        nobody may ask for who runs in a task. Raises what ends event loops, nothing else.
+        `happened` is a future that is done. With `at_once` the task is resumed within this call,
+        which is not allowed where the caller itself runs in a task. Raises only what ends event
+        loops.
         """
         if self._over:
             return False
@@ -104,7 +107,8 @@ class Acknowledgement:
 
 @cython.cclass
 class Acknowledgements:
-    """Those who wait, in the order of what they wait for. To be made in the running event loop."""
+    """Linked list of waiting acknowledgements, ordered by target. Create it in the running event
+    loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -114,7 +118,10 @@ class Acknowledgements:
 
     @cython.ccall
     def add(self, target: cython.longlong) -> Acknowledgement:
-        """One more, who waits for no less than those before: to be awaited at once."""
+        """Append an acknowledgement for `target`, which must not be below the last one's.
+
+        It must be awaited at once.
+        """
         one: Acknowledgement = Acknowledgement(self._loop, target)
         if self._first is None:
             self._first = one
@@ -128,8 +135,10 @@ class Acknowledgements:
     def tell(
         self, durable: cython.longlong, error: "BaseException | None", at_once: cython.bint
     ) -> cython.bint:
-        """Everything up to `durable` is on the disk; where there is an `error`, nothing else will
-        ever be. Whom it concerns is woken: at once, or by the event loop."""
+        """Complete the acknowledgements up to `durable`; with an `error`, fail all others.
+
+        Their tasks are woken within this call (`at_once`), or by the event loop.
+        """
         one: Acknowledgement = self._first
         while one is not None and (one.target <= durable or error is not None):
             self._first = one.behind

@@ -1,6 +1,6 @@
-"""What goes into one segment, chosen from what waits: items, status changes and groups of both.
+"""Selection of what goes into one segment: waiting items, status changes and groups of both.
 
-What it is for: a group is taken as a whole or not yet, wherever it waits (`Waiting`); producers'
+What it is for: a group is taken as a whole or not yet, wherever it waits (`Waiting`); the producer
 states of all groups in a segment are written once, each the latest. No I/O.
 """
 
@@ -13,10 +13,13 @@ from feedhandler.journal.segments import SEGMENT_PLAIN, SEGMENT_VERSION, segment
 
 @dataclass(slots=True)
 class Batch:
-    """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
-    which are `changes` as records, `groups` of those items, and `bundles`, groups without items.
-    `length`: the segment's bytes. `records`: all of them, with empty ones in front for `moves`,
-    which are made when it is known where items go."""
+    """Content of one segment: items, status changes and groups.
+
+    `count` and `size`: the number of items and their bytes; `marks`: the first of the waiting ones;
+    `changes`: the marks as records; `groups`: groups of those items; `bundles`: groups without
+    items. `records`: all records, with empty ones in front for `moves`, which are filled in when
+    the items' ids are assigned. `length`: the segment's size in bytes.
+    """
 
     marks: list[Any]
     changes: list[Record]
@@ -44,7 +47,7 @@ class Batch:
 
     @classmethod
     def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "Batch":
-        """A batch with groups: so many of the marks as take `most` records, or one."""
+        """Make a batch with groups, of as many marks as take `most` records, but at least one."""
         changes: list[Record] = []
         bundles: list[Group] = []
         taken = places = 0
@@ -62,15 +65,15 @@ class Batch:
         return cls(marks[:taken], changes, count, size, groups, bundles)
 
     def changes_alone(self) -> "Batch":
-        """Without the items."""
+        """Return the batch without its items and their groups."""
         return Batch(self.marks, self.changes, bundles=self.bundles)
 
     @property
     def all_groups(self) -> list[Group]:
-        """Every group in it."""
+        """All groups in the batch."""
         return self.bundles + self.groups
 
     @property
     def version(self) -> int:
-        """Of the segment: with a group in it it counts as a whole only."""
+        """The segment's version: one with a group in it is valid only as a whole."""
         return SEGMENT_VERSION if self.groups or self.bundles else SEGMENT_PLAIN

@@ -1,11 +1,11 @@
-"""One queue block in memory: what each of its items has become, and where they stand in the file.
+"""A queue block in memory: the status of each of its items, and their positions in the file.
 
 What it is for: finding an item by its id, marking it, and knowing what the block's two checkpoints
-on disk already have. A block holds consecutive ids, from `first_id` on. What it leaves to others:
-when checkpoints are written (`store.py`) and which block is used next. No I/O.
+on disk cover. A block holds consecutive ids, from `first_id` on. What it leaves to others: when
+checkpoints are written (`store.py`) and which block is used next. No I/O.
 
-Whoever reads or changes what an item has become holds the block's `lock`. In an open queue that is
-a mutex (`engine.py`); a simulation has no threads, and nothing to lock.
+The block's `lock` must be held to read or change an item's status. In an open queue that is a mutex
+(`engine.py`); a simulation has no threads and needs no lock.
 """
 
 import contextlib
@@ -30,23 +30,23 @@ from feedhandler.journal.layout import (
 from feedhandler.journal.segments import Place
 
 _PENDING = b"\0"
-#: From status bytes on disk: what is pending, whatever its mark; and the marks.
+#: Translation of status bytes on disk: to the status, whatever the mark; and to the mark.
 _STATUSES = bytes(range(MARKED)) + bytes(MARKED)
 _MARKS = bytes(MARKED) + bytes(range(MARKED))
 
-#: A mutex, or where there are no threads nothing.
+#: A mutex, or a null context where there are no threads.
 Lock = contextlib.AbstractContextManager[Any]
 
 
 class Block:
     """A block in use, or free (`incarnation` 0).
 
-    `end`: where its next segment goes. `active`: how many items are pending. `slot`: which of the
-    two checkpoints is the older one, and written next. `uncovered`: for each checkpoint the
-    sequence number of the first change that it does not have; 0: it has all. `marks`: of each item
-    up to the last one with a mark; `pledges`: what groups have changed that are not on the disk
-    yet; `moved`: positions of segments with items that were moved there; `serial` and `as_of`: of
-    the checkpoint that it was read from.
+    `end`: where its next segment goes. `active`: how many items are pending. `slot`: index of the
+    older checkpoint, which is written next. `uncovered`: for each checkpoint the sequence of the
+    first change that it lacks; 0: it has all. `marks`: of each item up to the last one with a mark;
+    `pledges`: changes by groups that are not on the disk yet; `moved`: positions of segments with
+    items that were moved there; `serial` and `as_of`: of the checkpoint that the block was read
+    from.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Block:
         self.place = Place(self.queue_id, self.number, self.incarnation)
 
     def begin(self, incarnation: int, first_id: int, sequence: int) -> None:
-        """Use the block anew, from nothing."""
+        """Recycle the block: begin a new use of it, without items."""
         state = Checkpoint(self.queue_id, self.number, incarnation=incarnation)
         state.first_id, state.last_sequence = first_id, sequence
         self._take(state)
@@ -93,16 +93,16 @@ class Block:
         return self.first_id + len(self.statuses)
 
     def holds(self, number: int) -> bool:
-        """Whether item `number` is in it."""
+        """Return whether item `number` is in the block."""
         return self.first_id <= number < self.first_id + len(self.statuses)
 
     @property
     def reusable(self) -> bool:
-        """Whether nothing in it is wanted any more."""
+        """Whether the block may be recycled: nothing in it is pending or pledged."""
         return self.active == 0 and not self.pledges
 
     def has_room(self, length: int, items: int) -> bool:
-        """Whether a segment of so many bytes and items fits."""
+        """Return whether a segment of `length` bytes and so many items fits."""
         return (
             self.end + length <= self.geometry.tail
             and len(self.statuses) + items <= self.geometry.items_max
@@ -111,7 +111,7 @@ class Block:
     def add_segment(
         self, length: int, first_id: int, items: int, stamp_ns: int, sequence: int
     ) -> None:
-        """A segment stands at `end` now; ids that were skipped are those of lost items."""
+        """Add the segment that stands at `end`; ids that were skipped are those of lost items."""
         if items:
             lost = first_id - self.next_id
             if lost > 0:
@@ -127,22 +127,22 @@ class Block:
         self.touch(sequence)
 
     def touch(self, sequence: int) -> None:
-        """Something changed that is journalled with `sequence` at the earliest."""
+        """Record a change that is journalled with `sequence` at the earliest."""
         for slot in (0, 1):
             if not self.uncovered[slot]:
                 self.uncovered[slot] = sequence
 
     def is_pending(self, number: int) -> bool:
-        """Whether item `number`, which it holds, is pending."""
+        """Return whether item `number`, which the block holds, is pending."""
         return not self.statuses[number - self.first_id]
 
     def mark_of(self, number: int) -> int:
-        """The mark of item `number`, which it holds."""
+        """Return the mark of item `number`, which the block holds."""
         at = number - self.first_id
         return self.marks[at] if at < len(self.marks) else 0
 
     def set_mark(self, number: int, mark: int, sequence: int) -> None:
-        """Item `number`, where it is pending, has this mark now."""
+        """Set the mark of item `number`, where it is pending."""
         at = number - self.first_id
         if self.statuses[at]:
             return
@@ -154,16 +154,16 @@ class Block:
         self.touch(sequence)
 
     def byte_of(self, number: int) -> int:
-        """Item `number`'s status as a byte on disk."""
+        """Return item `number`'s status as a byte on disk."""
         at = number - self.first_id
         return self.statuses[at] or (self.mark_of(number) and MARKED | self.mark_of(number))
 
     def has_read(self, sequence: int) -> bool:
-        """Whether the checkpoint that it was read from has the segment of that sequence."""
+        """Return whether the checkpoint that the block was read from covers that segment."""
         return self.serial > 0 and (self.as_of - sequence) & 0xFFFFFFFF < 1 << 31
 
     def set_byte(self, number: int, byte: int, sequence: int) -> None:
-        """Item `number` is what a status byte on disk says, whatever it was."""
+        """Set item `number`'s status and mark from a status byte on disk, whatever they were."""
         at = number - self.first_id
         status = _STATUSES[byte]
         self.active += (not status) - (not self.statuses[at])
@@ -173,24 +173,26 @@ class Block:
         self.touch(sequence)
 
     def pledge(self, group: Group, number: int, byte: int, sequence: int) -> None:
-        """Item `number` becomes what `byte` says, with a group that is not on the disk yet."""
+        """Set item `number`'s status byte by a group that is not on the disk yet."""
         before = self.byte_of(number)
         self.set_byte(number, byte, sequence)
         self.pledges.append(Pledge(group, number, before, self.byte_of(number)))
         group.blocks.add(self)
 
     def redeem(self, group: Group, sequence: int) -> None:
-        """The group is on the disk, in the segment of that sequence."""
+        """Drop the group's pledges: it is on the disk, in the segment of that sequence."""
         self.pledges = [pledge for pledge in self.pledges if pledge.group is not group]
         self.touch(sequence)
 
     def mark(self, number: int, status: int, sequence: int) -> bool:
-        """Item `number`, where it is pending, becomes `status`; whether it was."""
+        """Set the status of item `number`, where it is pending; return whether it was."""
         return self.mark_run(number, 1, status, sequence)
 
     def mark_run(self, first: int, count: int, status: int, sequence: int) -> bool:
-        """`count` items from `first` on, where all are pending, become `status`; whether they
-        were. It is journalled with `sequence` at the earliest."""
+        """Set the status of `count` items from `first` on; return False unless all are pending.
+
+        It is journalled with `sequence` at the earliest.
+        """
         at = first - self.first_id
         if any(self.statuses[at : at + count]):
             return False
@@ -200,9 +202,11 @@ class Block:
         return True
 
     def mark_read(self, first: int, count: int, status: int, sequence: int) -> int:
-        """What a status record says of `count` items from `first` on, when it is read back: those
-        that are pending become `status`, and those whose bytes do not verify, for they had ended
-        before anybody could miss them. How many those were."""
+        """Apply a status record for `count` items from `first` on; return how many it changed.
+
+        It changes pending items, and those whose bytes do not verify: these had ended before the
+        loss could matter.
+        """
         if self.mark_run(first, count, status, sequence):
             return count
         marked = 0
@@ -215,12 +219,15 @@ class Block:
         return marked
 
     def next_pending(self, number: int) -> int:
-        """The first pending id from `number` on; -1 where none is."""
+        """Return the first pending id from `number` on; -1 where there is none."""
         found = self.statuses.find(_PENDING, max(number - self.first_id, 0))
         return found + self.first_id if found >= 0 else -1
 
     def pending_from(self, number: int, limit: int) -> list[int]:
-        """Up to `limit` pending ids from `number` on."""
+        """Return up to `limit` pending ids from `number` on.
+
+        They lie among the `limit` ids from the first pending one on, so there may be more behind.
+        """
         if not self.active or (first := self.next_pending(number)) < 0:
             return []
         at = first - self.first_id
@@ -230,8 +237,10 @@ class Block:
         return [first + n for n, status in enumerate(statuses) if not status]
 
     def span_of(self, number: int) -> tuple[int, int]:
-        """Where the segment of item `number` begins, and where it has ended at the latest; (0, 0)
-        where it holds no such item. May be asked without the lock."""
+        """Return where the segment of item `number` begins, and the latest position of its end.
+
+        (0, 0) where the block holds no such item. The lock is not needed.
+        """
         offsets = self.offsets
         at = bisect_right(self.ordinals, number - self.first_id) - 1
         if not 0 <= at < len(offsets):
@@ -239,15 +248,17 @@ class Block:
         return offsets[at], offsets[at + 1] if at + 1 < len(offsets) else self.end
 
     def span_at(self, offset: int) -> tuple[int, int]:
-        """Where a segment with items begins, and where it has ended at the latest."""
+        """Return where a segment with items begins, and the latest position of its end."""
         at = self.offsets.index(offset)
         return offset, self.offsets[at + 1] if at + 1 < len(self.offsets) else self.end
 
     def checkpoint(
         self, serial: int, stamp_ns: int, next_id: int, roll: Roll, sequence: int
     ) -> tuple[int, bytes]:
-        """The older checkpoint's position and its new bytes: it has everything up to the segment of
-        that sequence afterwards."""
+        """Return the older checkpoint's position and its new bytes.
+
+        It then covers everything up to the segment of that sequence.
+        """
         state = Checkpoint(
             self.queue_id, self.number, serial, self.incarnation, stamp_ns, self.first_id,
             next_id, self.end, self.first_stamp_ns, self.last_stamp_ns, self.last_sequence,
@@ -265,11 +276,11 @@ class Block:
         return sum(map(self.is_marked, range(self.first_id, self.first_id + len(self.marks))))
 
     def is_marked(self, number: int) -> bool:
-        """Whether item `number` is pending and has a mark."""
+        """Return whether item `number` is pending and has a mark."""
         return self.is_pending(number) and self.mark_of(number) > 0
 
     def packed_statuses(self) -> bytes:
-        """A status byte for each item, as on disk: with marks, without what is not there yet."""
+        """Return a status byte for each item, as on disk: with marks, without pledged changes."""
         if not self.marks and not self.pledges:
             return bytes(self.statuses)
         data = bytearray(self.statuses)
@@ -286,15 +297,17 @@ class Block:
 
     @property
     def dirty(self) -> bool:
-        """Whether neither checkpoint has everything."""
+        """Whether neither checkpoint covers everything."""
         return bool(self.uncovered[0] and self.uncovered[1])
 
 
 def pending_places(
     live: Sequence[Block], numbers: Mapping[int, int]
 ) -> Iterator[tuple[int, Block, int]]:
-    """Pending items in order: id, block, and place there, which is the id unless it was moved;
-    `numbers` has the ids of such places. The blocks are not changed meanwhile."""
+    """Return pending items in order of ids: id, block, and slot, which is the id unless moved.
+
+    `numbers`: ids of moved items by their slots. The blocks must not change during the iteration.
+    """
     moved = []
     for slot, number in numbers.items():
         for block in live:
@@ -307,7 +320,7 @@ def pending_places(
 def _standing(
     live: Sequence[Block], numbers: Mapping[int, int]
 ) -> Iterator[tuple[int, Block, int]]:
-    """Pending items that were not moved, in order."""
+    """Yield pending items that were not moved, in order."""
     for block in live:
         number = block.next_pending(block.first_id)
         while number >= 0:

@@ -1,8 +1,8 @@
-"""The queue for threads: every call returns when it is done, durable calls when that is durable.
+"""The persistent queue for threads: changes return once they are durable.
 
-Whoever waits for durability and finds nobody writing does the writing for all that waits
+A thread that waits for durability and finds no other one writing writes for all that wait
 (`Engine.flush`); the others wait until their item is among what was written. So a single producer
-has no thread beside it, and many share each sync.
+needs no other thread, and many share each sync.
 """
 
 import os
@@ -19,17 +19,17 @@ from feedhandler.journal.layout import Status
 from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
 
-#: While no block can be had somebody looks again so often; a delivery wakes everybody anyway.
+#: Interval of retries while no block is free; a delivery wakes all waiting threads anyway.
 STALL_SECONDS = 0.05
 #: Items that `pending` reads at a time.
 LOOK = 64
 
 
 class BlockingQueue:
-    """A persistent queue; any thread may call. To be used as a context manager.
+    """A persistent queue whose methods any thread may call; a context manager.
 
     Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files
-    cannot be believed), `QueueStopped` (the disk failed), `QueueClosed`.
+    cannot be trusted), `QueueStopped` (the disk failed), `QueueClosed`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class BlockingQueue:
         self.engine = Engine(folder, settings or QueueSettings(), **options)
         self._changed = threading.Condition(cast(threading.Lock, self.engine.lock))
         self._writing = False
-        #: How often something changed that somebody may wait for.
+        #: Count of changes that a thread may wait for.
         self._changes = 0
         self.engine.on_stop = self._stopped
 
@@ -57,17 +57,17 @@ class BlockingQueue:
         self.close()
 
     def close(self) -> None:
-        """Write what waits and let the queue go; nobody else may be calling."""
+        """Write what waits and close the queue; no other thread may be calling."""
         self.engine.close()
 
     # -- producing --------------------------------------------------------------------------
 
     def put(self, content: bytes) -> int:
-        """Put one item; its id, once it is durable."""
+        """Put one item, and return its id once it is durable."""
         return self.put_many([content])[0]
 
     def put_many(self, contents: Sequence[bytes]) -> range:
-        """Put items; their ids, once all are durable. Waits where the queue is full."""
+        """Put items, and return their ids once all are durable. Waits where the queue is full."""
         items = list(contents)
         with self._changed:
             engine = self.engine
@@ -87,10 +87,12 @@ class BlockingQueue:
         marks: Sequence[tuple[int, int]] = (),
         producers: Mapping[bytes, ProducerState] | None = None,
     ) -> range:
-        """Put items, end others (id, status), mark others (id, 0 to 127) and say how far producers
-        have come (epoch, sequence by id): all of it, or nothing; the new items' ids, once that is
-        durable. Waits where the queue is full. Raises `UsageError` where an item is not pending,
-        or the group is larger than a segment can be: then nothing was done."""
+        """Put, end and mark items and set producers' states, all or nothing; wait until durable.
+
+        `ends`: (id, status) each; `marks`: (id, 0 to 127) each; `producers`: (epoch, sequence) by
+        id. Returns the new items' ids. Waits where the queue is full. Raises `UsageError` where an
+        item is not pending or the group is larger than a segment can be: then nothing was done.
+        """
         engine = self.engine
         if puts:
             with self._changed:
@@ -105,35 +107,40 @@ class BlockingQueue:
         return range(committed.first_id, committed.end_id)
 
     def mark(self, number: int, mark: int) -> None:
-        """A pending item has this mark (0 to 127) once that is durable."""
+        """Give a pending item a mark (0 to 127), and wait until that is durable."""
         self.commit(marks=[(number, mark)])
 
     def mark_of(self, number: int) -> int:
-        """The mark of a pending item, or 0."""
+        """Return the mark of a pending item, or 0."""
         return self.engine.delivery.mark_of(number)
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
-        keeps ids in memory, when the queue is opened."""
+        """Yield everything undelivered as lists of (id, mark, content), oldest first.
+
+        For an owner that keeps ids in memory, when the queue is opened.
+        """
         return self.engine.delivery.walk()
 
     def producer(self, producer: bytes) -> ProducerState | None:
-        """How far a producer has come: (epoch, sequence); None where it is not known."""
+        """Return a producer's (epoch, sequence); None where it is not known."""
         return self.engine.producer(producer)
 
     def producers(self) -> dict[bytes, ProducerState]:
-        """How far every producer has come."""
+        """Return every producer's (epoch, sequence), by id."""
         return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 
     def get(self, timeout: float | None = None) -> Item | None:
-        """The next pending item, for this consumer alone; None where none came in time."""
+        """Take the next pending item, for this consumer alone; None after `timeout` seconds."""
         items = self.get_many(1, timeout)
         return items[0] if items else None
 
     def get_many(self, limit: int, timeout: float | None = None) -> list[Item]:
-        """The next pending items, at least one, or none where none came in time (seconds)."""
+        """Take the next pending items, for this consumer alone; waits for at least one.
+
+        Returns none after `timeout` seconds; None: waits without limit.
+        """
         self.expire()
         ends = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -149,7 +156,7 @@ class BlockingQueue:
                 self._changed.wait_for(lambda: self._changes != changes, left)  # noqa: B023
 
     def pending(self) -> Iterator[Item]:
-        """What is undelivered, oldest first, without taking it: handed out or not."""
+        """Yield what is undelivered, oldest first, handed out or not, without taking it."""
         after = 0
         while True:
             items = self.engine.look(after, LOOK)
@@ -159,57 +166,66 @@ class BlockingQueue:
             after = items[-1].id
 
     def delivered(self, *numbers: int) -> int:
-        """These items were truly delivered; how many were pending, once that is durable."""
+        """Record that these items were delivered; return how many were pending, once durable."""
         delivered, forward = self._durably(lambda: self.engine.delivery.deliver(numbers))
         self.engine.tell(self.engine.on_delivered, delivered)
         self.engine.tell(self.engine.on_forward, forward)
         return len(delivered)
 
     def release(self, number: int) -> None:
-        """Give an item back: it is handed out again, unless it was to be cancelled meanwhile or
-        its day has ended."""
+        """Give an item back, which is then handed out again.
+
+        It is not where it was to be cancelled meanwhile, or its day has ended.
+        """
         status = self._durably(lambda: self.engine.delivery.release(number))
         self.engine.tell_released(number, status)
 
     # -- ending -----------------------------------------------------------------------------
 
     def cancel(self, number: int) -> CancelAnswer:
-        """Cancel one item; what came of it, once that is durable."""
+        """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
         answer, changed = self._durably(lambda: self.engine.delivery.cancel_now(number))
         self.engine.tell_cancelled(number, answer, changed)
         return answer
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
-        """Cancel everything pending: those ids, and those to be cancelled at their destination."""
+        """Cancel everything pending.
+
+        Returns the cancelled ids, and those to be cancelled at their destination, once that is
+        durable.
+        """
         cancelled, forward = self._durably(self.engine.cancel_all)
         self.engine.tell(self.engine.on_cancelled, cancelled)
         self.engine.tell(self.engine.on_forward, forward)
         return cancelled, forward
 
     def expire(self) -> list[int]:
-        """Expire what is left of trading days that are over; `get` looks too."""
+        """Expire what is left of past trading days, and return the ids; `get` does so too."""
         expired: list[int] = self._durably(self.engine.day_over)
         self.engine.tell(self.engine.on_expired, expired)
         return expired
 
     def close_order(self, number: int) -> None:
-        """A delivered item is done with at its destination: `cancel_all` forwards it no more."""
+        """Record that a delivered item is finished at its destination.
+
+        `cancel_all` does not forward it any more.
+        """
         self.engine.delivery.close_order(number)
 
     def status(self, number: int) -> Status | None:
-        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        """Return an item's status; None: the id is unused, or ended more than a day ago."""
         return self.engine.status(number)
 
     def statistics(self) -> dict[str, Any]:
-        """Figures of the queue."""
+        """Return figures of the queue, by name."""
         with self._changed:
             return self.engine.statistics()
 
     # -- waiting ----------------------------------------------------------------------------
 
     def _durably(self, change: Callable[[], Any]) -> Any:
-        """Change something; what came of it, once that is durable."""
+        """Apply a change, and return its result once that is durable."""
         engine = self.engine
         engine.check()
         result = change()
@@ -225,12 +241,12 @@ class BlockingQueue:
             self._tell_changed()
 
     def _tell_changed(self) -> None:
-        """Everybody who waits looks again."""
+        """Wake all waiting threads, which check their conditions again. The lock is held."""
         self._changes += 1
         self._changed.notify_all()
 
     def _until(self, durable: Callable[[], bool]) -> None:
-        """Wait until that is so; do the writing where nobody else does."""
+        """Wait until `durable()` holds; write for all where no other thread does."""
         while True:
             with self._changed:
                 while not durable():
@@ -244,7 +260,7 @@ class BlockingQueue:
             self._write()
 
     def _write(self) -> None:
-        """One flush for everybody; where there is no room, wait for some."""
+        """Flush once for all waiting threads; where no block has room, wait a moment."""
         try:
             wrote = self.engine.flush()
             grown = self.engine.grow()

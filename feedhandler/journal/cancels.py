@@ -1,4 +1,4 @@
-"""Answers to cancels: what came of one item's, and which items' are to be forwarded."""
+"""Answers to cancels: the outcome for one item, and the items whose cancel is to be forwarded."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -7,12 +7,12 @@ from feedhandler.journal.layout import Status
 
 
 class CancelAnswer(Enum):
-    """What came of cancelling an item.
+    """Outcome of cancelling an item.
 
     CANCELLED: it was pending, and will never be delivered. DELIVERED: too late, it went to its
-    destination (the cancel-forward hook is told). DELIVERING: a consumer has it; it is cancelled if
-    it comes back, and forwarded if it is delivered. EXPIRED: its day was over. DAMAGED: its bytes
-    were lost. UNKNOWN: no item has had this id yet.
+    destination (the cancel-forward hook is called). DELIVERING: a consumer has it; it is cancelled
+    if it comes back, and forwarded if it is delivered. EXPIRED: its day was over. DAMAGED: its
+    bytes were lost. UNKNOWN: no item has had this id yet.
     """
 
     CANCELLED = auto()
@@ -35,8 +35,11 @@ ANSWERS: dict[Status, CancelAnswer] = {
 
 @dataclass(frozen=True, slots=True)
 class ForwardPage:
-    """Some of the items whose cancel is to be forwarded: ids in order, each with whether it was
-    delivered (else a consumer has it). All are below `until`; `more`: there are further ones."""
+    """A page of the items whose cancel is to be forwarded.
+
+    `items`: ids in order, each with whether it was delivered (else a consumer has it); all are
+    below `until`. `more`: whether there are further ones.
+    """
 
     items: list[tuple[int, bool]]
     until: int

@@ -1,9 +1,9 @@
 # CRC32C by the processor's own instruction, as inline C.
 #
-# A call of the package `crc32c` costs more than the sum of a short item takes. Three lanes of LANE
-# bytes are summed at a time, for each instruction waits for the one before in its lane; a table
-# then moves a lane's sum over the lanes behind it. `crc_ready` is 0 where the processor has no such
-# instruction: then it is for the package to do.
+# A call of the package `crc32c` costs more than computing the CRC of a short item. Three lanes of
+# JOURNAL_LANE bytes are processed at a time, because each instruction waits for the preceding one
+# of its lane; a table then shifts a lane's CRC over the lanes behind it. `crc_ready` is 0 where the
+# processor has no such instruction: then the package is used.
 
 cdef extern from * nogil:
     """

@@ -1,20 +1,20 @@
-"""A queue's reading side: items handed out in order, and what becomes of each, by its id.
+"""A queue's reading side: items handed out in order, and the status of each, by its id.
 
-What it is for: `take` hands pending items out, oldest first, each to one consumer; `deliver` says
-that one was truly delivered, `release` gives one back. `cancel` finds an item's block by its range
-of ids and cancels it where it is pending. One that is in a consumer's hands is neither pending nor
-delivered: it becomes cancelled if it comes back, and is to be cancelled at its destination if it
-is delivered (`forward`). One that is delivered is told so, however long ago that was.
+What it is for: `take` hands pending items out, oldest first, each to one consumer; `deliver`
+records that one was delivered, `release` gives one back. `cancel` finds an item's block by its
+range of ids and cancels it where it is pending. One that a consumer has is not cancelled at once:
+it becomes cancelled if it comes back, and is to be cancelled at its destination if it is delivered
+(`forward`). The answer for a delivered one says so, however long ago that was.
 
 What it promises: an item that is cancelled, expired or delivered is never handed out again; one
-whose bytes do not verify is never handed out at all. What has changed here goes into the journal of
-`store.py`, which makes it durable. Reads only what it needs, through `Files`.
+whose bytes do not verify is never handed out at all. Changes go into the journal of `store.py`,
+which makes them durable. Reads only what it needs, through `Files`.
 
-Any thread may call. What an item has become is asked and changed under the lock of its block alone:
-a cancel waits for nobody who works on another block, nor for the disk. Only `cancel_all` and
-`expire` take the locks of all blocks. Consumers take turns (`_taking`); they read what they took
-without a block's lock, for an item that is in somebody's hands keeps its block from being used
-anew. The order of locks: `_taking`, blocks by their numbers, the journal (`Store.lock`).
+Any thread may call. An item's status is read and changed under the lock of its block alone: a
+cancel waits neither for work on another block nor for the disk. Only `cancel_all` and `expire` take
+the locks of all blocks. Consumers take turns (`_taking`); they read what they took without a
+block's lock, because an item that is handed out keeps its block from being recycled. The order of
+locks: `_taking`, blocks by their numbers, the journal (`Store.lock`).
 """
 
 import contextlib
@@ -40,8 +40,8 @@ from feedhandler.journal.reading import Item, SegmentReader
 from feedhandler.journal.segments import HEAD_BYTES, head_stamp
 from feedhandler.journal.store import Store
 
-#: Delivered orders known to be done with; beyond it the older half is forgotten, and would be
-#: forwarded once more, which an exchange refuses.
+#: Upper limit on delivered orders known to be finished; beyond it the older half is forgotten, and
+#: their cancels would be forwarded, which an exchange refuses.
 CLOSED_MAX = 1_000_000
 #: Items that are read together, under their block's lock.
 READ_ITEMS = 64
@@ -49,14 +49,16 @@ READ_ITEMS = 64
 
 #: Items that a walk over all of them reads at a time.
 WALK_ITEMS = 4096
-#: Items whose end is looked for at a time.
+#: Items that are ended at a time.
 ENDED_AT_ONCE = 4096
 _DELIVERED = bytes([Status.DELIVERED])
 
 
 class Delivery:
-    """What consumers and cancellers ask of a queue; see the module. `damaged`: items that did not
-    verify when they were to be handed out."""
+    """The reading side of a queue; see the module.
+
+    `damaged`: how many items did not verify when they were to be handed out.
+    """
 
     def __init__(self, store: Store, files: Files) -> None:
         self.handed: set[int] = set()
@@ -67,7 +69,7 @@ class Delivery:
         self._reader, self._looker = SegmentReader(files), SegmentReader(files)
         self._finder = SegmentReader(files)
         self._cursor = 0
-        #: The block that was asked for last; the next question mostly concerns it too.
+        #: The block that was looked up last; the next look-up is mostly for it too.
         self._near: Block | None = None
         self._expired_end = 0
         self._returned: list[int] = []
@@ -77,7 +79,7 @@ class Delivery:
     # -- handing out ------------------------------------------------------------------------
 
     def take(self, limit: int) -> list[Item]:
-        """Up to `limit` pending items, oldest first, that nobody else has. Raises `OSError`."""
+        """Take up to `limit` pending items, oldest first, for one consumer. Raises `OSError`."""
         items: list[Item] = []
         with self._taking:
             while len(items) < limit:
@@ -91,12 +93,12 @@ class Delivery:
         return items
 
     def _spoil_others(self, numbers: list[int], found: list[Item]) -> None:
-        """Of these items only some were found to verify."""
+        """Mark as damaged those of these items that were not found to verify."""
         for number in sorted(set(numbers).difference(item.id for item in found)):
             self.spoil(number)
 
     def _read(self, reader: SegmentReader, block: Block, numbers: list[int]) -> list[Item]:
-        """These items of a block, by their ids, wherever they stand in it."""
+        """Read these items of a block, by their ids, moved or not."""
         slots = self._store.slots
         if not slots or len(numbers) > 1 or numbers[0] not in slots:
             return reader.items(block, numbers)
@@ -104,8 +106,11 @@ class Delivery:
         return [] if content is None else [Item(numbers[0], content)]
 
     def claim(self, limit: int) -> list[tuple[int, Block]]:
-        """As `take`, but nothing is read: ids and their blocks, for who reads them by itself with a
-        `SegmentReader`, and `spoil`s what does not verify."""
+        """Take items as `take` does, but without reading: return ids and their blocks.
+
+        For a caller that reads them itself with a `SegmentReader`, and calls `spoil` for those that
+        do not verify.
+        """
         claimed: list[tuple[int, Block]] = []
         with self._taking:
             while len(claimed) < limit:
@@ -116,7 +121,7 @@ class Delivery:
         return claimed
 
     def pending_ids(self, after: int, limit: int) -> list[int]:
-        """Up to `limit` undelivered ids above `after`, handed out or not."""
+        """Return up to `limit` undelivered ids above `after`, handed out or not."""
         found: list[int] = []
         begin = after
         while len(found) < limit:
@@ -131,7 +136,7 @@ class Delivery:
         return found
 
     def _moved_pending(self, after: int) -> list[int]:
-        """Ids above `after` of the items that were moved and are undelivered."""
+        """Return ids above `after` of moved items that are undelivered."""
         pending = []
         for number in sorted(number for number in list(self._store.slots) if number > after):
             with self._holding(number) as (block, slot):
@@ -140,8 +145,7 @@ class Delivery:
         return pending
 
     def _claim(self, limit: int) -> tuple[Block | None, list[int]]:
-        """The next pending items of one block, in nobody else's hands from now on; no block:
-        there are none."""
+        """Claim the next pending items of one block; no block: there are none."""
         while (number := self._next_returned()) >= 0:
             block = self._hand(number)
             if block is not None:
@@ -158,12 +162,14 @@ class Delivery:
         return block, numbers
 
     def hold(self, number: int) -> None:
-        """An item is in its owner's hands from now on: it does not expire, nor is it cancelled with
-        the others. `claim` may still name it."""
+        """Hold an item for its owner: it neither expires nor is it cancelled with the others.
+
+        `claim` may still return it.
+        """
         self._hand(number)
 
     def _hand(self, number: int) -> Block | None:
-        """The block of an item that is pending, and in somebody's hands from now on."""
+        """Claim an item and return its block; None where it is not pending."""
         with self._holding(number) as (block, slot):
             if block is None or not block.is_pending(slot):
                 return None
@@ -171,7 +177,7 @@ class Delivery:
             return block
 
     def _claim_moved(self) -> tuple[Block | None, int]:
-        """The oldest of the items that were moved, where it is the next one."""
+        """Claim the oldest moved item, where it is the next one; no block: it is not."""
         store = self._store
         while store.arrived:
             number = store.arrived[0]
@@ -187,22 +193,24 @@ class Delivery:
         return None, 0
 
     def _next_returned(self) -> int:
-        """The oldest item that was given back; -1: none was."""
+        """Remove and return the oldest item that was given back; -1: there is none."""
         with self._store.lock:
             return heapq.heappop(self._returned) if self._returned else -1
 
     def _pending(
         self, number: int, limit: int, use: Callable[[Block, list[int]], None]
     ) -> tuple[Block | None, list[int]]:
-        """The first pending ids from `number` on, up to `limit` of one block; `use` gets them while
-        the block is locked."""
+        """Return the first block with pending ids from `number` on, and up to `limit` of them.
+
+        `use` is called with them while the block is locked.
+        """
         while True:
             live = self._store.live
             at = max(bisect_right(live, number, key=_first_id) - 1, 0)
             for block in live[at:]:
                 with block.lock:
                     if self._store.live is not live:
-                        break  # one was used anew: begin again with the order as it is now
+                        break  # a block was recycled: begin again with the present order
                     numbers = block.pending_from(number, limit)
                     while block.moved and numbers:
                         # What was moved there is found by its own id.
@@ -218,10 +226,13 @@ class Delivery:
                 return None, []
 
     def spoil(self, number: int) -> None:
-        """An item's bytes do not verify: nobody gets it."""
+        """Mark an item as damaged, because its bytes do not verify.
+
+        One that was moved while the caller read its old slot is given back instead.
+        """
         with self._holding(number) as (block, slot):
             if slot != number and block and SegmentReader(self._files).content(block, slot):
-                # It was moved while somebody read it where it had stood.
+                # It was moved while the caller read its old slot: give it back instead.
                 with self._store.lock:
                     if number in self.handed:
                         heapq.heappush(self._returned, number)
@@ -232,8 +243,10 @@ class Delivery:
                 self.damaged += 1
 
     def look(self, after: int, limit: int) -> list[Item]:
-        """Up to `limit` undelivered items with ids above `after`, handed out or not. Raises
-        `OSError`."""
+        """Read up to `limit` undelivered items with ids above `after`, handed out or not.
+
+        Raises `OSError`.
+        """
         items: list[Item] = []
         asked: list[int] = []
         begin = after
@@ -257,7 +270,7 @@ class Delivery:
         return items
 
     def _add_moved(self, items: list[Item], after: int, limit: int) -> None:
-        """Add the first of the items above `after` that were moved and are undelivered."""
+        """Add the first of the undelivered moved items above `after`."""
         for number in self._moved_pending(after)[:limit]:
             with self._holding(number) as (block, slot):
                 content = self._looker.content(block, slot) if block is not None else None
@@ -267,17 +280,21 @@ class Delivery:
                 items.append(Item(number, content))
 
     def read(self, number: int) -> bytes | None:
-        """The content of an item that is pending; None: it is not, or does not verify. Raises
-        `OSError`."""
+        """Read a pending item's content; None: it is not pending, or does not verify.
+
+        Raises `OSError`.
+        """
         with self._holding(number) as (block, slot):
             if block is None or not block.is_pending(slot):
                 return None
             return SegmentReader(self._files).content(block, slot)
 
     def read_many(self, numbers: Sequence[int], bytes_max: int) -> dict[int, bytes | None]:
-        """As `read`, of several items, ascending: of the first of them, until `bytes_max` bytes or
-        more were read. Those that stand together are read together, and the segment of the last is
-        kept for the next call: one thread at a time. Raises `OSError`."""
+        """Read the first of several items, ascending, until `bytes_max` bytes or more are read.
+
+        Returns contents by id, as `read` does. Items that lie together are read together, and the
+        segment of the last is kept for the next call: one thread at a time. Raises `OSError`.
+        """
         reader = self._finder
         found: dict[int, bytes | None] = {}
         size = place = 0
@@ -302,17 +319,21 @@ class Delivery:
         return found
 
     def at_hand(self, number: int) -> bytes | None:
-        """As `read`, where that takes no reading: the item stands where `read_many` has just read.
-        None otherwise, too. Not while that reads."""
+        """Return an item's content where `read_many` has its segment in memory, else None.
+
+        Also None where the item is not pending. Must not be called while `read_many` runs.
+        """
         with self._holding(number) as (block, slot):
             if block is None or not block.is_pending(slot):
                 return None
             return self._finder.at_hand(block, slot)
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        """Everything undelivered as (id, mark, content), oldest first, in lists of up to
-        `WALK_ITEMS`: for an owner who keeps ids in memory, when the queue is opened. What does not
-        verify is damaged by that. Raises `OSError`."""
+        """Yield everything undelivered as lists of (id, mark, content), oldest first.
+
+        A list has `WALK_ITEMS` at most, besides moved ones. For an owner that keeps ids in memory,
+        when the queue is opened. Items that do not verify become damaged. Raises `OSError`.
+        """
         reader = SegmentReader(self._files)
         moved = self._moved_pending(0)
         after = 0
@@ -339,11 +360,13 @@ class Delivery:
                 return
             after = numbers[-1]
 
-    # -- what becomes of items --------------------------------------------------------------
+    # -- ending items -----------------------------------------------------------------------
 
     def deliver(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:
-        """These items were delivered: which of them were pending, and of these whose cancel is to
-        be forwarded."""
+        """Record that items were delivered.
+
+        Returns those that were pending, and those of them whose cancel is to be forwarded.
+        """
         delivered: list[int] = []
         forward: list[int] = []
         elsewhere: list[int] = []
@@ -382,8 +405,11 @@ class Delivery:
             self._unwanted.difference_update(done)
 
     def release(self, number: int) -> Status:
-        """A consumer gives an item back: what it is now. It was to be cancelled, or its day has
-        ended, meanwhile; else it is pending, and the next to be handed out."""
+        """Give an item back, and return its status now.
+
+        It is cancelled or expired where its cancel, or the end of its day, came meanwhile; else it
+        is pending and the next to be handed out.
+        """
         with self._holding(number) as (block, slot):
             if number not in self.handed:
                 return Status.PENDING
@@ -401,11 +427,11 @@ class Delivery:
             return status
 
     def cancel(self, number: int) -> CancelAnswer:
-        """Cancel one item; where that answers DELIVERED, the cancel is to be forwarded."""
+        """Cancel one item; where the answer is DELIVERED, the cancel is to be forwarded."""
         return self.cancel_now(number)[0]
 
     def cancel_now(self, number: int) -> tuple[CancelAnswer, bool]:
-        """As `cancel`; and whether it is cancelled by this, and was not before."""
+        """Cancel as `cancel`; return also whether this call cancelled the item."""
         if not 1 <= number < self._store.visible_end:
             return CancelAnswer.UNKNOWN, False
         with self._holding(number) as (block, slot):
@@ -419,9 +445,11 @@ class Delivery:
             return ANSWERS[Status(block.statuses[slot - block.first_id])], changed
 
     def cancel_all(self, since_ns: int) -> tuple[list[int], list[int]]:
-        """Cancel everything pending, all blocks locked. The ids; and those to forward: delivered
-        since `since_ns` and not closed. What consumers have is cancelled or forwarded when they
-        are done. Raises `OSError`."""
+        """Cancel everything pending, with all blocks locked.
+
+        Returns the cancelled ids, and those to forward: delivered since `since_ns` and not closed.
+        What consumers have is cancelled or forwarded when they are done. Raises `OSError`.
+        """
         with self._store.everything() as live:
             cancelled = self._cancel_all(live)
             return cancelled, list(self._to_forward(live, since_ns))
@@ -429,9 +457,11 @@ class Delivery:
     def cancel_all_by_page(
         self, since_ns: int, limit: int
     ) -> tuple[list[int], list[int], ForwardPage]:
-        """As `cancel_all`, for who forwards by himself: the ids that are cancelled; those that
-        consumers have; and the first `limit` of those and of the delivered ones. All of that is of
-        the same moment. Raises `OSError`."""
+        """Cancel as `cancel_all`, for a caller that forwards page by page.
+
+        Returns the cancelled ids; those that consumers have; and the first `limit` of these and of
+        the delivered ones. All of that is of the same moment. Raises `OSError`.
+        """
         with self._store.everything() as live:
             cancelled = self._cancel_all(live)
             until = self._store.visible_end
@@ -439,14 +469,16 @@ class Delivery:
             return cancelled, self._in_hand(live, 0, until), page
 
     def forward_page(self, since_ns: int, after: int, until: int, limit: int) -> ForwardPage:
-        """The next page: ids above `after` and below `until`. What was in a consumer's hands in the
-        page before `until` was told, and came back, is cancelled now and stands in no further one.
-        Raises `OSError`."""
+        """Return the next page of cancels to forward: ids above `after` and below `until`.
+
+        An item that a consumer had in an earlier page, and has given back since, is cancelled now
+        and is in no further page. Raises `OSError`.
+        """
         with self._store.everything() as live:
             return self._forward_page(live, since_ns, after, until, limit)
 
     def _cancel_all(self, live: tuple[Block, ...]) -> list[int]:
-        """Cancel everything pending that nobody has; what consumers have is unwanted."""
+        """Cancel everything pending that no consumer has; mark what consumers have as unwanted."""
         cancelled = self._end_all(live, Status.CANCELLED, self._store.visible_end)
         self._unwanted |= self.handed
         return cancelled
@@ -462,7 +494,7 @@ class Delivery:
         return ForwardPage(found[:limit], until, len(found) > limit)
 
     def _in_hand(self, live: tuple[Block, ...], after: int, until: int) -> list[int]:
-        """Ids between these that consumers have, in order."""
+        """Return the ids between these that consumers have, in order."""
         return sorted(
             number
             for number in self.handed
@@ -478,26 +510,28 @@ class Delivery:
     def _to_forward(
         self, live: tuple[Block, ...], since_ns: int, after: int = 0, limit: int | None = None
     ) -> Iterator[int]:
-        """Up to `limit` ids above `after` that were delivered since and are not closed."""
+        """Yield up to `limit` ids above `after` that were delivered since and are not closed."""
         found = self._delivered_since(live, since_ns, after)
         return islice((n for n in found if n not in self._closed), limit)
 
     def close_order(self, number: int) -> None:
-        """A delivered item is done with (its order filled): no cancel of it is forwarded."""
+        """Record that a delivered item's order is finished: no cancel of it is forwarded."""
         self._closed.add(number)
         if len(self._closed) > CLOSED_MAX:
             self._closed = set(sorted(self._closed)[CLOSED_MAX // 2 :])
 
     def expire(self, before_ns: int) -> list[int]:
-        """What came before and is pending expires; the ids. What consumers have does when they
-        give it back. Raises `OSError`."""
+        """Expire what came before `before_ns` and is pending; return the ids.
+
+        What consumers have expires when they give it back. Raises `OSError`.
+        """
         with self._store.everything() as live:
             self._closed = {number for number in self._closed if self.find(number) is not None}
             self._expired_end = self.first_since(before_ns)
             return self._end_all(live, Status.EXPIRED, self._expired_end)
 
     def _end_all(self, live: tuple[Block, ...], status: Status, end: int) -> list[int]:
-        """Every pending item below `end` that nobody has becomes `status`."""
+        """Give every pending item below `end` that no consumer has `status`; return the ids."""
         ended: list[int] = []
         for block in live:
             after = block.first_id
@@ -518,8 +552,7 @@ class Delivery:
         return ended
 
     def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
-        """Mark items of a locked block and journal it, where all of them are pending; whether
-        they were."""
+        """Set the status of a locked block's items and journal it; False unless all are pending."""
         if not block.mark_run(first, count, status, self._store.sequence + 1):
             return False
         if block.moved and count == 1:
@@ -536,9 +569,11 @@ class Delivery:
         marks: Sequence[tuple[int, int]] = (),
         producers: Mapping[bytes, ProducerState] | None = None,
     ) -> tuple[Group, list[int]]:
-        """Items to add, items' ends (id, status) and marks, producers' states: all of it counts, or
-        nothing. The group; and ids that were delivered by it, and are to be forwarded. Raises
-        `UsageError`, where nothing is done: an item is not pending, the group is too large."""
+        """Commit a group of new items, ends (id, status), marks and producers' states, or nothing.
+
+        Returns the group, and the ids that it delivers whose cancel is to be forwarded. Raises
+        `UsageError` where an item is not pending or the group is too large: then nothing was done.
+        """
         producers = producers or {}
         check_changes(ends, marks, producers)
         changes = [*ends, *((number, marked(mark)) for number, mark in marks)]
@@ -552,7 +587,7 @@ class Delivery:
                         f"item {number} is not pending: nothing of its group was done",
                         "it has ended, or there is no such item",
                     )
-            # Before anybody can write the group, and redeem it.
+            # Pledge before the group can be written and redeemed.
             for (_, byte), (block, slot) in zip(changes, found, strict=True):
                 assert block is not None
                 block.pledge(group, slot, byte, self._store.sequence + 1)
@@ -566,7 +601,7 @@ class Delivery:
 
     @contextlib.contextmanager
     def _holding_all(self, numbers: list[int]) -> Iterator[list[tuple[Block | None, int]]]:
-        """Where these items stand, all of these blocks locked; None for what no block holds."""
+        """Lock the blocks of these items and yield blocks and slots; None: no block holds it."""
         while True:
             slots = [self._store.slots.get(number, number) for number in numbers]
             found = [
@@ -583,15 +618,17 @@ class Delivery:
                     return
 
     def mark_of(self, number: int) -> int:
-        """The mark of a pending item; 0 where it has none, or is not pending."""
+        """Return the mark of a pending item; 0 where it has none, or is not pending."""
         with self._holding(number) as (block, slot):
             return block.mark_of(slot) if block and block.is_pending(slot) else 0
 
     # -- moving -----------------------------------------------------------------------------
 
     def move(self, block: Block, items_max: int, bytes_max: int) -> int:
-        """Write some pending items of a block again, under their own ids, so that it may be used
-        anew; how many. Raises `OSError`."""
+        """Write some pending items of a block again, under their ids, to free the block.
+
+        Returns how many. Raises `OSError`.
+        """
         store = self._store
         group = Group([], {})
         contents: list[bytes] = []
@@ -621,8 +658,10 @@ class Delivery:
     # -- finding ----------------------------------------------------------------------------
 
     def find(self, number: int) -> Block | None:
-        """The block that holds item `number`, by its range of ids; None: used anew since. That
-        may change until the block is locked."""
+        """Return the block that holds slot `number`; None: recycled since.
+
+        That may change until the block is locked.
+        """
         near = self._near
         if near is not None and near.holds(number):
             return near
@@ -635,7 +674,7 @@ class Delivery:
 
     @contextlib.contextmanager
     def _standing(self, number: int) -> Iterator[Block | None]:
-        """The block that holds place `number`, locked; None: used anew since."""
+        """Lock and yield the block that holds slot `number`; None: recycled since."""
         while (block := self.find(number)) is not None:
             with block.lock:
                 if block.holds(number):
@@ -645,10 +684,12 @@ class Delivery:
 
     @contextlib.contextmanager
     def _holding(self, number: int) -> Iterator[tuple[Block | None, int]]:
-        """The block that item `number` stands in, locked, and its place there: its id, unless it
-        was moved. None: used anew since."""
+        """Lock and yield the block of item `number`, and its slot there; None: recycled since.
+
+        The slot is the id, unless the item was moved.
+        """
         slots = self._store.slots
-        while number not in self._store.numbers:  # else nobody was given that id
+        while number not in self._store.numbers:  # else it is a slot of a move, not an id
             slot = slots.get(number, number)
             block = self.find(slot)
             if block is None:
@@ -662,7 +703,7 @@ class Delivery:
         yield None, number
 
     def status(self, number: int) -> Status | None:
-        """What an item is; None where that is not known (any more)."""
+        """Return an item's status; None where that is not known (any more)."""
         with self._holding(number) as (block, slot):
             status = Status.MOVED
             if block is not None:
@@ -674,7 +715,7 @@ class Delivery:
             return self._store.ended.status(number)
 
     def first_since(self, stamp_ns: int) -> int:
-        """The first id whose segment was journalled at `stamp_ns` or later."""
+        """Return the first id whose segment was journalled at `stamp_ns` or later."""
         for block in self._store.live:
             if not block.statuses or block.last_stamp_ns < stamp_ns:
                 continue
@@ -689,8 +730,10 @@ class Delivery:
         return self._store.visible_end
 
     def _stamp(self, block: Block, index: int) -> int:
-        """When a block's segment was journalled, ns since 1970; where its header does not verify,
-        when the next one was."""
+        """Return when a block's segment was journalled, ns since 1970.
+
+        Where its header does not verify, the stamp of the next one counts.
+        """
         for offset in block.offsets[index:-1]:
             data = self._files.pread(block.path, HEAD_BYTES, offset)
             stamp_ns = head_stamp(data, block.place)
@@ -699,21 +742,23 @@ class Delivery:
         return block.last_stamp_ns
 
     def _delivered_since(self, live: tuple[Block, ...], stamp_ns: int, after: int) -> Iterator[int]:
-        """Ids above `after` of delivered items of the day, oldest first. All blocks are locked, so
-        none is used anew meanwhile, and what has ended does not change."""
+        """Yield ids above `after` of delivered items of the day, oldest first.
+
+        All blocks are locked, so none is recycled meanwhile, and final statuses do not change.
+        """
         first = max(self.first_since(stamp_ns), after + 1)
         moved = (n for n, slot in sorted(self._store.slots.items())
                  if n >= first and self._byte_at(live, slot) == Status.DELIVERED)  # fmt: skip
         before = self._store.ended.delivered_since(stamp_ns, after)
-        # A block is used anew when nothing in it is wanted, whatever older blocks still hold.
+        # A block is recycled when nothing in it is pending, whatever older blocks still hold.
         yield from heapq.merge(moved, before, self._delivered_in(live, first))
 
     def _byte_at(self, live: tuple[Block, ...], slot: int) -> int:
-        """What is at a place of these blocks."""
+        """Return the status byte at a slot of these blocks; `MOVED` where none holds it."""
         return next((block.byte_of(slot) for block in live if block.holds(slot)), Status.MOVED)
 
     def _delivered_in(self, live: tuple[Block, ...], first: int) -> Iterator[int]:
-        """Ids from `first` on of delivered items in these blocks that were not moved."""
+        """Yield ids from `first` on of delivered items in these blocks that were not moved."""
         for block in live:
             at = block.statuses.find(_DELIVERED, max(first - block.first_id, 0))
             while at >= 0:
@@ -723,14 +768,14 @@ class Delivery:
 
 
 def _with_marks(block: Block, items: list[Item]) -> list[tuple[int, int, bytes]]:
-    """Items of a block with their marks."""
+    """Return (id, mark, content) of a block's items."""
     if not block.marks:
         return [(item.id, 0, item.content) for item in items]
     return [(item.id, block.mark_of(item.id), item.content) for item in items]
 
 
 def consecutive(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Runs of ids that follow each other: (the first, how many)."""
+    """Yield runs of consecutive ids: (the first, how many)."""
     first = count = 0
     for number in numbers:
         if number == first + count and count:

@@ -1,12 +1,12 @@
-"""What became of items whose blocks have been used anew: so that today's ids are never unknown.
+"""Final status of items in recycled blocks, kept for a trading day or 24 h.
 
-What it is for: an id that a trader holds may be older than every block. `Ended` knows, of ids that
-ended since the day began, what each became, as runs of ids with the same status; before a block is
-used anew its runs are written to the file `ended`, a record of whole pages with a CRC32C. The file
-is made anew without what is older than a day when the queue is opened, and when it has grown to
-`FILE_BYTES_MAX`. An id that it does not know ended before: nothing pending is ever in it.
+What it is for: an id that a trader holds may be older than every block. `Ended` keeps the final
+status of ids that ended since the day began, as runs of ids with the same status; before a block is
+recycled its runs are written to the file `ended`, a record of whole pages with a CRC32C. The file
+is rewritten without what is older than a day when the queue is opened, and when it has grown to
+`FILE_BYTES_MAX`. An id that it does not know ended before that: a pending item is never in it.
 
-What it promises: at most `RUNS_MAX` runs in memory, the oldest give way. No I/O.
+What it promises: at most `RUNS_MAX` runs in memory; the oldest are dropped first. No I/O.
 """
 
 import struct
@@ -22,24 +22,24 @@ RECORD = struct.Struct("<4sHH16sQQQII")
 MAGIC = b"FHQE"
 VERSION = 1
 RUN = struct.Struct("<QII")
-#: 24 bytes each on disk at most, some hundred in memory.
+#: Upper limit on runs; each takes at most 24 bytes on disk and some hundred in memory.
 RUNS_MAX = 1_000_000
 NAME = "ended"
-#: Without trading days, ids are known for this long after their block was used anew.
+#: Without trading days, ids are known for this long.
 KEEP_NS = 24 * 3600 * 1_000_000_000
-#: The file is made anew at that size: `RUNS_MAX` runs are a quarter of it.
+#: The file is rewritten at this size: `RUNS_MAX` runs are a quarter of it.
 FILE_BYTES_MAX = 64 << 20
-#: More of it is not read.
+#: Upper limit on the bytes read from the file.
 READ_BYTES_MAX = 2 * FILE_BYTES_MAX
-#: When it is made anew, what came within an hour becomes one record.
+#: When the file is rewritten, the runs of an hour become one record.
 TOGETHER_NS = 3600 * 1_000_000_000
 
-#: First id, how many, what they became.
+#: First id, count, status.
 Run = tuple[int, int, int]
 
 
 def runs_of(first_id: int, statuses: bytes | bytearray) -> list[Run]:
-    """Consecutive ids from `first_id` on, by what they became."""
+    """Group consecutive ids from `first_id` on into runs of equal status."""
     runs, number = [], first_id
     for status, group in groupby(statuses):
         count = sum(1 for _ in group)
@@ -49,7 +49,7 @@ def runs_of(first_id: int, statuses: bytes | bytearray) -> list[Run]:
 
 
 def pack_record(queue_id: bytes, stamp_ns: int, runs: list[Run]) -> bytes:
-    """A record of the file: whole pages. `stamp_ns`: when the last of the items came."""
+    """Encode a record of the file as whole pages; `stamp_ns`: when the last item was journalled."""
     body = b"".join(RUN.pack(*run) for run in runs)
     head = RECORD.pack(
         MAGIC, VERSION, RECORD.size, queue_id, stamp_ns, runs[0][0], sum(run[1] for run in runs),
@@ -62,8 +62,10 @@ def pack_record(queue_id: bytes, stamp_ns: int, runs: list[Run]) -> bytes:
 def parse_records(
     data: bytes, queue_id: bytes, bad: Callable[[int], None] = lambda at: None
 ) -> Iterator[tuple[int, list[Run]]]:
-    """(stamp, runs) of each record that verifies; pages that do not are passed over, and `bad` is
-    told where they are, unless they are blank."""
+    """Yield (stamp in ns, runs) of each record that verifies.
+
+    Pages that do not are skipped; `bad` is called with their positions, unless they are blank.
+    """
     at = 0
     while at + RECORD.size <= len(data):
         magic, version, _, queue, stamp_ns, _, _, count, crc = RECORD.unpack_from(data, at)
@@ -82,7 +84,7 @@ def parse_records(
 
 
 class Ended:
-    """Runs of ended ids in order of their ids. `damaged`: pages of the file that did not verify."""
+    """Runs of ended ids, in order of ids. `damaged`: pages of the file that did not verify."""
 
     def __init__(self, queue_id: bytes) -> None:
         self.damaged = 0
@@ -94,8 +96,10 @@ class Ended:
         return len(self._runs)
 
     def load(self, data: bytes, since_ns: int) -> bytes | None:
-        """Take in the file's records; its new content, where some are older than `since_ns`, or do
-        not verify."""
+        """Load the file's records; return its new content where it has to be rewritten, else None.
+
+        That is so where some are older than `since_ns`, or do not verify.
+        """
         kept, dropped = [], False
         bad: list[int] = []
         for stamp_ns, runs in parse_records(data, self._queue_id, bad.append):
@@ -108,7 +112,7 @@ class Ended:
         return b"".join(kept) if dropped or bad else None
 
     def shortened(self, since_ns: int) -> bytes:
-        """Forget what came before `since_ns`; the file's new content."""
+        """Drop what came before `since_ns`, and return the file's new content."""
         self._runs = [run for run in self._runs if run[3] >= since_ns]
         self._firsts = [run[0] for run in self._runs]
         records = []
@@ -119,13 +123,16 @@ class Ended:
         return b"".join(records)
 
     def record(self, stamp_ns: int, runs: list[Run]) -> bytes:
-        """Take in a block's runs; the record that is to be written."""
+        """Add a block's runs, and return the record that is to be written."""
         self.add(stamp_ns, runs)
         return pack_record(self._queue_id, stamp_ns, runs)
 
     def add(self, stamp_ns: int, runs: Iterable[Run]) -> None:
-        """Take in runs, in order. What was known of these ids gives way: it was written when their
-        block was to be used anew, and a crash came before that."""
+        """Add runs, in order, replacing what was known of their ids.
+
+        Ids are known already where they were written before their block was to be recycled and a
+        crash came in between.
+        """
         new: list[tuple[int, int, int, int]] = []
         for first, count, status in runs:
             if new and first != new[-1][0] + new[-1][1]:
@@ -138,20 +145,20 @@ class Ended:
             del self._runs[:excess], self._firsts[:excess]
 
     def _add(self, new: list[tuple[int, int, int, int]]) -> None:
-        """Take in runs that follow each other."""
+        """Add runs that follow each other without a gap."""
         if new:
             at = self.forget(new[0][0], new[-1][0] + new[-1][1])
             self._firsts[at:at] = [run[0] for run in new]
             self._runs[at:at] = new
 
     def forget(self, first: int, end: int) -> int:
-        """Know nothing of the ids from `first` to `end` - 1; where they would stand."""
+        """Drop the ids from `first` to `end` - 1; return the index where they would stand."""
         at, after = bisect_left(self._firsts, first), bisect_left(self._firsts, end)
         del self._firsts[at:after], self._runs[at:after]
         return at
 
     def status(self, number: int) -> Status | None:
-        """What the item became; None where that is not known any more."""
+        """Return the item's final status; None where that is not known any more."""
         at = bisect_right(self._firsts, number) - 1
         if at < 0:
             return None
@@ -159,7 +166,10 @@ class Ended:
         return Status(status) if number < first + count else None
 
     def delivered_since(self, since_ns: int, after: int = 0) -> Iterator[int]:
-        """Ids above `after` of the items that were delivered and had come since, block by block."""
+        """Yield ids above `after` of delivered items that came since `since_ns`.
+
+        Stamps are those of blocks: the last item's.
+        """
         at = max(bisect_right(self._firsts, after) - 1, 0)
         for first, count, status, stamp_ns in islice(self._runs, at, None):
             if status == Status.DELIVERED and stamp_ns >= since_ns:

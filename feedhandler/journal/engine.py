@@ -1,14 +1,14 @@
 """An open queue between its callers and the disk: locks, one write at a time, one way to stop.
 
 What it is for: `PersistentQueue` (asyncio) and `BlockingQueue` (threads) are both an `Engine` with
-a way of waiting. What waits for the disk is guarded by `lock`, what items have become by the lock
-of each block (`Delivery`, whose methods take them; nobody who holds `lock` may call those). All are
-held for microseconds; the writes and syncs of a flush, and the making of a new block, are done
+a way of waiting. `lock` guards what waits for the disk; each block's lock guards its items'
+statuses (`Delivery`, whose methods take these locks and must not be called with `lock` held). All
+are held for microseconds; the writes and syncs of a flush, and the creation of a new block, run
 without any.
 
-What it promises: whoever flushes next takes all that waits, so that while one sync is under way the
-next segment gathers. The first failed write or sync stops the queue: everybody who waits, or comes
-later, is told so (`QueueStopped`), nothing is tried again, nothing more is acknowledged.
+What it promises: the next flush takes everything that waits, so that the next segment gathers while
+one sync is in progress. The first failed write or sync stops the queue: all present and later
+callers get `QueueStopped`, nothing is retried, nothing more is acknowledged.
 """
 
 import contextlib
@@ -34,25 +34,29 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BlocksNeeded, Flush, Store
 from feedhandler.notes import Level, tell
 
-#: After a block could not be made the next attempt waits.
+#: Pause after a failed attempt to create a block.
 GROWTH_PAUSE_NS = 5_000_000_000
-#: What is moved in one turn at most: items, and their bytes but for the first one's.
+#: Upper limits on what is moved in one turn: items, and their bytes except for the first one's.
 MOVE_ITEMS_MAX, MOVE_BYTES_MAX = 256, 256 << 10
 _HINT = "what was acknowledged counts; see to the disk, then open the queue anew"
 
 
 class QueueStopped(FeedhandlerError):
-    """A write or a sync failed: the queue takes, gives and acknowledges nothing any more."""
+    """A write or sync failed: the queue takes, gives and acknowledges nothing any more."""
 
 
 class QueueClosed(FeedhandlerError):
-    """The queue was closed while somebody waited for it."""
+    """The queue is closed: raised for those that still wait for it, and for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A group that was taken: its items' ids (`first_id` to `end_id` - 1), with which counts of the
-    engine it is durable (`Engine.has_committed`), what ends by it, and what is to be forwarded."""
+    """A group that was taken.
+
+    `first_id` to `end_id` - 1 are its items' ids; `groups` and `marks`: the engine's counts at
+    which it is durable (`Engine.has_committed`); `ends`: ids that it ends, by status; `forward`:
+    ids whose cancel is to be forwarded.
+    """
 
     first_id: int
     end_id: int
@@ -67,10 +71,10 @@ Answer = TypeVar("Answer")
 
 
 class Engine:
-    """See the module. `files` is for tests; `clock` gives ns since 1970.
+    """An open queue; see the module. `files` is for tests; `clock` returns ns since 1970.
 
-    Of the four callbacks each is called with an id once what it says is durable: `on_delivered`,
-    `on_cancelled`, `on_expired`; `on_forward`: this one is to be cancelled where it was delivered.
+    Four callbacks are called with an id once the change is durable: `on_delivered`, `on_cancelled`,
+    `on_expired`, and `on_forward`, which asks for a cancel at the item's destination.
     """
 
     def __init__(
@@ -92,10 +96,10 @@ class Engine:
         self.on_cancelled: Callback | None = None
         self.on_expired: Callback | None = None
         self.on_forward: Callback | None = None
-        #: Called, by whatever thread it is, when the disk has failed: who waits is to be told.
+        #: Called, in any thread, when the disk has failed, to wake those that wait.
         self.on_stop: Callable[[], None] | None = None
         self._growth_after_ns = 0
-        #: The latest try to grow failed.
+        #: Whether the latest attempt to grow failed.
         self._cramped = False
         self._owner = Owner(self.folder)
         try:
@@ -118,8 +122,10 @@ class Engine:
     # -- the disk ---------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Make durable what waits, one segment; False where there is nothing, or no room for it.
-        Only one thread at a time may be in here. Raises `QueueStopped`."""
+        """Make what waits durable, one segment; return False where nothing waits or has room.
+
+        Only one thread at a time may be in here. Raises `QueueStopped`.
+        """
         self.check()
         flush = self.begin()
         if flush is None:
@@ -131,7 +137,7 @@ class Engine:
     def _settle(self) -> None:
         store = self.store
         assert store.in_flight is not None
-        if store.in_flight.groups:  # they have changed something in any block
+        if store.in_flight.groups:  # a group may have changed any block
             with store.everything(), self.lock:
                 self._count(store.settle())
         else:
@@ -139,15 +145,17 @@ class Engine:
                 self._count(store.settle())
 
     def _count(self, flush: Flush) -> None:
-        """Take note of what is durable with that flush."""
+        """Update the counts of what is durable by that flush."""
         self.durable_id = max(self.durable_id, flush.next_id - 1)
         self.durable_marks = flush.marks_end
         self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
-        """A segment of what waits, for who writes it by himself and then says `finish`: in place of
-        `flush`. It is to be written after the one on its way, of which there may be one; None:
-        nothing waits, no block has room for it, or it does not go behind that one."""
+        """Make a segment for a caller that writes it itself and calls `finish`, instead of `flush`.
+
+        It must be written after the one in flight, of which there may be one. None: nothing waits,
+        no block has room for it, or it cannot follow that one.
+        """
         store = self.store
         try:
             with self.lock:
@@ -159,18 +167,20 @@ class Engine:
                 return store.seal(self.clock())
 
     def finish(self) -> None:
-        """The segment on its way is on the disk; the one behind it is on its way now."""
+        """Settle the segment in flight, which is on the disk; the next one is in flight now."""
         self._settle()
         self.store.go_on()
 
     @property
     def growth_due(self) -> bool:
-        """Whether one more block is wanted, and it is time to try."""
+        """Whether one more block is wanted and the pause after a failure is over."""
         return self.store.wants_block and self.clock() >= self._growth_after_ns
 
     def grow(self) -> bool:
-        """Make one more block where one is wanted; whether that was done. Where the disk has no
-        room for it the queue goes on without, and tries again later."""
+        """Create one more block where one is wanted; return whether one was created.
+
+        Where the disk has no space for it the queue goes on without, and tries again later.
+        """
         with self.lock:
             if self.stopped or not self.growth_due:
                 return False
@@ -194,9 +204,12 @@ class Engine:
         return made
 
     def move_some(self) -> int:
-        """Where blocks are short, and only a few items that nobody takes keep one of them from
-        being used anew: have some of those written again, with the next segment. How many: 0 where
-        there is nothing to do. For the queue's owner, once a turn; it reads from the disk."""
+        """Move some items out of a block that few pending ones keep from being recycled.
+
+        They are written again with the next segment. Does so only where blocks are short; returns
+        how many items, 0 where there is nothing to do. For the queue's owner, once a turn; it reads
+        from the disk.
+        """
         store = self.store
         self.check()
         if len(store.blocks) < self.settings.blocks_max and not self._cramped:
@@ -207,7 +220,7 @@ class Engine:
         return self._read(lambda: self.delivery.move(block, MOVE_ITEMS_MAX, MOVE_BYTES_MAX))
 
     def _tell_growth(self, made: bool, failure: OSError | None) -> None:
-        """Tell the operator, once, that the queue cannot grow, and once that it grows again."""
+        """Report to the operator, once each, that the queue cannot grow, or grows again."""
         if made:
             tell("queue_grows", f"queue {self.folder}: grows again", Level.INFO, queue=self.folder)
         else:
@@ -216,14 +229,16 @@ class Engine:
             tell("queue_cannot_grow", text, Level.ERROR, queue=self.folder)
 
     def _give_up_growth(self, made: Any) -> None:
-        """Take the unfinished block's room back. The control file does not name it, or does and
-        has not been synced: then the block is whole and stays."""
+        """Remove the unfinished block's file.
+
+        Where the control file names it, though not synced, the block is whole and stays.
+        """
         if isinstance(made, Create) and not self._named(made.path):
             with contextlib.suppress(OSError):
                 self.files.remove(made.path)
 
     def _named(self, path: str) -> bool:
-        """Whether the control file on disk names a block."""
+        """Return whether the control file on disk names a block; True where it cannot be read."""
         try:
             control = read_control(self.files, self.folder)
         except (FeedhandlerError, OSError):
@@ -237,7 +252,7 @@ class Engine:
             raise self.stop(error) from error
 
     def _read(self, read: Callable[[], Answer]) -> Answer:
-        """What `read` finds. A disk that cannot be read stops the queue as well."""
+        """Return the result of `read`; a disk that cannot be read stops the queue as well."""
         self.check()
         try:
             return read()
@@ -245,7 +260,7 @@ class Engine:
             raise self.stop(error) from error
 
     def stop(self, error: OSError) -> FeedhandlerError:
-        """The disk failed: nothing goes any more; what everybody is told."""
+        """Stop the queue because the disk failed, and return the error that callers get."""
         reason = error.strerror or error
         self.stopped = QueueStopped(
             f"{self.folder}: the queue has stopped: its disk failed: {reason}", _HINT
@@ -255,13 +270,15 @@ class Engine:
         return self.stopped
 
     def check(self) -> None:
-        """Raises `QueueStopped` or `QueueClosed` where the queue does nothing any more."""
+        """Raise `QueueStopped` or `QueueClosed` where the queue has ended."""
         if self.stopped is not None:
             raise self.stopped
 
     def close(self) -> None:
-        """Write what waits and a last round of checkpoints, and let the queue go. A queue that
-        has stopped is let go as it is."""
+        """Write what waits and a last round of checkpoints, and close the queue.
+
+        A queue that has stopped is closed without writing.
+        """
         try:
             if self.stopped is None:
                 while self.flush():
@@ -277,8 +294,10 @@ class Engine:
     # -- what callers ask -------------------------------------------------------------------
 
     def add(self, contents: list[bytes]) -> int:
-        """Take items, under the lock; the first one's id. They wait for a flush. Raises
-        `UsageError`."""
+        """Add items, and return the first one's id; the lock is held. They wait for a flush.
+
+        Raises `UsageError` where one is too large.
+        """
         store = self.store
         first = store.add(contents)
         if store.in_flight is not None and store.full_segment:
@@ -292,7 +311,7 @@ class Engine:
         marks: Sequence[tuple[int, int]],
         producers: Mapping[bytes, ProducerState] | None,
     ) -> Committed:
-        """Take a group, which waits for a flush. Raises `UsageError`."""
+        """Add a group, which waits for a flush. Raises `UsageError` as `Delivery.commit` does."""
         self.check()
         group, forward = self.delivery.commit(list(puts), ends, marks, producers)
         ends_by = {
@@ -311,41 +330,41 @@ class Engine:
             )
 
     def has_committed(self, committed: Committed) -> bool:
-        """Whether that group is durable."""
+        """Return whether that group is durable."""
         return self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
 
     def tell_committed(self, committed: Committed) -> None:
-        """Tell what ended with a group that is durable."""
+        """Call the callbacks for what a durable group ended."""
         self.tell(self.on_delivered, committed.ends[Status.DELIVERED])
         self.tell(self.on_cancelled, committed.ends[Status.CANCELLED])
         self.tell(self.on_expired, committed.ends[Status.EXPIRED])
         self.tell(self.on_forward, committed.forward)
 
     def producer(self, producer: bytes) -> ProducerState | None:
-        """How far a producer has come, with what is on its way to the disk; None: not known."""
+        """Return a producer's (epoch, sequence), in-flight changes included; None: not known."""
         with self.lock:
             return self.store.producers.latest.get(producer)
 
     def producers(self) -> dict[bytes, ProducerState]:
-        """How far every producer has come, with what is on its way to the disk."""
+        """Return every producer's (epoch, sequence), in-flight changes included, by id."""
         with self.lock:
             return dict(self.store.producers.latest)
 
     @property
     def has_room(self) -> bool:
-        """Whether what waits for the disk is within its bound."""
+        """Whether what waits for the disk is below its limit."""
         return self.store.waiting_bytes < self.settings.waiting_bytes_max
 
     def take(self, limit: int) -> list[Item]:
-        """Up to `limit` pending items, oldest first, that nobody else has."""
+        """Take up to `limit` pending items, oldest first, that no other consumer has."""
         return self._read(lambda: self.delivery.take(limit))
 
     def look(self, after: int, limit: int) -> list[Item]:
-        """Up to `limit` undelivered items with ids above `after`, handed out or not."""
+        """Return up to `limit` undelivered items with ids above `after`, handed out or not."""
         return self._read(lambda: self.delivery.look(after, limit))
 
     def day_over(self) -> list[int]:
-        """Where a trading day has ended since the last call: what expired by that."""
+        """Expire what is left of a trading day that ended since the last call; return the ids."""
         if not self.day_ns:
             return []
         began = self.settings.day_began_ns(self.clock())
@@ -355,51 +374,54 @@ class Engine:
         return self._read(lambda: self.delivery.expire(began))
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
-        """Cancel everything: the cancelled ids, and those to forward."""
+        """Cancel everything; return the cancelled ids, and those to forward."""
         return self._read(lambda: self.delivery.cancel_all(self._since_ns))
 
     def cancel_all_by_page(self, limit: int) -> tuple[list[int], list[int], ForwardPage]:
-        """Cancel everything: the cancelled ids, those that consumers have, and the first page of
-        what is to be forwarded."""
+        """Cancel everything, for a caller that forwards page by page.
+
+        Returns the cancelled ids, those that consumers have, and the first page of what is to be
+        forwarded.
+        """
         return self._read(lambda: self.delivery.cancel_all_by_page(self._since_ns, limit))
 
     def forward_page(self, after: int, until: int, limit: int) -> ForwardPage:
-        """A further page of what is to be forwarded."""
+        """Return a further page of what is to be forwarded."""
         return self._read(lambda: self.delivery.forward_page(self._since_ns, after, until, limit))
 
     @property
     def _since_ns(self) -> int:
-        """What came before needs no forwarding: its day is over."""
+        """Start of what may need forwarding: the day of anything earlier is over."""
         return self.day_ns or self.clock() - KEEP_NS
 
     def marks_now(self) -> tuple[int, bool]:
-        """How many status changes there have been, and whether all of them are durable."""
+        """Return how many status changes there have been, and whether all are durable."""
         with self.lock:
             marks = self.store.marks_added
             return marks, self.durable_marks >= marks
 
     def tell(self, callback: Callback | None, numbers: list[int]) -> None:
-        """Call back for each id."""
+        """Call the callback for each id."""
         if callback is not None:
             for number in numbers:
                 callback(number)
 
     def tell_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
-        """Tell what came of cancelling one item; that it is cancelled is told once."""
+        """Call the callback for the outcome of a cancel; a cancelled item is reported once."""
         if changed:
             self.tell(self.on_cancelled, [number])
         elif answer is CancelAnswer.DELIVERED:
             self.tell(self.on_forward, [number])
 
     def tell_released(self, number: int, status: Status) -> None:
-        """Tell what an item that was given back has become."""
+        """Call the callback for the status of an item that was given back."""
         if status is Status.CANCELLED:
             self.tell(self.on_cancelled, [number])
         elif status is Status.EXPIRED:
             self.tell(self.on_expired, [number])
 
     def statistics(self) -> dict[str, Any]:
-        """Figures of the queue, for people and for metrics."""
+        """Return figures of the queue, for people and for metrics."""
         store, counts = self.store, self.store.counts
         return {
             "pending": sum(block.active for block in store.live),
@@ -432,5 +454,5 @@ class Engine:
         }
 
     def status(self, number: int) -> Status | None:
-        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        """Return an item's status; None: the id is unused, or ended more than a day ago."""
         return self.delivery.status(number)

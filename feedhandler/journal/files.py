@@ -1,12 +1,12 @@
-"""What a queue does to files, as values; and the real files that it is done to.
+"""File operations of a queue as values (`Write`, `Sync`, ...), and the real files they apply to.
 
-What it is for: the queue's logic plans (`Write`, `Sync`, ...) and never touches a file except to
-read; `carry_out` does what was planned, call by call, through `Files`. In the product that is
-`RealFiles`; in tests a disk of its own that fails, forgets and loses its power.
+What it is for: the queue's logic plans steps and never touches a file except to read; `carry_out`
+executes the steps one by one through `Files`. In the product that is `RealFiles`; in tests a
+simulated disk that fails, loses writes and loses its power.
 
-What it promises: a write that is interrupted or cut short is gone on with; any other failure is
-raised as it is, at once, and nothing after it is done. A failed sync is never tried again: what it
-says is that what was written may be gone, and a second one would say nothing about that.
+What it promises: a write that is interrupted or short is continued; any other failure is raised
+unchanged, at once, and no further step is executed. A failed sync is never retried: it means that
+what was written may be lost, and a second sync would say nothing about that.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from typing import NamedTuple, Protocol
 from feedhandler.journal.scatter import read_parts
 from feedhandler.private_files import make_folder, open_file
 
-#: New blocks are filled in pieces of this size.
+#: New blocks are filled with zeros in writes of this size.
 FILL_BYTES = 1 << 20
-#: What the new copy of a replaced file is called until it has its name.
+#: Suffix of the new copy of a replaced file until it is renamed.
 NEW_SUFFIX = ".new"
 
 
 class Write(NamedTuple):
-    """Put `data` at `offset` of the file."""
+    """A step that writes `data` at `offset` of the file."""
 
     path: str
     offset: int
@@ -33,8 +33,10 @@ class Write(NamedTuple):
 
 
 class WriteThrough(NamedTuple):
-    """Put `data` at `offset` of the file, and those bytes are on the disk afterwards; what else was
-    written to the file may not be."""
+    """A step that writes `data` at `offset` and makes those bytes durable.
+
+    Earlier writes to the file may not be durable afterwards.
+    """
 
     path: str
     offset: int
@@ -42,20 +44,26 @@ class WriteThrough(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """What was written to the file is on the disk afterwards."""
+    """A step that makes everything written to the file durable."""
 
     path: str
 
 
 class Create(NamedTuple):
-    """A file of `size` zero bytes, all of them written, so that later syncs change data only."""
+    """A step that creates a file of `size` zero bytes.
+
+    All of them are written, so that later syncs change data only.
+    """
 
     path: str
     size: int
 
 
 class Replace(NamedTuple):
-    """The file holds `data`, or what it held before; never part of either."""
+    """A step that replaces the file's content atomically.
+
+    The file holds either `data` or its old content, never part of either.
+    """
 
     path: str
     data: bytes
@@ -63,55 +71,56 @@ class Replace(NamedTuple):
 
 Step = Write | WriteThrough | Sync | Create | Replace
 
-#: What a file system says that cannot write through by a flag of the call.
+#: Errors of a file system that does not support the write-through flag of the call.
 NO_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Files(Protocol):
-    """The calls that a queue makes, by path; each may raise `OSError`."""
+    """The file operations of a queue, by path; each may raise `OSError`."""
 
     def create(self, path: str) -> None:
-        """An empty file, whatever was there."""
+        """Create an empty file, replacing any existing one."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         ...
 
     def pread(self, path: str, count: int, offset: int) -> bytes:
-        """Up to `count` bytes from `offset`; fewer only at the file's end."""
+        """Read up to `count` bytes from `offset`; fewer only at the file's end."""
         ...
 
     def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
-        """What is there from `offset` on as parts of these sizes (`scatter.PARTS_MAX` at most);
-        None where the file ends before."""
+        """Read parts of these sizes from `offset` on, at most `scatter.PARTS_MAX`; None where the
+        file ends before."""
         ...
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
-        """Write at `offset`; how many bytes that were."""
+        """Write at `offset` and return the number of bytes written."""
         ...
 
     def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
-        """As `pwrite`; the bytes that it says were written are on the disk."""
+        """Write as `pwrite`; the bytes that it reports as written are on the disk."""
         ...
 
     def sync(self, path: str) -> None:
-        """fdatasync."""
+        """Make the file's data durable (fdatasync)."""
 
     def rename(self, old: str, new: str) -> None:
-        """`old` takes the place of `new`."""
+        """Rename `old` to `new`, replacing it."""
 
     def remove(self, path: str) -> None:
-        """The file is gone."""
+        """Remove the file."""
 
     def sync_folder(self, path: str) -> None:
-        """Names in the folder are on the disk afterwards."""
+        """Make the names in the folder durable."""
 
     def close(self) -> None:
-        """Let every file go."""
+        """Close all files."""
 
 
 def carry_out(files: Files, steps: Iterable[Step]) -> None:
-    """Do what was planned, in order; stops at the first failure, an `OSError`."""
+    """Execute steps in order. Raises the first failure, an `OSError`, and executes no further
+    step."""
     for step in steps:
         if isinstance(step, WriteThrough):
             _write_all(files.pwrite_through, step.path, step.data, step.offset)
@@ -138,7 +147,7 @@ def carry_out(files: Files, steps: Iterable[Step]) -> None:
 def _write_all(
     write: Callable[[str, memoryview, int], int], path: str, data: bytes | memoryview, offset: int
 ) -> None:
-    """All of `data`, in as many writes as it takes."""
+    """Write all of `data`, in as many writes as it takes."""
     left = memoryview(data)
     while left:
         try:
@@ -150,11 +159,11 @@ def _write_all(
 
 
 class RealFiles:
-    """The operating system's files; descriptors are kept open. Any thread may call."""
+    """The operating system's files; descriptors stay open. Any thread may call."""
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._open: dict[str, int] = {}
-        #: Write and sync in one call, so that a thread waits for its turn once and not twice.
+        #: Flag to write and sync in one call, so that a thread waits for the interpreter once.
         self._flag: int = getattr(os, "RWF_DSYNC", 0)
         self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
 
@@ -220,7 +229,10 @@ class RealFiles:
             self._forget(path)
 
     def descriptor(self, path: str) -> int:
-        """The file, open; it stays so until `close`, or until it gets another name."""
+        """Return the file's descriptor, opening it where needed.
+
+        It stays open until `close`, or until the file is renamed or removed.
+        """
         found = self._open.get(path)
         if found is None:
             opened = os.open(path, self._flags)

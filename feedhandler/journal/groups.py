@@ -1,11 +1,12 @@
-"""What counts only together: items, ends, marks and producers' states of one `commit`.
+"""Groups: items, ends, marks and producers' states of one `commit`, valid only together.
 
-What it is for: a `Group` waits for the disk as a whole and goes there in one segment, which counts
-as a whole or not at all. Until it is there no checkpoint may know of it: each block keeps what a
-group has changed in it as a `Pledge`, and a checkpoint written meanwhile has what was before.
+What it is for: a `Group` waits for the disk as a whole and goes there in one segment, which is
+valid as a whole or not at all. Until it is there no checkpoint may include it: each block keeps
+what a group has changed in it as a `Pledge`, and a checkpoint written meanwhile has the earlier
+status.
 
-What a producer's state is in a segment: its bytes (length of the id, epoch, sequence, id), cut into
-records of 12 bytes each. No I/O.
+A producer's state is stored in a segment as bytes (length of the id, epoch, sequence, id), split
+into records of 12 bytes each. No I/O.
 """
 
 import struct
@@ -20,21 +21,21 @@ from feedhandler.journal.segments import LATE, MOVE, PRODUCER
 if TYPE_CHECKING:
     from feedhandler.journal.block import Block
 
-#: Bytes of a producer's id.
+#: Upper limit on the bytes of a producer's id.
 PRODUCER_ID_BYTES_MAX = 64
 #: Epochs and sequences are below this.
 NUMBER_END = 1 << 64
 _STATE = struct.Struct("<BQQ")
 _SLOT = struct.Struct("<QI")
 
-#: Three fields of a record in a segment: first id, how many, what they became; or of another kind.
+#: Three fields of a record in a segment: first id, count, status; or those of another kind.
 Record = tuple[int, int, int]
 #: Epoch and sequence of a producer.
 ProducerState = tuple[int, int]
 
 
 class Pledge(NamedTuple):
-    """What a group that is not on the disk yet has made of an item: its byte before, and now."""
+    """A change by a group that is not on the disk yet: an item's status byte before and after."""
 
     group: "Group"
     number: int
@@ -44,17 +45,17 @@ class Pledge(NamedTuple):
 
 @dataclass(slots=True)
 class Move:
-    """An item that is written again: its id, and where it stands until then."""
+    """An item that is written again: its id, and its present block and slot."""
 
     number: int
     block: "Block"
     incarnation: int
     slot: int
-    #: It was wanted no more when its segment was made.
+    #: Whether the item had ended when its segment was built.
     late: bool = False
 
     def byte(self) -> int:
-        """Its status byte where it stands; `MOVED` where its block has been used anew."""
+        """Return the status byte in its present slot; `MOVED` where the block has been recycled."""
         if self.block.incarnation != self.incarnation:
             return Status.MOVED
         return self.block.byte_of(self.slot)
@@ -62,9 +63,12 @@ class Move:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """See the module. `first_id` to `end_id` - 1 are its items'; `places`: records that it takes in
-    a segment; `among_items`: it waits among them; `blocks`: those that have pledges of it;
-    `moves`: what its items are, where they are moved ones."""
+    """A group of changes; see the module.
+
+    `first_id` to `end_id` - 1 are its items' ids; `places`: how many records it takes in a segment;
+    `among_items`: whether it waits among the items; `blocks`: those that have pledges of it;
+    `moves`: its items, where they are moved ones.
+    """
 
     records: list[Record]
     producers: Mapping[bytes, ProducerState]
@@ -81,7 +85,7 @@ class Group:
 
 
 def places_of(producer: bytes) -> int:
-    """Records that a producer's state takes."""
+    """Return the number of records that a producer's state takes."""
     return -(-(_STATE.size + len(producer)) // _SLOT.size)
 
 
@@ -90,7 +94,8 @@ def check_changes(
     marks: Sequence[tuple[int, int]],
     producers: Mapping[bytes, ProducerState],
 ) -> None:
-    """Raises `UsageError` where a group asks for what cannot be."""
+    """Check the changes of a group. Raises `UsageError` where one is invalid or an item is named
+    twice."""
     numbers = [number for number, _ in (*ends, *marks)]
     if len(set(numbers)) < len(numbers):
         raise UsageError("a group changes an item twice", "name each item once")
@@ -110,7 +115,7 @@ def check_changes(
 
 
 def runs_of_changes(changes: Iterable[tuple[int, int]]) -> list[Record]:
-    """Items and what each becomes, as records: neighbours that become the same are one."""
+    """Convert (id, status) pairs to records: adjacent ids with the same status become one."""
     runs: list[Record] = []
     for number, status in sorted(changes):
         if runs and runs[-1][2] == status and runs[-1][0] + runs[-1][1] == number:
@@ -121,14 +126,16 @@ def runs_of_changes(changes: Iterable[tuple[int, int]]) -> list[Record]:
 
 
 def marked(mark: int) -> int:
-    """The status byte of a pending item with that mark."""
+    """Return the status byte of a pending item with that mark."""
     return MARKED | mark
 
 
 def move_records(group: Group, first_id: int) -> Iterator[Record]:
-    """The records of a group's moves, in the segment whose first item is `first_id`: the item's id,
-    its place in the segment, and its mark. What ended meanwhile is not
-    moved, and that is said."""
+    """Yield the records of a group's moves, in the segment whose first item is `first_id`.
+
+    Each has the item's id, its ordinal in the segment, and its mark. An item that has ended
+    meanwhile is not moved: its record has the flag `LATE`.
+    """
     for slot, move in enumerate(group.moves, group.first_id):
         byte = move.byte()
         move.late = 0 < byte < MARKED
@@ -137,7 +144,7 @@ def move_records(group: Group, first_id: int) -> Iterator[Record]:
 
 
 def producer_records(producers: Mapping[bytes, ProducerState]) -> Iterator[Record]:
-    """The records that hold producers' states."""
+    """Yield the records that hold producers' states."""
     for producer, (epoch, sequence) in producers.items():
         data = _STATE.pack(len(producer), epoch, sequence) + producer
         for part, at in enumerate(range(0, len(data), _SLOT.size)):
@@ -146,7 +153,7 @@ def producer_records(producers: Mapping[bytes, ProducerState]) -> Iterator[Recor
 
 
 def producers_in(records: Iterable[Record]) -> Iterator[tuple[bytes, ProducerState]]:
-    """The producers' states among records, in order; one that lacks a part is left out."""
+    """Yield the producers' states among records, in order; incomplete ones are left out."""
     data, part = b"", 0
     for first, count, kind in records:
         if kind & 0xFF != PRODUCER:

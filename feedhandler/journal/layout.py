@@ -1,17 +1,18 @@
-"""A queue's bytes on disk, all but the segments': control file, block header, tail, checkpoint.
+"""On-disk records of a queue other than segments: control file, block header, tail, checkpoint.
 
-What it is for: `docs/journal-format.md` shows the format as a picture; here it is as tables of
-`struct`, with the functions that write each record and read it back. What segments hold is
-`segments.py`'s. No I/O.
+What it is for: `docs/journal-format.md` shows the format as a picture; here it stands as `struct`
+tables, with the functions that write each record and read it back. Segments are in `segments.py`.
+No I/O.
 
-What it promises: nothing is believed before its CRC32C has been checked, and no count or position
-is used before it has been held against the block's geometry. A reader says which of these a record
-is (`Reading`): good, blank (all zero: never written), damaged (anything that does not verify),
-foreign (good, but of another queue or block), newer (written by a later format).
+What it promises: no record is used before its CRC32C has been checked, and no count or position
+before it has been checked against the block's geometry. A reader classifies each record
+(`Reading`): good, blank (all zero: never written), damaged (does not verify), foreign (good, but of
+another queue or block), newer (written by a later format).
 
-All numbers are little-endian. The format's version is 2; `compatible` is the oldest reader that may
-still use the file: a later format that only adds raises the version and leaves `compatible`. A
-queue of format 1 is read and gone on with in format 1: its records carry their queue's version.
+All numbers are little-endian. The format's version is 2; `compatible` is the oldest reader version
+that may still use the file: a later format that only adds raises the version and leaves
+`compatible`. A queue of format 1 is read and continued in format 1: its records carry the version
+of their queue.
 """
 
 import struct
@@ -26,16 +27,17 @@ from crc32c import crc32c
 from feedhandler.codecs.errors import ConfigError
 
 VERSION = 2
-#: The oldest format that is still read, and gone on with.
+#: The oldest format that is still read and continued.
 VERSION_MIN = 1
-#: What is written together starts here: no page that has been synced is ever written again, but
-#: for the checkpoints' (two, in turn). Disks tear no smaller unit than theirs, 512 or 4,096 bytes.
+#: Every write starts at a multiple of this: no page that has been synced is ever written again,
+#: except those of the two checkpoints, in turn. A disk tears no unit smaller than its own sector,
+#: 512 or 4,096 bytes.
 PAGE = 4096
-#: Bytes of a block that stand for one item at most: its places in the checkpoint are so many.
+#: A block has one item slot in its checkpoint for each so many of its bytes.
 BYTES_AN_ITEM = 128
 BLOCK_BYTES_MIN = 16 * PAGE
 BLOCK_BYTES_MAX = 1 << 32
-#: A control file is read whole; longer is damaged.
+#: Upper limit on a control file, which is read whole; a longer one is damaged.
 CONTROL_BYTES_MAX = 1 << 20
 
 CONTROL = struct.Struct("<8sHHII")
@@ -47,27 +49,27 @@ CHECKPOINT = struct.Struct("<4sHH16sIIIIQQQQQQQQQQQII")
 CHECKPOINT_MAGIC = b"FHQC"
 INDEX_ENTRY_BYTES = 8
 CRC_BYTES = 4
-#: Beside the page of a segment in a checkpoint's index: it holds items that were moved there.
+#: Flag on a segment's page in a checkpoint's index: the segment holds items that were moved there.
 MOVED_FLAG = 1 << 31
-#: A status byte from here on: pending, with a mark in its seven lower bits.
+#: Status bytes from this value on mean pending, with a mark in the seven lower bits.
 MARKED = 0x80
 MARK_MAX = 0x7F
 
 
 class Status(IntEnum):
-    """What has become of an item; only `PENDING` ever changes."""
+    """Status of an item; only `PENDING` ever changes."""
 
     PENDING = 0
     DELIVERED = 1
     CANCELLED = 2
     EXPIRED = 3
     DAMAGED = 4
-    #: Its content, and what becomes of it, is elsewhere: it was moved forward.
+    #: The item was moved to a newer block, which has its content and its status.
     MOVED = 5
 
 
 class Reading(Enum):
-    """What a record on disk turned out to be."""
+    """Classification of a record that was read from disk."""
 
     GOOD = auto()
     BLANK = auto()
@@ -77,18 +79,19 @@ class Reading(Enum):
 
 
 def pages(size: int) -> int:
-    """`size` bytes, rounded up to whole pages."""
+    """Round `size` bytes up to whole pages."""
     return -(-size // PAGE) * PAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the parts of a block of `block_bytes` are; positions in bytes from its start.
+    """Positions of the parts of a block of `block_bytes`, in bytes from its start.
 
-    `items_max`: items that one block holds at most, whatever their size. `checkpoint_bytes`: room
-    of one checkpoint, of as many items and segments as a block can hold. `checkpoints`: where the
-    two checkpoints are. `data`: where the data area begins; `tail`: where it ends, and the tail
-    begins.
+    `items_max`: how many items one block holds at most, whatever their size. `checkpoint_bytes`:
+    space reserved for one checkpoint, enough for as many items and segments as a block can hold.
+    `checkpoints`: positions of the two checkpoints. `data`: start of the data area; `tail`: its
+    end, where the tail begins. Raises `ConfigError` where `block_bytes` is out of range or no
+    multiple of `PAGE`.
     """
 
     block_bytes: int
@@ -122,15 +125,18 @@ class Geometry:
 
 
 class BlockPlace(msgspec.Struct, frozen=True):
-    """One block as the control file lists it; `path` is relative to the queue's folder, or not."""
+    """A block's entry in the control file; `path` is absolute or relative to the queue's folder."""
 
     number: int
     path: str
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the control file says: the queue's identity, number, size and path of its blocks, and
-    the queue's format (1 is not named)."""
+    """Content of the control file.
+
+    It has the queue's identity, the blocks' size, number and paths, and the queue's format, which
+    is left out where it is 1.
+    """
 
     queue_id: str
     block_bytes: int
@@ -140,7 +146,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pack_control(control: Control) -> bytes:
-    """The control file's bytes."""
+    """Encode the control file."""
     body = msgspec.json.encode(control)
     version = control.version
     head = CONTROL.pack(CONTROL_MAGIC, version, version, len(body), 0)[:-CRC_BYTES]
@@ -148,7 +154,7 @@ def pack_control(control: Control) -> bytes:
 
 
 def parse_control(data: bytes) -> tuple[Reading, Control | None]:
-    """What a control file says; None where it cannot be believed."""
+    """Decode a control file; the second value is None unless the reading is `GOOD`."""
     if len(data) < CONTROL.size:
         return Reading.DAMAGED, None
     magic, _, compatible, size, crc = CONTROL.unpack_from(data)
@@ -175,7 +181,7 @@ def parse_control(data: bytes) -> tuple[Reading, Control | None]:
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What a block says of itself, at its start and once more at its end."""
+    """A block's description of itself, stored at its start and again at its end."""
 
     queue_id: bytes
     block: int
@@ -185,7 +191,7 @@ class BlockHeader:
 
 
 def pack_header(header: BlockHeader, magic: bytes = HEADER_MAGIC) -> bytes:
-    """Header (or, with its magic, tail) as one page."""
+    """Encode a block's header, or its tail with `TAIL_MAGIC`, as one page."""
     geometry = header.geometry
     head = HEADER.pack(
         magic, header.version, header.version, header.block, header.queue_id, geometry.block_bytes,
@@ -198,7 +204,10 @@ def pack_header(header: BlockHeader, magic: bytes = HEADER_MAGIC) -> bytes:
 def parse_header(
     page: bytes, queue_id: bytes, block: int, magic: bytes = HEADER_MAGIC
 ) -> tuple[Reading, BlockHeader | None]:
-    """Header (or tail) of block `block` of this queue; what is not good is None."""
+    """Decode the header (or tail) of block `block` of this queue.
+
+    The second value is None unless the reading is `GOOD`.
+    """
     if not any(page):
         return Reading.BLANK, None
     if len(page) < HEADER.size:
@@ -227,7 +236,7 @@ def parse_header(
 
 @dataclass(slots=True)
 class Roll:
-    """From where to roll forward: every block's checkpoint has what was journalled before."""
+    """Where recovery starts to roll forward: checkpoints cover everything journalled before it."""
 
     sequence: int = 0
     incarnation: int = 0
@@ -237,14 +246,15 @@ class Roll:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A block's state, as far as it was journalled when this was written.
+    """State of a block, as far as it was journalled when the checkpoint was written.
 
-    `serial`: of two checkpoints the higher one is later. `incarnation`: the block's use, the
-    higher the later in the stream; 0: not used yet. `ordinals` and `offsets`: the first item
-    (counted from `first_id`) and the position of each segment with items. `statuses`: one byte an
-    item. `end`: where the block's next segment goes. `last_sequence`: its last segment's. `moved`:
-    those of `offsets` where items are that were moved there. `as_of` (in place of `active` in
-    format 2): the low half of the last segment's sequence when this was written.
+    `serial`: the higher of two checkpoints is the later one. `incarnation`: the block's use,
+    increasing along the stream; 0: not used yet. `ordinals` and `offsets`: of each segment with
+    items, its first item (counted from `first_id`) and its position in bytes. `statuses`: one byte
+    an item. `end`: where the block's next segment goes. `last_sequence`: sequence of its last
+    segment. `moved`: those of `offsets` whose segments hold items that were moved there. `as_of`
+    (in place of `active` in format 2): the low 32 bits of the last segment's sequence when the
+    checkpoint was written.
     """
 
     queue_id: bytes
@@ -269,7 +279,7 @@ class Checkpoint:
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint's bytes, whole pages."""
+    """Encode a checkpoint as whole pages."""
     c, roll = checkpoint, checkpoint.roll
     head = CHECKPOINT.pack(
         CHECKPOINT_MAGIC, c.version, CHECKPOINT.size, c.queue_id, c.block, len(c.statuses),
@@ -288,7 +298,7 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def checkpoint_bytes(head: bytes) -> int:
-    """How many bytes the checkpoint takes that begins so, if it can be believed."""
+    """Return the size in bytes of the checkpoint that begins with `head`, not verified yet."""
     if len(head) < CHECKPOINT.size:
         return CHECKPOINT.size
     fields = CHECKPOINT.unpack_from(head)
@@ -299,7 +309,10 @@ def checkpoint_bytes(head: bytes) -> int:
 def parse_checkpoint(
     data: bytes, queue_id: bytes, block: int, geometry: Geometry
 ) -> tuple[Reading, Checkpoint | None]:
-    """The checkpoint in one of a block's two places; what is not good is None."""
+    """Decode the checkpoint in one of a block's two positions.
+
+    The second value is None unless the reading is `GOOD`.
+    """
     if not any(data[: CHECKPOINT.size]):
         return Reading.BLANK, None
     if len(data) < CHECKPOINT.size:

@@ -1,4 +1,4 @@
-"""C view of the lock."""
+"""C view of the mutex."""
 
 from cpython.pythread cimport PyThread_type_lock
 

@@ -1,8 +1,8 @@
 # cython: language_level=3
-"""A lock for what is held for microseconds: taken from compiled code it costs next to nothing.
+"""A mutex for locks held for microseconds, cheap to take from compiled code.
 
-It does what `threading.Lock` does, whose every `acquire` takes its arguments apart. A queue takes
-one for each item, and a handful for each segment. Whoever waits for it cannot be interrupted.
+It does what `threading.Lock` does, whose `acquire` parses its arguments on every call. A queue
+takes one for each item, and a handful for each segment. Waiting for it cannot be interrupted.
 Compiled; the interpreted twin has a `threading.Lock` inside.
 """
 
@@ -23,7 +23,7 @@ if cython.compiled:
 
 @cython.cclass
 class Mutex:
-    """See the module. To be released by whoever has taken it, and once."""
+    """A non-recursive mutex; see the module. The thread that took it releases it, once."""
 
     def __cinit__(self) -> None:
         if cython.compiled:
@@ -41,7 +41,7 @@ class Mutex:
 
     @cython.ccall
     def take(self) -> cython.bint:
-        """Wait for it, and have it."""
+        """Acquire; blocks, not interruptible."""
         if cython.compiled:
             if PyThread_acquire_lock(self._lock, NOWAIT_LOCK) == 0:
                 with cython.nogil:
@@ -51,7 +51,7 @@ class Mutex:
 
     @cython.ccall
     def give(self) -> cython.bint:
-        """Let the next one have it."""
+        """Release."""
         if cython.compiled:
             PyThread_release_lock(self._lock)
         else:
@@ -59,8 +59,10 @@ class Mutex:
         return True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As `take`; or, where that would mean waiting, not at all. Whether it was taken. With a
-        time-out it cannot be waited for."""
+        """Acquire as `take`, or without waiting unless `blocking`; return whether it was acquired.
+
+        Raises `ValueError` where a time-out is given.
+        """
         if blocking and timeout < 0:
             return self.take()
         if blocking:
@@ -70,7 +72,7 @@ class Mutex:
         return self._lock.acquire(False)
 
     def release(self) -> None:
-        """As `give`."""
+        """Release, as `give`."""
         self.give()
 
     def __enter__(self) -> "Mutex":

@@ -1,7 +1,7 @@
-"""Opening a queue: made where none is, recovered where one is, tidied up before anything is added.
+"""Opening a queue: create it where there is none, else recover it, and tidy up before use.
 
 What it is for: the one way from a folder to a `Store` with its `Delivery`, for the product and for
-simulated disks alike. What it leaves to others: who may open (`owner.py`) and threads (`queue.py`).
+simulated disks alike. What it leaves to others: ownership (`owner.py`) and threads (`queue.py`).
 """
 
 import contextlib
@@ -39,8 +39,11 @@ from feedhandler.journal.store import Store, creation
 
 @dataclass(slots=True)
 class Opened:
-    """A queue ready for use: its writing and its reading side, what recovery found, and the ids
-    that expired by it."""
+    """A queue ready for use.
+
+    It has the queue's writing and reading side, recovery's report, and the ids that expired on
+    opening.
+    """
 
     store: Store
     delivery: Delivery
@@ -56,9 +59,11 @@ def open_store(
     now_ns: int,
     new_lock: Callable[[], Lock] = contextlib.nullcontext,
 ) -> Opened:
-    """The queue in `folder`; `queue_id` (16 random bytes) is what a new one is known by, `new_lock`
-    makes a mutex where threads share it. Raises `PeerError` (a file that cannot be believed),
-    `OSError`."""
+    """Open the queue in `folder`, or create it.
+
+    `queue_id`: 16 random bytes that identify a new queue; `new_lock` makes a mutex where threads
+    share the queue. Raises `PeerError` where a file cannot be trusted, and `OSError`.
+    """
     if not files.exists(control_path(folder)):
         steps, _ = creation(folder, settings, queue_id, now_ns)
         carry_out(files, steps)
@@ -77,7 +82,7 @@ def open_store(
     data = files.pread(path, READ_BYTES_MAX, 0)
     shorter = ended.load(data, since_ns)
     for block in found.live:
-        # It was to be used anew, and a crash came before that: its own statuses count.
+        # The block was about to be recycled when a crash came: its own statuses count.
         ended.forget(block.first_id, block.next_id)
     if ended.damaged:
         found.report.problems.append(damaged_pages(path, ended.damaged))
@@ -96,8 +101,11 @@ def open_store(
 
 
 def _renewal(found: Recovered) -> list[Step]:
-    """An empty queue of an earlier format becomes one of this: headers and tails, one after the
-    other, then the control file, which makes it so. What its items became stays known."""
+    """Return the steps that convert an empty queue of an earlier format to this one.
+
+    They write headers and tails one after the other, then the control file, which completes the
+    conversion. The final statuses of its items stay known.
+    """
     control = msgspec.structs.replace(found.control, version=VERSION)
     steps: list[Step] = []
     for block in found.blocks:

@@ -1,8 +1,8 @@
-"""One process owns a queue: a lock that says whose it is.
+"""Exclusive ownership of a queue: a lock file that names the owning process.
 
 What it is for: the file `owner` in the queue's folder is locked (`flock`) while the queue is open,
-and says who holds it. The lock goes with the process, however it ends; what the file says then is
-of no meaning, for nobody holds it.
+and names the process that holds it. The lock ends with the process, however that ends; the file's
+text means nothing while it is not locked.
 """
 
 import fcntl
@@ -14,13 +14,16 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.private_files import make_folder, open_file
 
 OWNER_NAME = "owner"
-#: More than it ever says.
+#: Upper limit on the bytes read from the file, more than it ever has.
 TEXT_BYTES_MAX = 1024
 
 
 class Owner:
-    """The lock on the queue in `folder`, held from here on. Raises `UsageError` where another
-    process (or another queue object of this one) has it, and says which; `OSError`."""
+    """The lock on the queue in `folder`, held from its creation until `release`.
+
+    Raises `UsageError`, naming the owner, where another process (or another queue object of this
+    one) holds it; `OSError`.
+    """
 
     def __init__(self, folder: str) -> None:
         make_folder(folder)
@@ -46,12 +49,12 @@ class Owner:
             raise
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 def owner_of(folder: str) -> str:
-    """Who has the queue open; "" where nobody has."""
+    """Return the text that names the queue's owner; "" where the queue is not open."""
     try:
         descriptor = os.open(os.path.join(folder, OWNER_NAME), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

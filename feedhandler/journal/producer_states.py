@@ -1,13 +1,14 @@
-"""How far each producer has come: (epoch, sequence) by its id, durable beyond recycled blocks.
+"""Producer states: (epoch, sequence) by producer id, durable beyond the recycling of blocks.
 
-What it is for: groups bring producers' states into segments; what segments said is kept here, and
-each round of checkpoints writes it as a snapshot into one of two files in turn, so that a block may
-be used anew. A snapshot that does not verify leaves the one before, and what was journalled since.
-A snapshot may also hold status records for which no block had room (`Snapshot.records`).
+What it is for: groups bring producers' states into segments; the states of durable segments are
+kept here, and each round of checkpoints writes them as a snapshot into one of two files in turn, so
+that a block may be recycled. Where a snapshot does not verify, the preceding one counts, and what
+was journalled since. A snapshot may also hold status records for which no block had room
+(`Snapshot.records`).
 
-What it promises: at most `PRODUCERS_MAX` producers are kept; of more the longest idle are forgotten
-first, and counted, but for those whose ids begin with a zero byte: these are the owner's own, few,
-and never forgotten. No I/O.
+What it promises: at most `PRODUCERS_MAX` producers are kept; beyond that the longest idle are
+forgotten first, and counted, except those whose ids begin with a zero byte: these belong to the
+queue's owner, are few, and are never forgotten. No I/O.
 """
 
 import struct
@@ -19,7 +20,7 @@ from crc32c import crc32c
 from feedhandler.journal.groups import PRODUCER_ID_BYTES_MAX, ProducerState, Record
 from feedhandler.journal.layout import PAGE, Reading, Roll, pages
 
-#: Producers whose state is kept.
+#: Upper limit on producers whose state is kept.
 PRODUCERS_MAX = 1 << 17
 NAMES = ("producers-1", "producers-2")
 MAGIC = b"FHQP"
@@ -30,7 +31,7 @@ HEAD = struct.Struct("<4sHH16sQQQIIIIIQ")
 ENTRY = struct.Struct("<BQQ")
 RECORD = struct.Struct("<QIHH")
 CRC_BYTES = 4
-#: More of a file is not read.
+#: Upper limit on the bytes read from a file.
 BYTES_MAX = pages(
     HEAD.size + PRODUCERS_MAX * (ENTRY.size + PRODUCER_ID_BYTES_MAX) + (1 << 20) + CRC_BYTES
 )
@@ -38,8 +39,10 @@ BYTES_MAX = pages(
 
 @dataclass(slots=True)
 class Snapshot:
-    """Producers' states, longest idle first, as of all segments up to `roll`. `serial`: as of
-    checkpoints, counted with them."""
+    """Producers' states, longest idle first, as of all segments up to `roll`.
+
+    `serial`: its position in the common numbering of checkpoints and snapshots.
+    """
 
     serial: int = 0
     roll: Roll = field(default_factory=Roll)
@@ -49,7 +52,7 @@ class Snapshot:
 
 
 def pack_snapshot(queue_id: bytes, snapshot: Snapshot) -> bytes:
-    """A snapshot's bytes, whole pages."""
+    """Encode a snapshot as whole pages."""
     parts = [b""]
     for producer, (epoch, sequence) in snapshot.states.items():
         parts.append(ENTRY.pack(len(producer), epoch, sequence) + producer)
@@ -66,7 +69,7 @@ def pack_snapshot(queue_id: bytes, snapshot: Snapshot) -> bytes:
 
 
 def parse_snapshot(data: bytes, queue_id: bytes) -> tuple[Reading, Snapshot | None]:
-    """The snapshot in one of the two files; what is not good is None."""
+    """Decode the snapshot in one of the two files; the second value is None unless it is `GOOD`."""
     if not any(data[: HEAD.size]):
         return Reading.BLANK, None
     if len(data) < HEAD.size:
@@ -95,9 +98,13 @@ def parse_snapshot(data: bytes, queue_id: bytes) -> tuple[Reading, Snapshot | No
 
 
 class ProducerStates:
-    """See the module. `latest`: of every producer, with what is on its way to the disk;
+    """Producers' states in memory; see the module.
+
+    `settled`: states on the disk; `latest`: every producer's state, including those in flight;
     `uncovered`: for each file the sequence of the first change that its snapshot lacks, 0: none;
-    `slot`: the file that is written next; `forgotten`: how many gave way."""
+    `slot`: index of the file that is written next; `forgotten`: how many producers were dropped
+    beyond the limit.
+    """
 
     def __init__(self, found: Snapshot | None = None) -> None:
         found = found or Snapshot()
@@ -108,7 +115,7 @@ class ProducerStates:
         self.slot = 0
 
     def settle(self, states: Mapping[bytes, ProducerState], sequence: int) -> None:
-        """These are on the disk, in the segment of that sequence."""
+        """Record states that are on the disk, in the segment of that sequence."""
         for producer, state in states.items():
             self.settled.pop(producer, None)
             self.settled[producer] = state
@@ -122,18 +129,18 @@ class ProducerStates:
             self.forgotten += 1
 
     def touch(self, sequence: int) -> None:
-        """Something changed with the segment of that sequence."""
+        """Record that the segment of that sequence has a change that the snapshots lack."""
         self.uncovered = [first or sequence for first in self.uncovered]
 
     @property
     def dirty(self) -> bool:
-        """Whether neither snapshot has everything."""
+        """Whether neither snapshot covers everything."""
         return bool(self.uncovered[0] and self.uncovered[1])
 
     def snapshot(
         self, queue_id: bytes, serial: int, roll: Roll, records: list[Record]
     ) -> tuple[str, bytes]:
-        """The name of the older snapshot's file and its new bytes: it has everything then."""
+        """Return the name of the older snapshot's file and its new bytes, with everything."""
         name = NAMES[self.slot]
         self.uncovered[self.slot] = 0
         self.slot = 1 - self.slot

@@ -1,4 +1,4 @@
-"""C view of who waits for the disk in an event loop."""
+"""C view of commit scheduling in an event loop."""
 
 from feedhandler.journal.acknowledgement cimport Acknowledgement, Acknowledgements
 from feedhandler.journal.mutex cimport Mutex

@@ -1,19 +1,20 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""Who waits for the disk in an event loop, and what goes there when.
+"""Commit scheduling in an event loop: when waiting items become a segment, and who is woken then.
 
-What it is for: `put` and its like add to what waits and await an `Acknowledgement`; here it is said
-when that becomes a segment, and who is told once it is durable. Segments, and checkpoints when they
-are due, are made in the event loop, which costs less than handing the interpreter to and fro, and
-written by a thread that never asks for it (`Writer`). Only what is neither a write nor a sync it
-calls.
+What it is for: `put` and its like add to what waits and await an `Acknowledgement`; this module
+decides when the waiting items become a segment, and wakes the tasks once it is durable. Segments,
+and checkpoints when they are due, are built in the event loop, which costs less than passing the
+interpreter lock to and fro, and are written by a thread that never takes it (`Writer`). That thread
+takes the interpreter lock only for steps that are neither a write nor a sync.
 
 A segment is handed over
 
-    when all callbacks that are ready have had their turn, so that producers that were acknowledged
-        together are in the next one together; at once where an item has waited `journal_max_us`
-    when one is back from the disk: of whatever has come meanwhile
-    when the journal is full, or half of those who waited a moment ago are back, even while another
-        is on its way: so the disk has it at once, and one half is served while the other's is there
+    when all ready callbacks have run, so that producers that were acknowledged together are in the
+        next segment together; at once where an item has waited `journal_max_us`
+    when a segment is back from the disk: with everything that has come meanwhile
+    when the journal is full, or half of the producers that waited a moment ago are back, even while
+        another is in flight: so the disk always has one, and one half of the producers runs while
+        the other half's segment is being written
 
 Compiled; the interpreted twin does the same.
 """
@@ -40,18 +41,20 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: While no block can be had, the disk is looked at again so often.
+#: While no block is free, the queue tries again at this interval.
 STALL_SECONDS = 0.05
-#: Fewer who wait are not halved: they are better together.
+#: Fewer waiting producers than this are not split into halves: one segment serves them better.
 HALVED_MIN = cython.declare(cython.Py_ssize_t, 8)
-#: What the thread can do without the interpreter.
+#: Steps that the thread can do without the interpreter.
 _PLAIN = frozenset((Write, WriteThrough, Sync))
 
 
 @cython.cclass
 class Producers:
-    """See the module; an event loop's queue is one. `on_settled`: called in the event loop after
-    each flush, and once the queue has stopped."""
+    """Commit scheduler of one event loop's queue; see the module.
+
+    `on_settled` is called in the event loop after each flush, and once the queue has stopped.
+    """
 
     def __init__(self, engine: "Engine") -> None:
         self.engine: Engine = engine
@@ -69,7 +72,7 @@ class Producers:
         self._room_bytes = engine.settings.waiting_bytes_max
         self._journal_bytes = engine.store.journal_bytes
         self._item_bytes_max = engine.store.item_bytes_max
-        # Files that are a test's own have no descriptors.
+        # Simulated files of tests have no descriptors.
         self._direct = type(engine.files) is RealFiles
         self._ending = self._asked = self._stalled = False
         self._asked_ns = 0
@@ -85,7 +88,7 @@ class Producers:
     # -- producing --------------------------------------------------------------------------
 
     async def put(self, content: bytes) -> int:
-        """Put one item; its id, once it is durable. Waits where the queue is full."""
+        """Put one item and return its id once it is durable. Waits where the queue is full."""
         while self._waiting.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
@@ -95,7 +98,7 @@ class Producers:
 
     @cython.cfunc
     def _put(self, content: object) -> Acknowledgement:
-        """Put one item; its acknowledgement's target is its id."""
+        """Put one item and return its acknowledgement, whose target is the item's id."""
         if len(content) > self._item_bytes_max:
             self._store.check_sizes([content])
         self._lock.take()
@@ -110,7 +113,7 @@ class Producers:
         return acknowledgement
 
     async def put_many(self, contents: list[bytes]) -> range:
-        """Put items; their ids, once all are durable. Waits where the queue is full."""
+        """Put items and return their ids once all are durable. Waits where the queue is full."""
         items = list(contents)
         while self._waiting.content_bytes >= self._room_bytes:
             self.engine.check()
@@ -124,9 +127,11 @@ class Producers:
         return range(first, last + 1)
 
     def put_soon(self, contents: list[bytes]) -> int:
-        """Put items (at least one) without waiting: the first one's id. They are durable once
-        `engine.durable_id` has come that far; `on_settled` tells when to look. Whoever puts this
-        way asks `engine.has_room` first."""
+        """Put items (at least one) without waiting, and return the first one's id.
+
+        They are durable once `engine.durable_id` has reached them; `on_settled` says when to check.
+        The caller checks `engine.has_room` first.
+        """
         first = self._add(contents)
         self._ask()
         return first
@@ -143,10 +148,12 @@ class Producers:
         marks: Sequence[tuple[int, int]] = (),
         producers: Mapping[bytes, ProducerState] | None = None,
     ) -> range:
-        """Put items, end others (id, status), mark others (id, 0 to 127) and say how far producers
-        have come (epoch, sequence by id): all of it, or nothing; the new items' ids, once that is
-        durable. Waits where the queue is full. Raises `UsageError` where an item is not pending,
-        or the group is larger than a segment can be: then nothing was done."""
+        """Put, end and mark items and set producers' states, all or nothing; wait until durable.
+
+        `ends`: (id, status) each; `marks`: (id, 0 to 127) each; `producers`: (epoch, sequence) by
+        id. Returns the new items' ids. Waits where the queue is full. Raises `UsageError` where an
+        item is not pending or the group is larger than a segment can be: then nothing was done.
+        """
         while puts and self._waiting.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
@@ -165,15 +172,21 @@ class Producers:
         marks: Sequence[tuple[int, int]] = (),
         producers: Mapping[bytes, ProducerState] | None = None,
     ) -> "Committed":
-        """As `commit`, without waiting: it is durable once `engine.has_committed` says so, and then
-        is for `engine.tell_committed`; `on_settled` tells when to look."""
+        """Do as `commit`, without waiting.
+
+        The group is durable once `engine.has_committed` says so; pass it to `engine.tell_committed`
+        then. `on_settled` says when to check.
+        """
         committed = self.engine.commit(puts, ends, marks, producers)
         self._ask()
         return committed
 
     def change_soon(self, change: Callable[[], Answer]) -> tuple[Answer, int]:
-        """Change something without waiting: what came of it, and the `engine.durable_marks` with
-        which it is durable; `on_settled` tells when to look."""
+        """Apply a change without waiting; return its result and the `engine.durable_marks` that
+        covers it.
+
+        `on_settled` says when to check.
+        """
         self.engine.check()
         result = change()
         marks, done = self.engine.marks_now()
@@ -182,7 +195,7 @@ class Producers:
         return result, marks
 
     async def _durably(self, change: Callable[[], Answer]) -> Answer:
-        """Change something; what came of it, once that is durable."""
+        """Apply a change and return its result once that is durable."""
         result, marks = self.change_soon(change)
         if self.engine.durable_marks < marks:
             await self._marked.add(marks)
@@ -191,19 +204,19 @@ class Producers:
     # -- waiting ----------------------------------------------------------------------------
 
     async def _wait(self, waiting: deque[asyncio.Future[None]]) -> None:
-        """Wait until there may be something."""
+        """Wait until `_wake` is called for `waiting`; the caller then checks its condition."""
         future = self._new_future()
         waiting.append(future)
         try:
             await future
         except asyncio.CancelledError:
-            # Whoever was woken and goes away passes it on.
+            # A task that is cancelled after it was woken passes the wake-up on.
             if future.done() and not future.cancelled():
                 self._wake(waiting)
             raise
 
     def _wake(self, waiting: deque[asyncio.Future[None]]) -> None:
-        """Everybody who waits for that looks again."""
+        """Wake all tasks in `waiting`, each of which checks its condition again."""
         while waiting:
             future = waiting.popleft()
             if not future.done():
@@ -211,10 +224,10 @@ class Producers:
 
     @cython.cfunc
     def _resolve(self) -> cython.bint:
-        """Tell whoever waited for what is durable by now; all, where the queue has stopped."""
+        """Wake the tasks whose changes are durable, or all where the queue has stopped."""
         engine = self.engine
         error = engine.stopped
-        # Tasks are resumed in here, but for those of a queue that is being closed: by a task.
+        # Tasks are resumed within this call, unless a task is closing the queue and runs this.
         at_once: cython.bint = not self._ending
         try:
             self._durable.tell(engine.durable_id, error, at_once)
@@ -231,11 +244,11 @@ class Producers:
             self.on_settled()
         return True
 
-    # -- what goes to the disk when ---------------------------------------------------------
+    # -- when segments are written ----------------------------------------------------------
 
     @cython.cfunc
     def _ask(self) -> cython.bint:
-        """Something has been added: see to it that it becomes part of a segment."""
+        """Schedule a segment for something that was just added."""
         self._fresh += 1
         if self._waiting.content_bytes >= self._journal_bytes or (
             self._peak >= HALVED_MIN and 2 * self._fresh >= self._peak
@@ -251,7 +264,7 @@ class Producers:
         return True
 
     def _go(self) -> None:
-        """All that was ready has had its turn."""
+        """Start a segment after all ready callbacks have run, unless one is in flight."""
         self._asked = False
         if self.engine.stopped is not None:
             self._resolve()
@@ -260,7 +273,7 @@ class Producers:
 
     @cython.cfunc
     def _start(self) -> cython.bint:
-        """Hand a segment over, and another one behind it where as much again waits."""
+        """Hand a segment over, and a second one behind it where as much again waits."""
         engine = self.engine
         end: cython.longlong
         while not self._ending and self._handed - self._done < 2:
@@ -288,11 +301,14 @@ class Producers:
 
     @cython.cfunc
     def _hand_over(self, steps: list) -> cython.longlong:
-        """Have the thread do that; how much it will have done then. Where there is nothing to do
-        (checkpoints have it all) it tells that it was done. Raises `OSError`."""
+        """Hand steps to the writer thread and return the count of `done` that covers them.
+
+        Without steps (checkpoints cover everything) the thread just reports completion. Raises
+        `OSError`.
+        """
         writer = self._writer
         count: cython.Py_ssize_t = len(steps)
-        # A place is left for what comes behind this.
+        # Leave a place for the next hand-over.
         plain: cython.bint = self._direct and 0 < count < writer.room()
         if not plain or not _PLAIN.issuperset(map(type, steps)):
             return writer.call(functools.partial(carry_out, self.engine.files, steps))
@@ -312,8 +328,11 @@ class Producers:
 
     @cython.cfunc
     def _look_later(self) -> cython.bint:
-        """No block is to be had: what may bring one (a block is made, its disk has room again) does
-        not always tell."""
+        """Try again later, because no block is free.
+
+        The events that free one (a block was created, its disk has space again) do not always
+        notify the queue.
+        """
         if not self._stalled:
             self._stalled = True
             self._loop.call_later(STALL_SECONDS, self._look_again)
@@ -325,13 +344,13 @@ class Producers:
         self._go()
 
     def _heard(self) -> None:
-        """The thread has done something."""
+        """Handle the writer's notification that something was done."""
         self._writer.hear()
         self._collect()
 
     @cython.cfunc
     def _collect(self) -> cython.bint:
-        """Take note of what has been done, go on, and tell who waited for it."""
+        """Settle the written segments, start the next one, and wake the tasks that waited."""
         engine, writer = self.engine, self._writer
         done: cython.longlong = writer.done()
         self._peak = self._fresh
@@ -352,16 +371,16 @@ class Producers:
         self._resolve()
         self._grow_beside()
         if crash is not None:
-            raise crash  # the event loop tells of it
+            raise crash  # the event loop reports it
         return True
 
     def _look(self) -> None:
-        """From any thread: something has changed."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        """Have the event loop check the queue again; any thread may call."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
             self._loop.call_soon_threadsafe(self._go)
 
     def _grow_beside(self) -> None:
-        """Have one more block made where one is wanted, while flushes go on."""
+        """Start the thread that creates one more block, where one is wanted."""
         if self._ending or not self.engine.growth_due:
             return
         if self._growth is None or not self._growth.is_alive():
@@ -387,4 +406,4 @@ class Producers:
         finally:
             self._resolve()
         if failed is not None and told is None:
-            raise failed  # by the last segments: perhaps nobody waited for them
+            raise failed  # the last segments failed, and perhaps no task waited for them

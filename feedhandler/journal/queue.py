@@ -1,7 +1,7 @@
-"""The queue for asyncio: `async with PersistentQueue.open(folder) as queue`.
+"""The persistent queue for asyncio: `async with PersistentQueue.open(folder) as queue`.
 
-A thread of its own does the writing, so that a sync never holds the event loop up. While it writes,
-the next segment gathers; `producers.py` says when which segment is made.
+A separate thread writes, so that a sync never blocks the event loop. While it writes, the next
+segment gathers; `producers.py` decides when a segment is made.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from feedhandler.journal.settings import QueueSettings
 
 #: Items that `pending` reads at a time.
 LOOK = 64
-#: Whether a trading day is over is looked at so often: the clock may be set.
+#: Interval of checks whether the trading day is over: not one timer, because the clock may be set.
 DAY_CHECK_SECONDS = 1.0
 
 
@@ -28,7 +28,7 @@ class PersistentQueue(Producers):
     """A persistent queue in one event loop; made by `PersistentQueue.open`.
 
     Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files
-    cannot be believed), `QueueStopped` (the disk failed), `QueueClosed`.
+    cannot be trusted), `QueueStopped` (the disk failed), `QueueClosed`.
     """
 
     @classmethod
@@ -45,11 +45,11 @@ class PersistentQueue(Producers):
         watch_days: bool = True,
         **options: Any,
     ) -> AsyncIterator["PersistentQueue"]:
-        """The queue in `folder`, made where none is, recovered where one is; closed at the end.
+        """Open the queue in `folder`, or create it; it is recovered first, and closed at the end.
 
-        The callbacks are called in the event loop with an id, once what they say is durable;
-        `on_forward`: cancel this one at its destination, it was delivered. `watch_days`: what is
-        left of a trading day that ends expires; else that is the caller's.
+        The callbacks are called in the event loop with an id, once the change is durable;
+        `on_forward`: the item was delivered, so cancel it at its destination. `watch_days`: expire
+        what is left of a trading day when that ends; else the caller calls `expire`.
         """
         settings = settings or QueueSettings()
         engine = await asyncio.to_thread(lambda: Engine(folder, settings, **options))
@@ -68,44 +68,46 @@ class PersistentQueue(Producers):
     # -- groups -----------------------------------------------------------------------------
 
     async def mark(self, number: int, mark: int) -> None:
-        """A pending item has this mark (0 to 127) once that is durable."""
+        """Give a pending item a mark (0 to 127), and wait until that is durable."""
         await self.commit(marks=[(number, mark)])
 
     def mark_of(self, number: int) -> int:
-        """The mark of a pending item, or 0."""
+        """Return the mark of a pending item, or 0."""
         return self.engine.delivery.mark_of(number)
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
-        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
-        keeps ids in memory, when the queue is opened."""
+        """Yield everything undelivered as lists of (id, mark, content), oldest first.
+
+        For an owner that keeps ids in memory, when the queue is opened.
+        """
         return self.engine.delivery.walk()
 
     def producer(self, producer: bytes) -> ProducerState | None:
-        """How far a producer has come: (epoch, sequence); None where it is not known."""
+        """Return a producer's (epoch, sequence); None where it is not known."""
         return self.engine.producer(producer)
 
     def producers(self) -> dict[bytes, ProducerState]:
-        """How far every producer has come."""
+        """Return every producer's (epoch, sequence), by id."""
         return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 
     async def get(self) -> Item:
-        """The next pending item, for this consumer alone."""
+        """Take the next pending item, for this consumer alone; waits for one."""
         return (await self.get_many(1))[0]
 
     async def get_many(self, limit: int) -> list[Item]:
-        """The next pending items, at least one, for this consumer alone."""
+        """Take the next pending items, at least one, for this consumer alone; waits for them."""
         while not (items := self.take_now(limit)):
             await self._wait(self._consumers)
         return items
 
     def take_now(self, limit: int) -> list[Item]:
-        """The next pending items, for this consumer alone; none where nothing is pending."""
+        """Take the next pending items, for this consumer alone; none where nothing is pending."""
         return self.engine.take(limit)
 
     async def pending(self) -> AsyncIterator[Item]:
-        """What is undelivered, oldest first, without taking it: handed out or not."""
+        """Yield what is undelivered, oldest first, handed out or not, without taking it."""
         after = 0
         while True:
             items = self.engine.look(after, LOOK)
@@ -116,15 +118,17 @@ class PersistentQueue(Producers):
             after = items[-1].id
 
     async def delivered(self, *numbers: int) -> int:
-        """These items were truly delivered; how many were pending, once that is durable."""
+        """Record that these items were delivered; return how many were pending, once durable."""
         delivered, forward = await self._durably(lambda: self.engine.delivery.deliver(numbers))
         self.engine.tell(self.engine.on_delivered, delivered)
         self.engine.tell(self.engine.on_forward, forward)
         return len(delivered)
 
     async def release(self, number: int) -> None:
-        """Give an item back: it is handed out again, unless it was to be cancelled meanwhile or
-        its day has ended."""
+        """Give an item back, which is then handed out again.
+
+        It is not where it was to be cancelled meanwhile, or its day has ended.
+        """
         status = await self._durably(lambda: self.engine.delivery.release(number))
         self.engine.tell_released(number, status)
         self._wake(self._consumers)
@@ -132,35 +136,42 @@ class PersistentQueue(Producers):
     # -- ending -----------------------------------------------------------------------------
 
     async def cancel(self, number: int) -> CancelAnswer:
-        """Cancel one item; what came of it, once that is durable."""
+        """Cancel one item, and return the outcome once that is durable."""
         answer: CancelAnswer
         answer, changed = await self._durably(lambda: self.engine.delivery.cancel_now(number))
         self.engine.tell_cancelled(number, answer, changed)
         return answer
 
     async def cancel_all(self) -> tuple[list[int], list[int]]:
-        """Cancel everything pending: those ids, and those to be cancelled at their destination."""
+        """Cancel everything pending.
+
+        Returns the cancelled ids, and those to be cancelled at their destination, once that is
+        durable.
+        """
         cancelled, forward = await self._durably(self.engine.cancel_all)
         self.engine.tell(self.engine.on_cancelled, cancelled)
         self.engine.tell(self.engine.on_forward, forward)
         return cancelled, forward
 
     async def expire(self) -> list[int]:
-        """Expire what is left of trading days that are over; the queue looks by itself too."""
+        """Expire what is left of past trading days, and return the ids; a timer does so too."""
         expired: list[int] = await self._durably(self.engine.day_over)
         self.engine.tell(self.engine.on_expired, expired)
         return expired
 
     def close_order(self, number: int) -> None:
-        """A delivered item is done with at its destination: `cancel_all` forwards it no more."""
+        """Record that a delivered item is finished at its destination.
+
+        `cancel_all` does not forward it any more.
+        """
         self.engine.delivery.close_order(number)
 
     def status(self, number: int) -> Status | None:
-        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        """Return an item's status; None: the id is unused, or ended more than a day ago."""
         return self.engine.status(number)
 
     def statistics(self) -> dict[str, Any]:
-        """Figures of the queue."""
+        """Return figures of the queue, by name."""
         with self.engine.lock:
             return self.engine.statistics()
 

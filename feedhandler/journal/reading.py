@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""Items read back from their blocks, a segment at a time.
+"""Reading of items from their blocks, a segment at a time.
 
-Where many are wanted, their segment's table is read, and then their contents alone, each into its
-own `bytes`. Where few are, or where the table does not verify, the whole segment is read and kept:
-the next ones mostly are in it too.
+Where many items are wanted, their segment's table is read, and then only their contents, each into
+its own `bytes`. Where few are, or where the table does not verify, the whole segment is read and
+kept, because the next items are mostly in it too.
 
 Compiled; the interpreted twin does the same. Reads through `Files`, and only what it needs.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from feedhandler.journal.block import Block
     from feedhandler.journal.files import Files
 
-#: Fewer are few.
+#: From this number of items on the segment's table is read rather than the whole segment.
 MANY = 8
-#: What is read of a segment to find its table: up to 2,000 items, or some status changes too.
+#: Bytes read of a segment to find its table: enough for 2,000 items, or fewer and status changes.
 TABLE_BYTES = 32 << 10
 
 _LOW = cython.declare(cython.ulonglong, 0xFFFFFFFF)
@@ -40,13 +40,14 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 @cython.cclass
 class SegmentReader:
-    """Items' contents, a segment at a time; what was read last is kept."""
+    """Reader of items' contents, a segment at a time; keeps the segment read last. Not
+    thread-safe."""
 
     def __init__(self, files: "Files") -> None:
         self._files = files
         self._of = (0, 0)
         self._first = self._end = 0
-        #: The whole segment; or where it begins in its file, and its table.
+        #: The whole segment; or its position in its file, and its table.
         self._data = b""
         self._spans = []
         self._damaged = []
@@ -54,7 +55,7 @@ class SegmentReader:
         self._table = b""
 
     def content(self, block: "Block", number: cython.longlong) -> bytes | None:
-        """The item's bytes; None where they do not verify. Raises `OSError`."""
+        """Read the item's bytes; None where they do not verify. Raises `OSError`."""
         if self._table or not self._has(block, number):
             self._read(block, number)
             if not self._first <= number < self._end:
@@ -66,13 +67,14 @@ class SegmentReader:
         return self._data[start:end]
 
     def at_hand(self, block: "Block", number: cython.longlong) -> bytes | None:
-        """As `content`, where the item's segment is at hand, without reading; else None."""
+        """Return the item's content if its segment is in memory, else None; reads nothing."""
         if self._table or not self._has(block, number):
             return None
         return self.content(block, number)
 
     def items(self, block: "Block", numbers: list) -> list[Item]:
-        """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
+        """Read these items of a block, in order, except those that do not verify. Raises
+        `OSError`."""
         items: list = []
         at: cython.Py_ssize_t = 0
         many: cython.bint = len(numbers) >= MANY
@@ -88,20 +90,20 @@ class SegmentReader:
                 items.append(Item(number, content))
             at += 1
             if self._first <= number < self._end and not self._damaged:
-                # The others that are in the same segment, without asking for each anew.
+                # The others in the same segment, without a lookup for each.
                 at = self._slice(numbers, at, bisect_left(numbers, self._end, at), items)
         return items
 
     @cython.cfunc
     def _has(self, block: object, number: cython.longlong) -> cython.bint:
-        """Whether the item is in the segment at hand."""
+        """Return whether the item is in the segment in memory."""
         return self._first <= number < self._end and self._of == (block.number, block.incarnation)
 
     @cython.cfunc
     def _slice(
         self, numbers: list, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, items: list
     ) -> cython.Py_ssize_t:
-        """Add these items of the segment at hand."""
+        """Add items `at` to `stop` - 1, which are in the segment in memory; return `stop`."""
         data: bytes = self._data
         spans: list = self._spans
         item = Item
@@ -124,8 +126,7 @@ class SegmentReader:
         stop: cython.Py_ssize_t,
         items: list,
     ) -> cython.Py_ssize_t:
-        """Read and add some of these items, whose segment's table is at hand: as many as follow
-        each other. Answers with where the next one stands."""
+        """Read and add a run of consecutive items by the table; return the next item's index."""
         entries: cython.const[cython.uint][::1] = memoryview(self._table).cast("I")
         first: cython.longlong = numbers[at]
         entry: cython.Py_ssize_t = 4 * (first - self._first)
@@ -143,7 +144,7 @@ class SegmentReader:
             count += 1
         contents = self._files.pread_parts(block.path, sizes, self._at + begin)
         if contents is None:
-            return at + count  # the file ends before: none of them verifies
+            return at + count  # the file ends too early: none of them verifies
         seed: cython.ulonglong = block.place.seed
         item = Item
         entry -= 4 * count
@@ -160,7 +161,7 @@ class SegmentReader:
 
     @cython.cfunc
     def _read_table(self, block: object, number: cython.longlong) -> cython.bint:
-        """Read the table of the segment that item `number` is in; whether it verifies."""
+        """Read the table of the segment that has item `number`; return whether it verifies."""
         offset, after = block.span_of(number)
         size = max(min(after - offset, TABLE_BYTES), 0)
         data: bytes = self._files.pread(block.path, size, offset)
@@ -180,7 +181,7 @@ class SegmentReader:
 
     @cython.cfunc
     def _read(self, block: object, number: cython.longlong) -> cython.bint:
-        """Read the segment that item `number` is in."""
+        """Read the whole segment that has item `number`."""
         offset, after = block.span_of(number)
         self._of = (block.number, block.incarnation)
         self._data = self._files.pread(block.path, max(after - offset, 0), offset)

@@ -1,20 +1,20 @@
-"""Reading a queue back: control file, blocks, checkpoints, then roll forward to the last segment.
+"""Recovery of a queue: control file, blocks, checkpoints, then roll forward to the last segment.
 
-What it is for: after a crash, after a stop, and for who only looks (`verify`, `list`): it writes
-nothing. In the source's order (section 2.4): the control file names the blocks; each block's header
-and tail say whether it is what it should be; the latest valid checkpoint says from where to roll
-forward; each segment from there on is checked and its items and status changes are applied.
+What it is for: after a crash, after a stop, and for readers that only look (`verify`, `list`): it
+writes nothing. In the source's order (section 2.4): the control file names the blocks; each block's
+header and tail confirm its identity and geometry; the latest valid checkpoint says from where to
+roll forward; each segment from there on is checked and its items and status changes are applied.
 
-What each thing that does not verify means:
+What it means where something does not verify:
 
-    the end of the newest block's data   a write that was under way: cut off, nothing acknowledged
-    a segment before its last one        damage: told, gone on behind it; its items are DAMAGED
-    an item                              damage: that item is DAMAGED, told
+    the end of the newest block's data   an interrupted write: cut off, nothing was acknowledged
+    a segment before the last one        damage: reported, skipped; its items are DAMAGED
+    an item                              damage: the item is DAMAGED, reported
     one checkpoint                       the other one counts, and what was journalled since
-    both                                 the block is read from its first segment, told
-    a segment of groups, the last one    a write that was under way: nothing of it counts, told
-    a snapshot of producers' states      the other one counts, and what was journalled since; told
-    header or tail                       the other one counts; neither: the control file; told
+    both                                 the block is read from its first segment, reported
+    a segment of groups, the last one    an interrupted write: nothing of it counts, reported
+    a snapshot of producers' states      the other counts, and what was journalled since; reported
+    header or tail                       the other one counts; neither: the control file; reported
     another queue's, a later format's, a missing or a short file: refused
 """
 
@@ -70,9 +70,12 @@ CONTROL_NAME = "control"
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What recovery did: segments, items and status changes that were rolled forward over;
-    whether an unfinished write was cut off; `items_damaged` and `changes_damaged` that do not
-    verify; and `problems`, a line each, for everything that should not be so."""
+    """What recovery did and found.
+
+    `segments`, `items`, `changes`: how many were rolled forward; `torn`: whether an unfinished
+    write was cut off; `items_damaged` and `changes_damaged`: how many do not verify;
+    `segments_lost`: how many are missing; `problems`: a line for every fault.
+    """
 
     segments: int = 0
     items: int = 0
@@ -86,8 +89,11 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovered:
-    """A queue as it stands on disk. `live`: blocks in use, in the stream's order. `slots`: where
-    items stand that were moved, by their ids; `numbers`: their ids, by where they stand."""
+    """A queue as it stands on disk.
+
+    `live`: blocks in use, in the stream's order. `slots`: the slots of moved items, by their ids;
+    `numbers`: ids of moved items, by their slots.
+    """
 
     folder: str
     control: Control
@@ -108,14 +114,17 @@ class Recovered:
 
     @property
     def queue_id(self) -> bytes:
-        """What tells this queue's bytes from others'."""
+        """The 16 bytes that distinguish this queue's records from those of others."""
         return bytes.fromhex(self.control.queue_id)
 
 
 @dataclass(slots=True)
 class _Read:
-    """A block as its checkpoints have it. `suspect`: one of them does not verify; `rebuilt`:
-    neither can be used, everything has to come from the segments."""
+    """A block according to its checkpoints.
+
+    `suspect`: one of them does not verify; `rebuilt`: neither is usable, so everything comes from
+    the segments.
+    """
 
     block: Block
     state: Checkpoint
@@ -124,18 +133,20 @@ class _Read:
 
 
 def control_path(folder: str) -> str:
-    """Where a queue's control file is."""
+    """Return the path of a queue's control file."""
     return os.path.join(folder, CONTROL_NAME)
 
 
 def block_path(folder: str, place: BlockPlace) -> str:
-    """Where a block of the queue in `folder` is."""
+    """Return the path of a block of the queue in `folder`."""
     return os.path.join(folder, place.path)
 
 
 def read_control(files: Files, folder: str) -> Control:
-    """The control file. Raises `UsageError` where none is, `PeerError` where it is not to be
-    believed."""
+    """Read the control file.
+
+    Raises `UsageError` where there is none, `PeerError` where it cannot be trusted.
+    """
     path = control_path(folder)
     if not files.exists(path):
         raise UsageError(f"{folder}: no queue here", "its folder has a file `control`")
@@ -146,7 +157,7 @@ def read_control(files: Files, folder: str) -> Control:
 
 
 def refusal(path: str, reading: Reading, hint: str) -> PeerError:
-    """Why a file is not used."""
+    """Return the error that says why a file is not used."""
     words = {
         Reading.NEWER: ("was written by a later version", "use that version or a newer one"),
         Reading.FOREIGN: ("belongs to another queue", "give the queue its own files back"),
@@ -157,15 +168,17 @@ def refusal(path: str, reading: Reading, hint: str) -> PeerError:
 
 
 def damaged_pages(path: str, count: int) -> str:
-    """How it is told that pages of the file `ended` do not verify."""
+    """Return the message that pages of the file `ended` do not verify."""
     return f"{path}: {count} page(s) do not verify (a write that was cut short, or damage)"
 
 
 def recover(
     files: Files, folder: str, advance: Callable[[int], None] = lambda count: None
 ) -> Recovered:
-    """The queue in `folder`; `advance(1)` is called for each block read. Raises `UsageError`,
-    `PeerError`, `OSError`."""
+    """Recover the queue in `folder`; `advance(1)` is called for each block read.
+
+    Raises `UsageError`, `PeerError`, `OSError`.
+    """
     control = read_control(files, folder)
     report = RecoveryReport()
     read = []
@@ -199,7 +212,7 @@ def recover(
 
 
 def _earlier(roll: Roll, one: _Read) -> Roll:
-    """The earlier of two starts: `roll`, and what a block with a bad checkpoint needs."""
+    """Return the earlier start: `roll`, or what a block with a bad checkpoint needs."""
     if one.rebuilt:
         own = Roll(one.block.last_sequence, one.block.incarnation, one.block.geometry.data)
     else:
@@ -210,8 +223,10 @@ def _earlier(roll: Roll, one: _Read) -> Roll:
 def _read_producers(
     files: Files, folder: str, control: Control, report: RecoveryReport
 ) -> tuple[ProducerStates, Snapshot, bool]:
-    """Producers' states as the later of their two snapshots has them, that, and whether one of the
-    two does not verify."""
+    """Read both snapshots of producers' states.
+
+    Returns the states by the later snapshot, that snapshot, and whether either does not verify.
+    """
     best, doubtful = Snapshot(), False
     if control.version == VERSION_MIN:
         return ProducerStates(), best, doubtful
@@ -232,7 +247,7 @@ def _read_producers(
             best, slot = found, 1 - number
     states = ProducerStates(best)
     states.slot = slot
-    # What the older one lacks is not known: enough that it is written before it is needed.
+    # What the older one lacks is unknown; any sequence has it written before it is needed.
     states.uncovered[slot] = int(best.serial > 0 or doubtful)
     if not best.serial:
         states.uncovered = [int(doubtful)] * 2
@@ -285,7 +300,7 @@ def _chosen(
     files: Files, path: str, geometry: Geometry, queue_id: bytes, number: int,
     states: list[Checkpoint | None], suspect: bool, report: RecoveryReport, version: int,
 ) -> _Read:  # fmt: skip
-    """The block with the later of its checkpoints, or as its first segment has it."""
+    """Return the block by its later checkpoint, or by its first segment if none is usable."""
     first, second = (state.serial if state else -1 for state in states)
     best = 0 if first > second else 1
     state = states[best]
@@ -306,13 +321,13 @@ def _chosen(
         state = Checkpoint(queue_id, number)
     block = Block(queue_id, path, geometry, state, version)
     block.slot = 1 - best
-    # What the older one lacks is not known: enough that it is written before it is needed.
+    # What the older one lacks is unknown; any sequence has it written before it is needed.
     block.uncovered[1 - best] = 1
     return _Read(block, state, suspect)
 
 
 def _first_segment(data: memoryview, queue_id: bytes, number: int) -> Segment | None:
-    """The segment at the start of a block's data, of whatever use."""
+    """Return the segment at the start of a block's data, of whatever use of the block."""
     incarnation = HEAD.unpack_from(data, 0)[3]
     return parse_segment(data, 0, Place(queue_id, number, incarnation))
 
@@ -321,8 +336,11 @@ def _first_segment(data: memoryview, queue_id: bytes, number: int) -> Segment | 
 
 
 def _roll_forward(files: Files, recovered: Recovered, newest: Roll) -> None:
-    """Apply what was journalled from `recovered.roll` on. Up to where the `newest` checkpoint
-    starts, segments may be missing: their blocks were used anew, nothing in them was wanted."""
+    """Apply what was journalled from `recovered.roll` on.
+
+    Up to where the `newest` checkpoint starts, segments may be missing: their blocks were recycled,
+    because nothing in them was wanted any more.
+    """
     roll = recovered.roll
     recovered.sequence, recovered.chain = roll.sequence, roll.chain
     for block in recovered.live:
@@ -338,7 +356,7 @@ def _roll_forward(files: Files, recovered: Recovered, newest: Roll) -> None:
 
 
 def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, known: int) -> None:
-    """Apply the segments of one block from `start` on."""
+    """Apply one block's segments from `start` on; `known`: the newest checkpoint's sequence."""
     tail = block.geometry.tail
     data = memoryview(files.pread(block.path, tail - start, start))
     at = 0
@@ -367,8 +385,11 @@ def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, kn
 def _is_unfinished(
     recovered: Recovered, block: Block, segment: Segment, data: memoryview, known: int
 ) -> bool:
-    """Whether a segment counts as a whole only, does not verify as a whole, and nothing says that
-    it was ever finished: no checkpoint, and no segment behind it."""
+    """Return whether a segment of groups is an interrupted write.
+
+    That is so where it does not verify as a whole and nothing shows that it was finished: no
+    checkpoint, and no segment behind it.
+    """
     return (
         segment.version != SEGMENT_PLAIN
         and not segment.is_sound()
@@ -379,15 +400,17 @@ def _is_unfinished(
 
 
 def _apply_snapshot(recovered: Recovered) -> None:
-    """Take in the records that only the snapshot has, once: checkpoints that were written after it
-    have them."""
+    """Apply, once, the records that only the snapshot has.
+
+    Checkpoints that were written after the snapshot have them too.
+    """
     records, recovered.snapshot.records = recovered.snapshot.records, []
     for first, count, status in records:
         _change_range(recovered, first, count, status, max(recovered.sequence, 1), snapshot=True)
 
 
 def _check_order(recovered: Recovered, block: Block, segment: Segment, known: int) -> None:
-    """Tell what lies between this segment and the one before."""
+    """Report segments missing before this one, and a break of the chain."""
     report = recovered.report
     lost = segment.sequence - 1 - max(recovered.sequence, min(known, segment.sequence - 1))
     if lost:
@@ -406,7 +429,7 @@ def _check_order(recovered: Recovered, block: Block, segment: Segment, known: in
 
 
 def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) -> None:
-    """Take in one segment's items and status changes."""
+    """Apply one segment's items and status changes."""
     report = recovered.report
     recovered.sequence, recovered.chain = segment.sequence, segment.crc
     report.segments += 1
@@ -447,9 +470,12 @@ def _change_range(
     *,
     snapshot: bool = False,
 ) -> int:
-    """What a record says of `count` ids from `first` on: an end, or a mark; how many were
-    concerned. A mark that a block's checkpoint has already is passed over, for it may have later
-    ones too; so it is where a `snapshot` says it. Records of other kinds are not for here."""
+    """Apply a record, an end or a mark, to `count` ids from `first` on; return its effect.
+
+    That is the number of items it concerned. A mark that a block's checkpoint already covers is
+    skipped, because the checkpoint may have later ones too; with `snapshot` that is decided by the
+    checkpoint's serial. Records of other kinds are ignored.
+    """
     live = recovered.live
     marked = 0
     for number, slot in _moved_among(recovered, first, count):
@@ -469,7 +495,7 @@ def _change_range(
 
 
 def _moved_among(recovered: Recovered, first: int, count: int) -> list[tuple[int, int]]:
-    """Of these ids those that were moved, and where to."""
+    """Return those of these ids that were moved, each with its slot."""
     if not recovered.slots:
         return []
     slots = recovered.slots
@@ -478,7 +504,7 @@ def _moved_among(recovered: Recovered, first: int, count: int) -> list[tuple[int
 
 
 def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
-    """Take in which items of a block were moved there, as far as its checkpoint knows."""
+    """Read which items of a block were moved there, as far as its checkpoint knows."""
     for offset, after in [block.span_at(offset) for offset in sorted(block.moved)]:
         data = memoryview(files.pread(block.path, after - offset, offset))
         segment = parse_segment(data, 0, block.place)
@@ -494,8 +520,10 @@ def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
 def _apply_moves(
     recovered: Recovered, block: Block, segment: Segment, offset: int, *, fresh: bool
 ) -> None:
-    """Items of a segment that were moved there stand there now, and nowhere else. Where their bytes
-    do not verify, they stand where they stood."""
+    """Apply a segment's moves: the moved items stand there now, and nowhere else.
+
+    Where a moved item's bytes do not verify, it stays where it was.
+    """
     for number, ordinal, kind in segment.statuses:
         slot = segment.first_id + ordinal
         if kind & 0xFF != MOVE or not block.holds(slot):
@@ -527,7 +555,7 @@ def _apply_moves(
 
 
 def blocks_of(live: list[Block], first: int, count: int) -> Iterator[tuple[Block, range]]:
-    """Of `count` ids from `first` on those that each block holds."""
+    """Yield each block that holds some of `count` ids from `first` on, with these ids."""
     end = first + count
     at = max(bisect_right(live, first, key=_first_id) - 1, 0)
     while at < len(live) and live[at].first_id < end:
@@ -539,7 +567,7 @@ def blocks_of(live: list[Block], first: int, count: int) -> Iterator[tuple[Block
 
 
 def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
-    """Pending items of `count` ids from `first` on become `status`; how many those were."""
+    """Give the pending ones of `count` ids from `first` on `status`; return how many those were."""
     return sum(
         block.mark_read(numbers.start, len(numbers), status, sequence)
         for block, numbers in blocks_of(live, first, count)
@@ -551,7 +579,7 @@ def _first_id(block: Block) -> int:
 
 
 def _torn(files: Files, block: Block) -> bool:
-    """Whether behind the block's last segment stands something that is none of an earlier use."""
+    """Return whether something that is not of an earlier use follows the block's last segment."""
     if block.end >= block.geometry.tail:
         return False
     if not any(files.pread(block.path, PAGE, block.end)):

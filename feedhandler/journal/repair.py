@@ -1,10 +1,10 @@
-"""What a queue needs before it can be opened: a control file, and headers and tails that verify.
+"""Repair of a queue that cannot be opened: control file, headers and tails.
 
-What it is for: `feedhandler queue repair`. A control file that is gone or does not verify is made
-anew from the blocks that are found; a header or tail that does not verify is written again from
-the other. Everything else is recovery's: opening a queue skips what is damaged and tells of it.
+What it is for: `feedhandler queue repair`. A control file that is missing or does not verify is
+rebuilt from the blocks that are found; a header or tail that does not verify is written again from
+the other. Everything else is recovery's task: opening a queue skips what is damaged and reports it.
 
-What it promises: only blocks of one queue are put together; where two queues' blocks are found it
+What it promises: only blocks of one queue are put together; where blocks of two queues are found it
 refuses. No I/O but through `Files`.
 """
 
@@ -33,9 +33,11 @@ from feedhandler.journal.recovery import block_path, control_path
 
 
 def repair(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) -> list[str]:
-    """Put control file, headers and tails in order; a line for each thing done. `blocks`: path
-    (absolute, or relative to the folder) and size of every file that may be one. Raises
-    `PeerError`, `OSError`."""
+    """Repair control file, headers and tails; return a line for each thing done.
+
+    `blocks`: path (absolute, or relative to the folder) and size in bytes of every file that may be
+    a block. Raises `PeerError`, `OSError`.
+    """
     done = []
     control = _control(files, folder)
     if control is None:
@@ -60,7 +62,8 @@ def _control(files: Files, folder: str) -> Control | None:
 
 
 def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) -> Control:
-    """The control file that these blocks had."""
+    """Rebuild the control file from the blocks. Raises `PeerError` where none or several queues'
+    are found."""
     found: dict[int, str] = {}
     headers: set[tuple[bytes, int]] = set()
     created_ns = version = 0
@@ -83,7 +86,7 @@ def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) 
 
 
 def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:
-    """What the block at `path` says of itself, first in its header, then in its tail."""
+    """Return the header of the block at `path`, else its tail; None where neither verifies."""
     for offset, magic in ((0, HEADER_MAGIC), (size - PAGE, TAIL_MAGIC)):
         page = files.pread(path, PAGE, offset) if offset >= 0 else b""
         if len(page) < HEADER.size:
@@ -96,7 +99,7 @@ def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:
 
 
 def _mend(files: Files, path: str, control: Control, place: BlockPlace) -> list[str]:
-    """Write a block's header and tail again where they do not verify."""
+    """Write a block's header and tail again where they do not verify; return a line for each."""
     geometry = Geometry(control.block_bytes)
     queue_id = bytes.fromhex(control.queue_id)
     wanted = BlockHeader(queue_id, place.number, geometry, control.created_ns, control.version)

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""Stretches of a file read straight into what they are wanted as: one `bytes` for each part.
+"""Scattered reads of a file: one `bytes` object for each part.
 
-Items that are handed out together lie behind each other in their segment. Read in one piece they
-would be copied twice, out of the kernel and out of the piece; so they are scattered by the kernel.
+Items that are handed out together lie behind each other in their segment. Read as one piece they
+would be copied twice, out of the kernel and out of the piece; so the kernel scatters them.
 Compiled; the interpreted twin reads one part after the other.
 """
 
@@ -14,13 +14,15 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.feedhandler.journal.system_calls import iovec, journal_read
 
-#: Parts that one call reads at most; Linux takes 1024.
+#: Upper limit on the parts of one call; Linux allows 1024.
 PARTS_MAX = 256
 
 
 def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> list | None:
-    """The file's bytes from `offset` on as parts of these sizes, at most `PARTS_MAX` of them; None
-    where the file ends before. Raises `OSError`."""
+    """Read parts of these sizes from `offset` on; None where the file ends before.
+
+    Raises `ValueError` where there are more than `PARTS_MAX` parts, and `OSError`.
+    """
     if len(sizes) > PARTS_MAX:
         raise ValueError(f"more than {PARTS_MAX} parts")
     if not cython.compiled:
@@ -33,7 +35,7 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
     size: cython.Py_ssize_t
     for size in sizes:
         part: bytes = PyBytes_FromStringAndSize(cython.NULL, size)
-        # Nobody else has it yet.
+        # Not shared yet: safe to write into.
         places[count].iov_base = PyBytes_AS_STRING(part)
         places[count].iov_len = size
         parts.append(part)
@@ -47,7 +49,7 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
 
 
 def _read(descriptor: int, sizes: list, offset: int) -> list | None:
-    """What the twin does: a part at a time, in as many reads as it takes."""
+    """Read part by part, in as many reads as it takes; the twin's `read_parts`."""
     parts = []
     for size in sizes:
         part = b""

@@ -1,22 +1,22 @@
-"""A segment's bytes: built from a journal of items and status changes, and read back.
+"""Segments: built from a journal of items and status changes, and read back.
 
 What it is for: everything that is journalled goes to disk as segments, each written by one write
 and made durable by one sync. A segment is whole pages:
 
     header 64 B | status records, 24 B each | item table, 16 B each | contents | 0.. | trailer 64 B
 
-The header has a CRC32C of its own, and one of status records and table. All CRCs start from a seed
-that comes from the queue, the block and the block's use, so that nothing of another queue or an
-earlier use verifies, whatever bytes producers put into items. `previous` is the CRC of the header
-before: the chain. The trailer is the header once more. Each item has a CRC of its own over its
-content, seeded with its id and length; each status record has one too. So a damaged byte costs the
-record it is in: `parse_segment` reads what still verifies and says what does not.
+The header has its own CRC32C, and one over status records and table. All CRCs start from a seed
+derived from the queue, the block and the block's use, so that nothing of another queue or an
+earlier use verifies, whatever bytes producers put into items. `previous` is the CRC of the
+preceding header, which makes a chain. The trailer repeats the header. Each item has its own CRC
+over its content, seeded with its id and length; each status record has one too. So a damaged byte
+costs only the record it is in: `parse_segment` reads what still verifies and reports what does not.
 
-A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was a
-write that was cut short, and nothing in it counts. It may hold records of kinds that version 1 does
-not know: marks, producers' states, moves. An item that was moved stands in its table, and is
-summed, under its own id, which its record says: without that record it does not verify. Whatever
-needs none of that is a segment of version 1.
+A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was an
+interrupted write, and nothing in it counts. It may hold kinds of records that version 1 does not
+have: marks, producers' states, moves. A moved item is listed and checksummed under its own id,
+which its record names: without that record it does not verify. A segment that needs none of these
+is written in version 1.
 
 Compiled; the interpreted twin gives the same bytes. No I/O.
 """
@@ -37,7 +37,7 @@ if cython.compiled:
 
 MAGIC = b"FHQS"
 SEGMENT_VERSION = 2
-#: Of a segment whose records count each for itself.
+#: Version of a segment whose records are valid independently of each other.
 SEGMENT_PLAIN = 1
 HEAD: struct.Struct = struct.Struct("<4sHHQQQQIIIIII")
 HEAD_BYTES = 64
@@ -49,14 +49,14 @@ ENTRY_BYTES = 16
 PAGE_BYTES = 4096
 #: The highest status a record may carry in version 1 (`layout.Status`).
 STATUS_MAX = 4
-#: In version 2 also: pending, with the mark in the seven lower bits.
+#: Statuses that version 2 adds: pending, with the mark in the seven lower bits.
 MARK_MIN, MARK_LAST = 0x80, 0xFF
-#: And records of other kinds: what is above the kind's byte is theirs.
+#: Other kinds of records, by the low byte of the status; the bits above it belong to the kind.
 PRODUCER, MOVE = 0x10, 0x11
-#: Of a move: it came too late, the item had ended.
+#: Flag of a move that came too late: the item had ended.
 LATE = 0x8000
 _MASK = 0xFFFFFFFF
-# With types of their own: as literals they would make Python integers of whatever they meet.
+# Typed in C: literals would turn the expressions they are used in into Python integers.
 _LOW = cython.declare(cython.ulonglong, _MASK)
 #: Knuth's multiplier, the golden ratio's fraction of 2**32.
 _SPREAD = cython.declare(cython.ulonglong, 0x9E3779B1)
@@ -64,12 +64,12 @@ _FAST = cython.declare(cython.bint, crc_ready() if cython.compiled else False)
 
 
 def segment_seed(queue_id: bytes, block: int, incarnation: int) -> int:
-    """What the CRCs of a block's segments start from, in this use of the block."""
+    """Return the seed of the CRCs of a block's segments, for this use of the block."""
     return crc32c(struct.pack("<16sIQ", queue_id, block, incarnation))
 
 
 def segment_bytes(items: int, content_bytes: int, statuses: int) -> int:
-    """Bytes of a segment that holds so much."""
+    """Return the size of a segment, in bytes, rounded up to whole pages."""
     size = 2 * HEAD_BYTES + STATUS_BYTES * statuses + ENTRY_BYTES * items + content_bytes
     return -(-size // PAGE_BYTES) * PAGE_BYTES
 
@@ -79,13 +79,13 @@ def segment_bytes(items: int, content_bytes: int, statuses: int) -> int:
 def item_seed(
     seed: cython.ulonglong, number: cython.ulonglong, size: cython.ulonglong
 ) -> cython.ulonglong:
-    """What the CRC of item `number` starts from: Knuth's multiplicative hash spreads the id."""
+    """Return the seed of item `number`'s CRC; Knuth's multiplicative hash spreads the ids."""
     return (seed + (number & _LOW) * _SPREAD + size) & _LOW
 
 
 @cython.ccall
 def item_crc(seed: cython.ulonglong, number: cython.ulonglong, content: bytes) -> cython.ulonglong:
-    """The CRC of item `number`, of its own."""
+    """Return the CRC32C of item `number`, seeded with its id and size."""
     size: cython.Py_ssize_t = len(content)
     start: cython.ulonglong = item_seed(seed, number, size)
     if cython.compiled and _FAST:
@@ -99,7 +99,7 @@ def item_crc(seed: cython.ulonglong, number: cython.ulonglong, content: bytes) -
 
 @cython.cclass
 class Place:
-    """Where segments are being written: a block's number and use, and the seed of its CRCs."""
+    """The block into which segments are written: its number, its use, and the seed of its CRCs."""
 
     def __init__(self, queue_id: bytes, block: int, incarnation: int) -> None:
         self.block: int = block
@@ -111,11 +111,11 @@ class Place:
 class Segment:
     """A segment as it was read.
 
-    `crc`: the next one's `previous`. `whole`: status records and table verify together.
-    `repaired`: its header does not, its trailer does. `statuses`: (first id, count, status) of
-    each record that verifies, or another kind's three fields; `statuses_lost`: how many do not.
-    `spans`: (start, end) of each item's content in what was parsed; `damaged`: which items do not
-    verify.
+    `crc`: CRC of its header, which the next segment has as `previous`. `whole`: status records and
+    table verify together. `repaired`: the header does not verify, the trailer does. `statuses`:
+    (first id, count, status) of each record that verifies, or the three fields of a record of
+    another kind; `statuses_lost`: how many do not verify. `spans`: (start, end) of each item's
+    content in the parsed data; `damaged`: ordinals of the items that do not verify.
     """
 
     def __init__(self, head: tuple, at: int) -> None:
@@ -139,7 +139,7 @@ class Segment:
         self.damaged: list[int] = []
 
     def is_sound(self) -> bool:
-        """Whether everything in it verifies, but for its header where the trailer does."""
+        """Return whether everything in it verifies; the trailer may stand in for the header."""
         return self.whole and not self.damaged and not self.statuses_lost
 
 
@@ -154,11 +154,11 @@ def build_segment(
     buffer: bytearray,
     version: int = SEGMENT_PLAIN,
 ) -> tuple[memoryview, int]:
-    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each, or another kind's
-    three fields.
+    """Encode a segment and return its bytes and its header's CRC.
 
-    The bytes are a view of `buffer` where it is long enough: fresh memory for each segment costs
-    more than filling it.
+    `statuses`: (first id, count, status) each, or the three fields of a record of another kind. The
+    bytes are a view of `buffer` where that is long enough, valid until the buffer is used again:
+    fresh memory for each segment costs more than filling it.
     """
     count: cython.Py_ssize_t = len(contents)
     total: cython.Py_ssize_t = 0
@@ -202,7 +202,7 @@ def _sum(
     end: cython.Py_ssize_t,
     seed: cython.ulonglong,
 ) -> cython.ulonglong:
-    """The CRC of these bytes of a segment, of which there are some."""
+    """Return the CRC of a non-empty range of a segment's bytes."""
     if cython.compiled and _FAST and 0 <= begin < end <= view.shape[0]:
         return crc_of(cython.address(view[begin]), end - begin, cython.cast(cython.uint, seed))
     return crc32c(whole[begin:end], seed)
@@ -210,7 +210,7 @@ def _sum(
 
 @cython.cfunc
 def _moved_in(statuses: list, version: cython.int) -> dict:
-    """The ids of items that were moved there, by their places in the segment."""
+    """Return the ids of the items that were moved there, by their ordinals in the segment."""
     moved: dict = {}
     if version != SEGMENT_PLAIN:
         for first, count, status in statuses:
@@ -229,7 +229,7 @@ def _put_items(
     contents: list,
     moved: dict,
 ) -> cython.bint:
-    """Put table and contents behind the status records."""
+    """Write the item table and the contents behind the status records."""
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
     limit: cython.Py_ssize_t = view.shape[0]
     entries: cython.uint[::1] = whole[table:at].cast("I")
@@ -256,7 +256,7 @@ def _put_items(
             start = cython.cast(cython.uint, item_seed(seed, number, size))
             entries[entry + 2] = crc_of(cython.address(view[at]), size, start)
         else:
-            # Through a view: a bytearray would copy the content once more for itself.
+            # Through a view: assigning to a bytearray would copy the content once more.
             whole[at : at + size] = content
             entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entry += 4
@@ -265,10 +265,11 @@ def _put_items(
 
 
 def parse_segment(data: memoryview, at: int, place: Place) -> Segment | None:
-    """The segment at `at` of `data`, which ends where the block's data do; None where none is.
+    """Parse the segment at `at` of `data`, or return None where there is none.
 
-    A header that does not verify is looked for in the trailer. Where status records and table do
-    not verify as a whole, each is read by its own CRC.
+    `data` ends where the block's data do. Where the header does not verify, the trailer is searched
+    for. Where status records and table do not verify as a whole, each record is checked by its own
+    CRC.
     """
     head = _head(data, at, at, place)
     if head is not None:
@@ -282,9 +283,11 @@ def parse_segment(data: memoryview, at: int, place: Place) -> Segment | None:
 
 
 def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
-    """Of the segment at the beginning of `data`, which may end within it: the first item's id, how
-    many items there are, and where in `data` their table stands; None where header, status records
-    and table do not verify together, or are not all there."""
+    """Locate the item table of the segment at the beginning of `data`, which may end within it.
+
+    Returns the first item's id, the number of items and the table's position in `data`; None where
+    header, status records and table do not verify together, or are incomplete.
+    """
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return None
     head = HEAD.unpack_from(data, 0)
@@ -299,7 +302,7 @@ def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
 
 @cython.cfunc
 def _head(data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, place: Place):
-    """The header at `at` of a segment that starts at `start`; None where none verifies."""
+    """Return the header at `at` of a segment that starts at `start`; None where none verifies."""
     end: cython.Py_ssize_t = len(data)
     if at + HEAD_BYTES > end or data[at : at + 4] != MAGIC:
         return None
@@ -311,9 +314,9 @@ def _head(data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, pla
 
 @cython.cfunc
 def _trailing(data: memoryview, at: cython.Py_ssize_t, place: Place):
-    """The trailer that belongs to a segment at `at` whose header says nothing; None: no segment.
+    """Return the trailer of the segment at `at` whose header does not verify; None: no segment.
 
-    A segment of this use that starts later ends the search.
+    The search ends at a later segment of the same use.
     """
     end: cython.Py_ssize_t = at + PAGE_BYTES
     while end <= len(data):
@@ -328,7 +331,7 @@ def _trailing(data: memoryview, at: cython.Py_ssize_t, place: Place):
 
 @cython.cfunc
 def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
-    """Whether a record of this version may say that."""
+    """Return whether a record of this version may have that status."""
     if status <= STATUS_MAX:
         return True
     if version == SEGMENT_PLAIN:
@@ -340,7 +343,7 @@ def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
 
 @cython.cfunc
 def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
-    """`segment` with its status records and items."""
+    """Read status records and items into `segment`, and return it."""
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = segment.at + HEAD_BYTES
     for _ in range(segment.status_count):
@@ -394,7 +397,7 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
 
 
 def head_stamp(data: bytes, place: Place) -> int:
-    """When the segment was sealed whose header this is; -1 where it does not verify."""
+    """Return when the segment of this header was sealed, ns since 1970; -1: it does not verify."""
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return -1
     head = HEAD.unpack_from(data, 0)
@@ -403,7 +406,7 @@ def head_stamp(data: bytes, place: Place) -> int:
 
 
 def is_newer(data: memoryview, at: int, place: Place) -> bool:
-    """Whether the header at `at` verifies and is of a later version than can be read here."""
+    """Return whether the header at `at` verifies and is of a later version than this code reads."""
     if at + HEAD_BYTES > len(data) or data[at : at + 4] != MAGIC:
         return False
     head = HEAD.unpack_from(data, at)
@@ -412,7 +415,7 @@ def is_newer(data: memoryview, at: int, place: Place) -> bool:
 
 
 def find_segment(data: memoryview, at: int, place: Place, after: int) -> Segment | None:
-    """The next segment from `at` on, a page at a time, whose sequence is above `after`."""
+    """Return the next segment from `at` on whose sequence is above `after`; tries each page."""
     position: cython.Py_ssize_t = at
     while position + HEAD_BYTES <= len(data):
         if _head(data, position, position, place) is not None:

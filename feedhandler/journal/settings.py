@@ -1,4 +1,4 @@
-"""What may be set of a queue, with its reasons."""
+"""Settings of a persistent queue, with the reason for each default and limit."""
 
 from dataclasses import dataclass
 
@@ -15,19 +15,19 @@ JOURNAL_BYTES_MAX = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """Settings of one queue; raises `ConfigError` where one makes no sense.
+    """Settings of one queue; raises `ConfigError` where a value or a combination is invalid.
 
-    `block_bytes`: size of each block; counts when the queue is made. `blocks`: how many are made
-    then. `blocks_max`: the queue grows to so many, then `put` waits. `paths`: folders that blocks
-    are spread over, in turn; none: the queue's own. `journal_bytes`: what the items of one
-    segment take at most, a 64th more with their table, and never more than half a block, unless a
-    single item is larger. `journal_max_us`: how
-    long an item waits for others at most while the disk is idle; it does not wait at all once the
-    sync before has returned. `waiting_bytes_max`: what may wait in memory for the disk; then `put`
-    waits. `checkpoint_bytes`: so much is journalled between two checkpoints, which is what recovery
-    has to read. `durability`: "durable" acknowledges after fdatasync, "fast" after write: that
-    survives the process, not the machine. `day_zone`: where trading days end (at `day_end`,
-    "HH:MM"), and with them what is undelivered; "": it stays for ever.
+    `block_bytes`: size of each block; used when the queue is created. `blocks`: how many blocks are
+    created then. `blocks_max`: the number of blocks the queue may grow to; beyond it `put` waits.
+    `paths`: folders over which blocks are spread in turn; empty: the queue's own folder.
+    `journal_bytes`: upper limit on the items of one segment, plus a 64th for their table, and never
+    more than half a block, unless a single item is larger. `journal_max_us`: how long an item waits
+    for others at most while the disk is idle; it does not wait at all once the preceding sync has
+    returned. `waiting_bytes_max`: how many bytes may wait in memory for the disk; beyond it `put`
+    waits. `checkpoint_bytes`: bytes journalled between two checkpoints, which is what recovery has
+    to read. `durability`: "durable" acknowledges after fdatasync; "fast" acknowledges after write,
+    which survives the end of the process but not of the machine. `day_zone`: the time zone in which
+    trading days end (at `day_end`, "HH:MM"); undelivered items expire then. "": items never expire.
     """
 
     block_bytes: int = 64 << 20
@@ -72,19 +72,19 @@ class QueueSettings:
 
     @property
     def durable(self) -> bool:
-        """Whether acknowledged means on the disk."""
+        """Whether an item is acknowledged only when it is on the disk."""
         return self.durability == DURABLE
 
     def day_began_ns(self, now_ns: int) -> int:
-        """When the trading day of `now_ns` began, ns since 1970; 0 where days do not end."""
+        """Return when the trading day of `now_ns` began, ns since 1970; 0 where days do not end."""
         if not self.day_zone:
             return 0
         return TradingDay(self.day_zone, self.day_end).since_ns(now_ns)
 
 
 def item_bytes_max(geometry: Geometry) -> int:
-    """The largest item that a block can hold: it would be alone in its data area."""
-    # Here and not above: a gateway without queues loads their settings, not their segments.
+    """Return the largest size of an item, in bytes: one that is alone in its block's data area."""
+    # Imported here: a gateway without queues loads their settings but not their segments.
     from feedhandler.journal.segments import segment_bytes
 
     return geometry.tail - geometry.data - segment_bytes(1, 0, 0)

@@ -1,14 +1,14 @@
-"""A disk of its own for a queue: it fails where it is told to, and its power can be cut.
+"""A simulated disk for a queue, with injected faults and power cuts.
 
 Fault model. Every call that changes something has a number. Before each of them `meanwhile` is
-called, for what others do while the disk is busy, then `before_call` is told, so that a test can
-look at what a power cut there would leave. `fault` says which call fails and how: an `OSError`
+called, for what others do while the disk is busy, then `before_call`, so that a test can inspect
+what a power cut at that point would leave. `fault` says which call fails and how: an `OSError`
 before anything is done, a write that does half, an interrupted call.
 
-A power cut (`after_power_cut`) keeps what was synced. Of what was not, each sector of 512 bytes is
-drawn for itself: written, dropped (its bytes are as before), torn (its first part written), zeroed,
-or garbage. Names are kept or not likewise: a file that was created or renamed since its folder was
-synced may have either name's content; no other name is harmed. `decay` flips one bit.
+A power cut (`after_power_cut`) keeps what was synced. For each unsynced sector of 512 bytes a fate
+is drawn: written, dropped (its bytes are as before), torn (its first part written), zeroed, or
+garbage. Names are treated likewise: a file that was created or renamed since its folder was synced
+may have either name's content; no other name is harmed. `decay` flips one bit.
 """
 
 import errno
@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 SECTOR = 512
-#: What may become of a sector that was not synced.
+#: The possible fates of a sector that was not synced.
 FATES = ("written", "dropped", "torn", "zeroed", "garbage")
 
 
 @dataclass(slots=True)
 class _File:
-    """Bytes as the process sees them, those on the disk, and the sectors that differ."""
+    """A file's bytes as the process sees them, those on the disk, and the sectors that differ."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -32,7 +32,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at call `at` (the first is 1), and at every one after it with `for_good`.
+    """A fault of call `at` (the first is 1), and with `for_good` of every later call.
 
     `kind`: "short" (a write does half), or an error's name ("EIO", "ENOSPC", "EINTR").
     """
@@ -43,7 +43,7 @@ class Fault:
 
 
 class SimulatedDisk:
-    """`Files` in memory; see the module."""
+    """An implementation of `Files` in memory; see the module."""
 
     def __init__(self, before_call: Callable[[str], None] = lambda name: None) -> None:
         self.before_call = before_call
@@ -86,7 +86,7 @@ class SimulatedDisk:
         return count
 
     def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
-        """Two calls, for either may fail: the write, and the sync of just these bytes."""
+        """Write, then sync just these bytes, as two calls, because either may fail."""
         count = self.pwrite(path, data, offset)
         self._call("sync")
         end = offset + count
@@ -99,7 +99,7 @@ class SimulatedDisk:
         self._keep(file, set(file.unsynced))
 
     def _keep(self, file: _File, sectors: set[int]) -> None:
-        """These sectors are on the disk."""
+        """Make these sectors durable."""
         file.durable.extend(bytes(len(file.content) - len(file.durable)))
         for sector in sectors:
             at = sector * SECTOR
@@ -120,10 +120,10 @@ class SimulatedDisk:
         self._durable_names = dict(self._files)
 
     def close(self) -> None:
-        """Nothing is kept open here."""
+        """Do nothing: no file is kept open."""
 
     def _call(self, name: str) -> str:
-        """Count a call; what is wrong with it. Raises `OSError` where it fails."""
+        """Count a call and return its fault, "" or "short". Raises `OSError` where it fails."""
         self.meanwhile()
         self.before_call(name)
         self.calls += 1
@@ -140,7 +140,7 @@ class SimulatedDisk:
     # -- what can happen to a disk ----------------------------------------------------------
 
     def after_power_cut(self, draw: random.Random) -> "SimulatedDisk":
-        """The disk as it is found after the power was cut now; this one goes on unharmed."""
+        """Return the disk as found after a power cut now; this one stays unharmed."""
         found = SimulatedDisk()
         weights = [draw.choice((0, 1, 1, 4)) for _ in FATES]
         weights[0] += not any(weights)
@@ -154,7 +154,7 @@ class SimulatedDisk:
         return found
 
     def copy(self) -> "SimulatedDisk":
-        """The same disk, all of it synced."""
+        """Return a copy of the disk with everything synced."""
         other = SimulatedDisk()
         for path, file in self._files.items():
             other._files[path] = _File(bytearray(file.content), bytearray(file.content))
@@ -166,16 +166,16 @@ class SimulatedDisk:
         self._files[path].content[bit // 8] ^= 1 << bit % 8
 
     def cut(self, path: str, size: int) -> None:
-        """A file loses what it has beyond `size` bytes."""
+        """Truncate a file to `size` bytes."""
         del self._files[path].content[size:]
 
     def size(self, path: str) -> int:
-        """A file's bytes."""
+        """Return a file's size in bytes."""
         return len(self._files[path].content)
 
 
 def _survived(file: _File, draw: random.Random, weights: list[int]) -> bytearray:
-    """A file's bytes after the power was cut."""
+    """Return a file's bytes after the power cut."""
     if not file.unsynced:
         return bytearray(file.durable)
     survived = bytearray(file.durable)

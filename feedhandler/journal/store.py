@@ -1,31 +1,30 @@
-"""A queue's journal and its blocks: what is written where and when, as steps for others to do.
+"""A queue's journal and its blocks: what is written where and when, as steps for the caller.
 
-What it is for: `add` takes contents into the journal and gives them ids, `mark` takes status
-changes; `seal` makes a segment out of what waits and plans the writes and syncs that make it
-durable (`Flush`); once somebody has done them, `settle` makes it count. One flush at a time: so
-whatever does not verify behind the last good segment was never acknowledged.
+What it is for: `add` takes contents into the journal and gives them ids, `record` takes status
+changes; `seal` makes a segment of what waits and plans the writes and syncs that make it durable
+(`Flush`); once these are done, `settle` makes it count. One flush at a time: so whatever does not
+verify behind the last good segment was never acknowledged.
 
 When the block is full the next one is begun: a free one, or one in which nothing is pending. Before
-a block is used anew everything that only its status records knew is in the checkpoints of the
-blocks concerned, in both of each, and what its items became is in the file `ended`. Where no block
-can be had, items wait and status changes are still taken: when there is no room for them either,
-checkpoints are written in their place.
+a block is recycled everything that only its status records had is in the checkpoints of the blocks
+concerned, in both of each, and its items' final status is in the file `ended`. Where no block is
+available, items wait and status changes are still taken: when there is no room for them either,
+checkpoints are written instead.
 
 A round of checkpoints (every `checkpoint_bytes`, and with each new block) writes each block whose
-checkpoints lack something, syncs it, and only then the newest block's, which says: roll forward
-from here.
+checkpoints lack something, syncs it, and only then the newest block's, which has the position to
+roll forward from.
 
-While a segment is on its way and another's worth waits, `prepare` makes the next one, so that the
-disk has it as soon as it is done with the one before.
+While a segment is in flight and another segment's worth waits, `prepare` makes the next one, so
+that the disk gets it as soon as the first is done.
 
-What waits is guarded by `lock`, each block by its own (`Delivery` says in which order). One thread
-at a time flushes: with `lock` alone where the segment fits into the newest block, else
-(`BlocksNeeded`) with the locks of all blocks too (`everything`). Where there are no threads all of
-them are nothing.
+What waits is guarded by `lock`, each block by its own (`Delivery` gives the order). One thread at a
+time flushes: with `lock` alone where the segment fits into the newest block, else (`BlocksNeeded`)
+with the locks of all blocks too (`everything`). Where there are no threads all locks are null
+contexts.
 
-No I/O and no clock: the time comes as an argument, steps are done by the caller
-(`files.carry_out`). A step that fails ends the store's life: what is in memory may then be ahead of
-the disk.
+No I/O and no clock: the time is an argument, and the caller executes the steps (`files.carry_out`).
+A step that fails ends the store's life: memory may then be ahead of the disk.
 """
 
 import contextlib
@@ -73,14 +72,14 @@ from feedhandler.journal.segments import (
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
 from feedhandler.journal.waiting import Waiting
 
-#: Status records that one segment takes at most: more wait for the next.
+#: Upper limit on the status records of one segment: more wait for the next.
 MARKS_MAX = 4096
 #: After so many status records checkpoints are due, whatever their bytes: each takes recovery a
 #: microsecond.
 MARKS_CHECKPOINT = 1 << 16
-#: What a segment takes besides its items, unless it has a great many status changes.
+#: Bytes reserved for what a segment has besides items; a great many status changes take more.
 SEGMENT_SLACK = 16 << 10
-#: Behind a write that was cut off so much is made blank, so that the next look finds an end.
+#: Upper limit on the bytes blanked behind an interrupted write, so that recovery finds an end.
 BLANK_BYTES_MAX = 4 << 20
 #: The table of items of 1 KiB is a 64th of their bytes.
 TABLE_SHARE = 64
@@ -89,11 +88,11 @@ BLOCK_NAME = "block-{:06}.queue"
 
 @dataclass(slots=True)
 class Flush:
-    """One segment on its way to the disk: `steps` are to be done in order, then `settle`.
+    """One segment in flight: execute `steps` in order, then call `settle`.
 
-    `next_id`: ids below are durable afterwards; `marks_end`: so many status changes are (counted
-    from the queue's opening), and so many of the groups that wait among items (`groups_end`).
-    `groups`: all groups in it.
+    `next_id`: ids below are durable afterwards; `marks_end`: how many status changes are (counted
+    from the queue's opening); `groups_end`: how many of the groups that wait among items. `groups`:
+    all groups in it.
     """
 
     steps: list[Step]
@@ -116,7 +115,7 @@ class BlocksNeeded(Exception):
 
 @dataclass(slots=True)
 class Growth:
-    """A new block on its way: `steps`, then `grown`."""
+    """A new block that is being created: execute `steps`, then call `grown`."""
 
     steps: list[Step]
     control: Control
@@ -125,8 +124,7 @@ class Growth:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the queue was opened; `prepared`: segments that were made while the one
-    before was on its way."""
+    """Counts since the queue was opened; `prepared`: segments made while another was in flight."""
 
     flushes: int = 0
     prepared: int = 0
@@ -146,7 +144,10 @@ class Counts:
 def creation(
     folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int, version: int = VERSION
 ) -> tuple[list[Step], Control]:
-    """The steps that make a queue: its blocks, then the control file, which makes it one."""
+    """Return the steps that create a queue, and its control file, which is written last.
+
+    The queue exists once the control file does.
+    """
     geometry = Geometry(settings.block_bytes)
     steps: list[Step] = []
     places = []
@@ -163,7 +164,7 @@ def creation(
 
 
 def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
-    """Where block `number` goes: the configured folders in turn."""
+    """Return where block `number` goes: the configured folders take turns."""
     name = BLOCK_NAME.format(number)
     if settings.paths:
         name = os.path.join(settings.paths[(number - 1) % len(settings.paths)], name)
@@ -173,7 +174,7 @@ def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
 def _new_block(
     path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int, version: int
 ) -> list[Step]:
-    """A block, zero-filled, with header, tail and an empty checkpoint."""
+    """Return the steps that create a zero-filled block with header, tail and empty checkpoint."""
     header = BlockHeader(queue_id, number, geometry, now_ns, version)
     free = Checkpoint(queue_id, number, stamp_ns=now_ns, version=version)
     return [
@@ -186,8 +187,11 @@ def _new_block(
 
 
 class Store:
-    """The queue's writing side; see the module. `ended` knows ids below the live blocks; `live`:
-    blocks in use, in the stream's order; `new_lock` makes a mutex, where there are threads."""
+    """The queue's writing side; see the module.
+
+    `ended`: final statuses of ids below the live blocks; `live`: blocks in use, in the stream's
+    order; `new_lock` makes a mutex, where there are threads.
+    """
 
     def __init__(
         self,
@@ -211,9 +215,9 @@ class Store:
         self.ended_end = 0
         self.version = found.control.version
         self.producers = found.producers
-        #: Where items stand that were moved, by their ids; and their ids, by where they stand.
+        #: Slots of moved items by their ids; and their ids by their slots.
         self.slots, self.numbers = found.slots, found.numbers
-        #: Of those that were moved, in order, those that nobody may have been given yet.
+        #: Heap of moved items that may not have been handed out yet.
         self.arrived = sorted(set(self.numbers.values()))
         self.moving = False
         self.counts = Counts()
@@ -234,9 +238,9 @@ class Store:
         self._data_bytes = self.geometry.tail - self.geometry.data
         # A queue that was made with small blocks may be opened with settings for large ones.
         self.journal_bytes = min(settings.journal_bytes, self._data_bytes // 2)
-        # So that as many items fit as their bytes alone would let: 1 KiB and above.
+        # Room for the table, so that items of 1 KiB and above fit by their bytes alone.
         self._journal_bytes_max = self.journal_bytes + self.journal_bytes // TABLE_SHARE
-        # One segment is on its way and one is prepared at most, in the same memory by turns.
+        # At most one segment is in flight and one is prepared: two buffers in turn.
         size = pages(self._journal_bytes_max) + SEGMENT_SLACK
         self._buffers = (bytearray(size), bytearray(size))
         self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
@@ -255,7 +259,7 @@ class Store:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits for the disk, with what each item costs besides."""
+        """Bytes of what waits for the disk, items' table entries included."""
         return self.waiting.content_bytes
 
     @property
@@ -270,7 +274,7 @@ class Store:
         return self.waiting.content_bytes >= self.journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
-        """Raises `UsageError` where one of them is larger than a block can hold."""
+        """Check the items' sizes. Raises `UsageError` where one is larger than a block can hold."""
         largest = max(map(len, contents), default=0)
         if largest > self.item_bytes_max:
             raise UsageError(
@@ -280,21 +284,25 @@ class Store:
             )
 
     def add(self, contents: list[bytes]) -> int:
-        """Take items into the journal; the first one's id. Raises `UsageError` where one of them is
-        too large, and takes none."""
+        """Add items to the journal, and return the first one's id; the lock is held.
+
+        Raises `UsageError` where one is too large, and adds none.
+        """
         if sum(map(len, contents)) > self.item_bytes_max:
             self.check_sizes(contents)
         return self.waiting.put_all(contents)
 
     def record(self, first: int, count: int, status: int) -> None:
-        """Take into the journal that these items, marked in their blocks, became `status`."""
+        """Journal a status change of items that are already marked in their blocks."""
         with self.lock:
             self.counts.changes += count
             self.waiting.record(first, count, status)
 
     def check_group(self, group: Group, contents: list[bytes]) -> None:
-        """Raises `UsageError` where the queue has no groups, or this one is more than a segment
-        takes, which is a block's data area, and `group_records_max` records."""
+        """Check that a group fits into a segment, by its bytes, records and items.
+
+        Raises `UsageError` where it does not, or where the queue's format has no groups.
+        """
         if self.version < VERSION:
             raise UsageError(
                 f"{self.folder}: a queue of format {self.version} has no groups, marks or"
@@ -314,7 +322,7 @@ class Store:
             )
 
     def commit(self, group: Group, contents: list[bytes]) -> None:
-        """Take a group into the journal; its changes are pledged in their blocks."""
+        """Add a group to the journal; its changes are already pledged in their blocks."""
         with self.lock:
             self.counts.groups += 1
             self.waiting.put_group(group, contents)
@@ -323,7 +331,7 @@ class Store:
 
     @contextlib.contextmanager
     def everything(self) -> Iterator[tuple[Block, ...]]:
-        """All blocks in use, locked, in the stream's order."""
+        """Lock all blocks in use, and yield them in the stream's order."""
         while True:
             live = self.live
             with contextlib.ExitStack() as held:
@@ -336,9 +344,11 @@ class Store:
     # -- writing ----------------------------------------------------------------------------
 
     def seal(self, now_ns: int, *, alone: bool = True) -> Flush | None:
-        """Make a segment of what waits; None where nothing does, or no block has room for it.
+        """Make a segment of what waits; None where nothing waits, or no block has room for it.
+
         Where not all blocks are locked (`alone` is false) it raises `BlocksNeeded` rather than
-        change more than the newest."""
+        change more than the newest.
+        """
         assert self.in_flight is None
         if self._prepared is not None:
             self.go_on()
@@ -363,8 +373,10 @@ class Store:
         return self.in_flight
 
     def prepare(self, now_ns: int) -> Flush | None:
-        """Make the segment that follows the one on its way, of what waits, where it goes right
-        behind that one; None: it does not, or nothing waits."""
+        """Make the segment that follows the one in flight, of what waits.
+
+        None: nothing waits, no segment is in flight, or the new one would not go right behind it.
+        """
         ahead, waiting = self.in_flight, self.waiting
         if ahead is None or self._prepared or not ahead.length:
             return None
@@ -381,11 +393,11 @@ class Store:
         return self._prepared
 
     def go_on(self) -> None:
-        """The segment that was made ahead is the one that is on its way now."""
+        """Make the prepared segment the one in flight."""
         self.in_flight, self._prepared = self._prepared, None
 
     def settle(self) -> Flush:
-        """The flush's steps are done: its items may be had, its changes are on the disk."""
+        """Settle the flush whose steps are done: its items are visible, its changes durable."""
         flush, self.in_flight = self.in_flight, None
         assert flush is not None
         counts = self.counts
@@ -407,7 +419,7 @@ class Store:
         return flush
 
     def _redeem(self, group: Group) -> None:
-        """A group is on the disk, in the last segment: checkpoints may know of it."""
+        """Redeem a group that is on the disk, in the last segment: checkpoints may include it."""
         for block in group.blocks:
             block.redeem(group, max(self.sequence, 1))
         group.blocks.clear()
@@ -419,8 +431,10 @@ class Store:
             self.producers.settle(group.producers, self.sequence)
 
     def _moved(self, slot: int, move: Move) -> None:
-        """An item stands at `slot` of the newest block now. Groups that are not on the disk yet may
-        have changed it where it stood: that goes with it."""
+        """Move an item to `slot` of the newest block.
+
+        Pledges of groups that are not on the disk yet move with it.
+        """
         newest, old = self.live[-1], move.block
         if move.late:
             newest.set_byte(slot, Status.MOVED, self.sequence)
@@ -437,11 +451,11 @@ class Store:
         self.numbers[slot] = move.number
         heapq.heappush(self.arrived, move.number)
         if len(self.arrived) > 2 * len(self.slots):
-            self.arrived = sorted(self.slots)  # nobody takes any
+            self.arrived = sorted(self.slots)  # no consumer takes any
         self.counts.moved += 1
 
     def _batch(self) -> Batch:
-        """What goes into the next segment: the journal's size of items, or one, or one group."""
+        """Choose the content of the next segment: a journal's size of items, one, or a group."""
         waiting = self.waiting
         marks = waiting.marks[: self._marks_max]
         count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
@@ -452,14 +466,14 @@ class Store:
             count, size, groups = waiting.cut(count, size, self._marks_max)
         batch = Batch.of(marks, count, size, groups, self._marks_max)
         if groups and waiting.bundles > len(batch.bundles):
-            # Those that are left came before the groups: what they change comes first.
+            # The bundles that are left came before the groups, so their changes go first.
             count = groups[0].first_id - (waiting.next_id - len(waiting.contents))
             size = sum(map(len, waiting.contents[:count]))
             batch = Batch.of(marks, count, size, [], self._marks_max)
         return batch
 
     def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
-        """The segment that comes next in the newest block, or behind the one on its way."""
+        """Make the next segment of the newest block, behind `ahead` where one is in flight."""
         waiting, block = self.waiting, self.live[-1]
         count, size = batch.count, batch.size
         first_id = waiting.next_id - len(waiting.contents)
@@ -489,14 +503,17 @@ class Store:
         return bool(self.live) and self.live[-1].has_room(length, items)
 
     def _checkpoint_due(self, length: int, marks: int) -> bool:
-        """Whether checkpoints are due once so much more has been journalled."""
+        """Return whether checkpoints are due once so much more has been journalled."""
         return (
             self._since_checkpoint + length >= self.settings.checkpoint_bytes
             or self._marks_since_checkpoint + marks >= MARKS_CHECKPOINT
         )
 
     def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
-        """See to it that a segment fits into the newest block, and that checkpoints are due."""
+        """Make room for a segment in the newest block or a new one, with checkpoints where due.
+
+        Adds the steps for that; returns False where no block is available.
+        """
         if self._fits(length, items):
             if self._checkpoint_due(0, 0):
                 self.round(steps)
@@ -504,8 +521,11 @@ class Store:
         return self._begin_block(steps)
 
     def _recorded_by_checkpoints(self, batch: Batch) -> Flush:
-        """Status changes for which no block has room: checkpoints, in both places, have them. Those
-        of groups count together: a snapshot has them before."""
+        """Make a flush of checkpoints for status changes that no block has room for.
+
+        Both checkpoints of each block have them. Those of groups are valid only together: a
+        snapshot has them before.
+        """
         steps: list[Step] = []
         waiting = self.waiting
         waiting.take_marks(len(batch.marks))
@@ -525,7 +545,7 @@ class Store:
     # -- checkpoints and blocks -------------------------------------------------------------
 
     def _snapshot(self, steps: list[Step], records: Sequence[Record] = ()) -> None:
-        """The older of the two snapshots has every producer's state; and these records."""
+        """Add the steps that write the older snapshot: producers' states, and `records`."""
         self.serial += 1
         newest = self.live[-1]
         roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
@@ -544,8 +564,10 @@ class Store:
             steps.append(Sync(block.path))
 
     def round(self, steps: list[Step]) -> None:
-        """Every block's checkpoint has everything; the newest one's, last, says so. A `fast` queue
-        does not wait for the disk with that."""
+        """Write a round of checkpoints, the newest block's last, with the position to roll from.
+
+        A `fast` queue does not sync the last one.
+        """
         self.counts.rounds += 1
         newest = self.live[-1]
         for block in self.live[:-1]:
@@ -558,7 +580,7 @@ class Store:
         self._since_checkpoint = self._marks_since_checkpoint = 0
 
     def _begin_block(self, steps: list[Step]) -> bool:
-        """Go on in another block; False where none can be had."""
+        """Begin another block; return False where none is available."""
         block = self._next_block()
         if block is None:
             return False
@@ -573,21 +595,21 @@ class Store:
         block.begin(self.incarnation, self.visible_end, self.sequence)
         self.live = (*self.live, block)
         self.roll = Roll(self.sequence, block.incarnation, block.end, self.chain)
-        # One after the other: a crash between leaves one that is good.
+        # Both, one after the other: a crash between the two leaves a good one.
         self._checkpoint(block, steps)
         self._checkpoint(block, steps)
         self._since_checkpoint = self._marks_since_checkpoint = 0
         return True
 
     def _next_block(self) -> Block | None:
-        """A block that was never used, or the oldest in which nothing is wanted."""
+        """Return a block that was never used, or the oldest reusable one; None: there is none."""
         for block in self.blocks:
             if not block.incarnation:
                 return block
         return next((block for block in self.live[:-1] if block.reusable), None)
 
     def _give_up(self, block: Block, steps: list[Step]) -> None:
-        """See to it that nothing but this block's own bytes is lost with them."""
+        """Add the steps that save elsewhere what only this block has, before it is recycled."""
         self.counts.blocks_reused += 1
         self.live = tuple(other for other in self.live if other is not block)
         for other in self.live:
@@ -611,8 +633,11 @@ class Store:
             self.ended_end = len(data)
 
     def _runs(self, block: Block) -> list[Run]:
-        """What became of a block's items, by their ids: what was moved there has its own, and what
-        was moved away has its end elsewhere."""
+        """Return the final statuses of a block's items, by their ids.
+
+        An item that was moved there is listed under its own id; one that was moved away only where
+        its final status is known.
+        """
         runs = runs_of(block.first_id, block.statuses)
         if Status.MOVED not in block.statuses and not block.moved:
             return runs
@@ -632,7 +657,7 @@ class Store:
         return sorted(known)
 
     def _run_of(self, slot: int, status: int) -> list[Run]:
-        """What became of the item that was moved to `slot`, or from there, if its end is known."""
+        """Return the final status of the item that was moved to or from `slot`, if it is known."""
         number = self.numbers.pop(slot, slot)
         if self.slots.get(number) == slot:
             del self.slots[number]
@@ -644,8 +669,11 @@ class Store:
     # -- moving -----------------------------------------------------------------------------
 
     def pinned(self) -> Block | None:
-        """A block that only a few pending items keep from being used anew, where blocks are short:
-        none is to be had, and the newest is half full. What is left of them has to fit."""
+        """Return a block that only a few pending items keep from being recycled.
+
+        Only where blocks are short: none is available, the newest is half full, and the items fit
+        into what is left of it; else None.
+        """
         if self.version < VERSION or self.moving or not self.live or self._next_block() is not None:
             return None
         newest = self.live[-1]
@@ -663,7 +691,7 @@ class Store:
 
     @property
     def wants_block(self) -> bool:
-        """Whether another block should be made: none is to be had, and the newest is half full."""
+        """Whether another block should be made: none is available, and the newest is half full."""
         if self.growing or len(self.blocks) >= self.settings.blocks_max or not self.live:
             return False
         newest = self.live[-1]
@@ -674,7 +702,7 @@ class Store:
         return used >= 0.5 and self._next_block() is None
 
     def grow(self, now_ns: int) -> Growth:
-        """The steps that make one more block."""
+        """Return the steps that create one more block, with the block."""
         self.growing = True
         number = max(block.number for block in self.blocks) + 1
         place = place_of_block(self.settings, number)
@@ -691,7 +719,7 @@ class Store:
         return Growth(steps, control, block)
 
     def grown(self, growth: Growth, *, made: bool = True) -> None:
-        """The new block is there; or it could not be made, and the queue goes on without it."""
+        """Add the new block; or, not `made`, go on without it."""
         self.growing = False
         if made:
             self.control = growth.control
@@ -701,8 +729,10 @@ class Store:
     # -- after recovery ---------------------------------------------------------------------
 
     def tidy(self, torn: bool) -> list[Step]:
-        """What recovery leaves to do before anything is added: an unfinished write is made blank,
-        and checkpoints have what was rolled forward."""
+        """Return the steps that recovery leaves to do before anything is added.
+
+        They blank an unfinished write (`torn`), and write checkpoints of what was rolled forward.
+        """
         steps: list[Step] = []
         if not self.live:
             self._begin_block(steps)

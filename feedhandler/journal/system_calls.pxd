@@ -1,7 +1,6 @@
-# The system calls of the writing thread and of reading by parts, and the two atomic operations that
-# the thread needs, as inline C.
-#
-# Here so that they can be made without the interpreter. The interpreted twin makes Python's.
+# System calls of the writer thread and of scattered reads, and the two atomic operations that the
+# thread needs, as inline C, so that they need no interpreter lock. The interpreted twin uses
+# Python's.
 
 cdef extern from * nogil:
     """
@@ -10,16 +9,16 @@ cdef extern from * nogil:
     #include <sys/uio.h>
     #include <unistd.h>
 
-    /* What was written to the file is on the disk afterwards. 0, or an errno. One that a signal has
-       interrupted has not failed: it is gone on with, as Python does it. */
+    /* Makes what was written to the file durable. Returns 0 or an errno. A call that a signal has
+       interrupted is repeated, as Python does. */
     static inline int journal_sync(int file) {
         while (fdatasync(file) < 0) {
             if (errno != EINTR) return errno ? errno : EIO;
         }
         return 0;
     }
-    /* All of `size` bytes to `at`; with `through` they are on the disk afterwards. 0, or an errno.
-       `*flagged` is cleared where the file system cannot write through by a flag of the call. */
+    /* Writes all of `size` bytes at `at`; with `through` they are durable afterwards. Returns 0 or
+       an errno. Clears `*flagged` where the file system does not support the write-through flag. */
     static inline int journal_write(int file, char *data, size_t size, long long at, int through,
                              int *flagged) {
         while (size) {
@@ -52,8 +51,8 @@ cdef extern from * nogil:
         }
         return 0;
     }
-    /* All of `total` bytes from `at` into these parts, in as many reads as it takes; `parts` are used
-       up. 0, an errno, or -1: the file ends before. */
+    /* Reads all of `total` bytes from `at` into these parts, in as many reads as it takes; modifies
+       `parts`. Returns 0, an errno, or -1 where the file ends before. */
     static inline int journal_read(int file, struct iovec *parts, int count, size_t total,
                                    long long at) {
         while (total) {

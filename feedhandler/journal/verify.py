@@ -1,10 +1,10 @@
-"""Every byte of a queue that is in use, checked: for `feedhandler queue verify`, and for tests.
+"""Verification of every byte of a queue in use: for `feedhandler queue verify`, and for tests.
 
 What it is for: recovery reads only what it needs; this reads each block from its first segment to
-its last and holds every CRC, the chain, the fill between contents and trailer, ids and sequence
-numbers against each other, and each record of the file `ended`. It writes nothing, so it may run
-beside the queue's owner: the segment that is being written just then is not looked at, for recovery
-has found it to be unfinished.
+its last and checks every CRC, the chain, the fill between contents and trailer, the order of
+sequence numbers, and each record of the file `ended`. It writes nothing, so it may run beside the
+queue's owner: a segment that is being written at that moment is not checked, because recovery found
+it unfinished.
 """
 
 import os
@@ -29,7 +29,7 @@ from feedhandler.journal.segments import (
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at, and a line for everything that does not verify."""
+    """Counts of what was checked, and a line for everything that does not verify."""
 
     recovered: Recovered
     blocks: int = 0
@@ -43,7 +43,7 @@ class Verified:
 def verify(
     files: Files, folder: str, advance: Callable[[int], None] = lambda count: None
 ) -> Verified:
-    """Check the queue in `folder`; `advance(1)` after each block. Raises as `recover` does."""
+    """Verify the queue in `folder`; `advance(1)` after each block. Raises as `recover` does."""
     recovered = recover(files, folder)
     found = Verified(recovered, problems=list(recovered.report.problems))
     for block in recovered.live:
@@ -54,7 +54,7 @@ def verify(
 
 
 def _verify_ended(files: Files, folder: str, found: Verified) -> None:
-    """Check what is kept of items whose blocks were used anew."""
+    """Verify the file with the final status of items in recycled blocks."""
     path = os.path.join(folder, ENDED_NAME)
     if files.exists(path):
         data = files.pread(path, READ_BYTES_MAX, 0)
@@ -67,7 +67,7 @@ def _verify_ended(files: Files, folder: str, found: Verified) -> None:
 
 
 def _verify_block(files: Files, block: Block, found: Verified) -> None:
-    """Check one block's segments, first to last."""
+    """Verify one block's segments, first to last."""
     start = block.geometry.data
     data = memoryview(files.pread(block.path, block.end - start, start))
     at, sequence, chain = 0, 0, 0
@@ -90,7 +90,7 @@ def _verify_block(files: Files, block: Block, found: Verified) -> None:
 
 
 def _wrong(data: memoryview, segment: Segment, sequence: int, chain: int) -> list[str]:
-    """What is wrong with a segment that follows `sequence` and `chain` (0: the block's first)."""
+    """Return the faults of a segment that follows `sequence` and `chain` (0: the block's first)."""
     wrong = []
     if segment.repaired:
         wrong.append("its header does not verify, its trailer does")

@@ -1,4 +1,4 @@
-"""C view of what waits for the disk."""
+"""C view of the pending batch."""
 
 cdef class Waiting:
     cdef readonly list contents

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""What waits for the disk: contents, which get their ids here, status changes, and groups of both.
+"""What waits for the disk: items, which get their ids here, status changes, and groups of both.
 
-A group with items waits among the items, and `cut` sees to it that a segment takes all of it or
-nothing. One without waits among the status changes as one entry, so that it goes ahead of items
-for which no block has room; but behind a waiting one with items where the order matters.
+A group with items waits among the items, and `cut` makes sure that a segment takes all of it or
+none. One without items waits among the status changes as one entry, so that it overtakes items for
+which no block has room; but where order matters it stays behind a waiting group with items.
 
-Items are counted with what each takes in a segment's table. Whoever calls holds the journal's lock.
+An item's size includes its entry in a segment's table. The caller holds the journal's lock.
 Compiled; the interpreted twin does the same.
 """
 
@@ -25,9 +25,12 @@ _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 
 @cython.cclass
 class Waiting:
-    """See the module. `content_bytes`: of all items, tables included; `next_id`: the next item's;
-    `marks`: (first id, count, status) each, or a group without items; `marks_added`: how many there
-    have been; `groups`: those that wait among the items; `groups_added`: how many there have been.
+    """Items and changes that wait for the disk; see the module.
+
+    `content_bytes`: bytes of all items, table entries included; `next_id`: id of the next item;
+    `marks`: (first id, count, status) each, or a group without items; `marks_added`: how many marks
+    there have been; `groups`: those that wait among the items; `groups_added`: how many of these
+    there have been.
     """
 
     def __init__(self, next_id: int) -> None:
@@ -42,7 +45,7 @@ class Waiting:
 
     @cython.ccall
     def put(self, content: "Buffer") -> cython.longlong:
-        """Take one item; its id."""
+        """Add one item and return its id."""
         number: cython.longlong = self.next_id
         self.contents.append(content)
         self.content_bytes += len(content) + _ENTRY_BYTES
@@ -51,7 +54,7 @@ class Waiting:
 
     @cython.ccall
     def put_all(self, contents: list) -> cython.longlong:
-        """Take items; the first one's id."""
+        """Add items and return the first one's id."""
         size: cython.Py_ssize_t = 0
         for content in contents:
             size += len(content)
@@ -63,7 +66,7 @@ class Waiting:
 
     @cython.ccall
     def record(self, first: object, count: cython.longlong, status: cython.int) -> cython.bint:
-        """These items, marked in their blocks, became `status`."""
+        """Add a status change of items that are already marked in their blocks."""
         marks: list = self.marks
         if marks and type(marks[len(marks) - 1]) is tuple:
             last: tuple = marks[len(marks) - 1]
@@ -76,12 +79,14 @@ class Waiting:
 
     @property
     def grouped(self) -> bool:
-        """Whether there are groups."""
+        """Whether any group waits."""
         return bool(self.groups or self.bundles)
 
     def put_group(self, group: "Group", contents: list) -> None:
-        """Take a group and its items. Only ends (status records and nothing else) overtake what
-        waits for room."""
+        """Add a group and its items.
+
+        Only ends (status records and nothing else) may overtake what waits for room.
+        """
         group.first_id = self.next_id
         if contents:
             group.content_bytes = sum(map(len, contents))
@@ -98,8 +103,11 @@ class Waiting:
             self.bundles += 1
 
     def cut(self, count: int, size: int, places_max: int) -> tuple[int, int, list]:
-        """Of the first `count` items so many, and their bytes, that no group is in parts; and the
-        groups among them, which take `places_max` records at most. A group alone may be larger."""
+        """Reduce the first `count` items so that no group is split.
+
+        Returns the number of items, their bytes, and the groups among them, which take `places_max`
+        records at most; a single group may be larger.
+        """
         first = self.next_id - len(self.contents)
         places = 0
         taken: list = []
@@ -118,12 +126,12 @@ class Waiting:
         return count, size, taken
 
     def take_groups(self, count: int) -> None:
-        """The first `count` groups wait no more."""
+        """Remove the first `count` groups."""
         del self.groups[:count]
 
     @cython.ccall
     def batch(self, limit: cython.Py_ssize_t, count_max: cython.Py_ssize_t) -> tuple:
-        """How many items come to `limit` at most, or one, and their own bytes."""
+        """Return how many items fit into `limit` bytes, at least one, and their content bytes."""
         contents: list = self.contents
         count: cython.Py_ssize_t = min(len(contents), count_max)
         if self.content_bytes <= limit and count == len(contents):
@@ -140,7 +148,7 @@ class Waiting:
 
     @cython.ccall
     def take(self, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
-        """The first `count` items, of so many bytes, which wait no more."""
+        """Remove and return the first `count` items, which have `size` bytes."""
         contents: list = self.contents
         taken: list
         if count == len(contents):
@@ -153,7 +161,7 @@ class Waiting:
 
     @cython.ccall
     def take_marks(self, count: cython.Py_ssize_t) -> list:
-        """The first `count` status changes, which wait no more."""
+        """Remove and return the first `count` status changes."""
         taken: list = self.marks[:count]
         del self.marks[:count]
         if self.bundles:

@@ -1,4 +1,4 @@
-"""C view of the writing thread."""
+"""C view of the writer thread."""
 
 
 cdef struct Asked:

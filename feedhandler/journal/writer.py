@@ -1,21 +1,21 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""A thread that writes for an event loop, and never asks for the interpreter to do so.
+"""A writer thread for an event loop, which writes without taking the interpreter lock.
 
-What it is for: a thread that comes back from a system call waits for the interpreter until whoever
-runs there lets it go, and then the event loop waits for the thread; at ten thousand syncs a second
-that costs more than they do. So segments are handed over as plain memory: the thread writes and
-syncs one after the other, and tells the loop by a descriptor that it watches.
+What it is for: a thread that returns from a system call waits for the interpreter lock until the
+running thread releases it, and then the event loop waits for the thread; at ten thousand syncs a
+second that costs more than the syncs. So segments are handed over as plain memory: the thread
+writes and syncs one after the other, and notifies the loop by a descriptor that the loop watches.
 
     event loop   write(file, data, at)   goes on with other things   `told` is readable: done()
     thread                          pwritev2(RWF_DSYNC)
 
-Several may be under way: the next one follows as soon as the one before is on the disk. With
-`more`, the loop is told only when what comes next is done too. What is neither a write nor a sync
-is a `call`: a function, which the thread calls with the interpreter.
+Several operations may be in flight: the next one follows as soon as the one before is on the disk.
+With `more`, the loop is notified only when the following one is done too. What is neither a write
+nor a sync is a `call`: a Python function, which the thread calls with the interpreter lock.
 
-What it promises: things are done in the order in which they were asked for. After the first
-failure nothing is done any more: `error_number` or `failure` says what it was, and `done` does not
-count it.
+What it promises: operations are executed in the order in which they were requested. After the first
+failure nothing more is executed: `error_number` or `failure` has the cause, and `done` does not
+count the failed operation.
 
 Compiled; the interpreted twin does the same with the interpreter.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-#: The most that may be under way at a time, the end among it.
+#: Upper limit on operations in flight, including the one that ends the thread.
 PLACES = 16
 _PLACES = cython.declare(cython.Py_ssize_t, PLACES)
 _CALL = cython.declare(cython.int, 0)
@@ -57,8 +57,11 @@ _SYNC = cython.declare(cython.int, 3)
 
 @cython.cclass
 class Writer:
-    """See the module. `told`: the descriptor that becomes readable when something was done, or has
-    failed; `error_number`: why a write failed, 0: none did; `failure`: what a call raised."""
+    """The writer thread; see the module. Only one thread at a time may call its methods.
+
+    `told`: the descriptor that becomes readable when an operation was done or has failed;
+    `error_number`: errno of a failed operation, 0: none; `failure`: the exception of a failed call.
+    """
 
     def __init__(self) -> None:
         self.told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -67,7 +70,7 @@ class Writer:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._flagged = 1
         self._asked = self._done = 0
-        #: What is under way, by turns: it is kept here while the thread works on it.
+        #: Objects of the operations in flight, in turn, kept alive while the thread uses them.
         self._kept = [None] * PLACES
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -83,8 +86,11 @@ class Writer:
         through: cython.bint,
         more: cython.bint = False,
     ) -> cython.longlong:
-        """Have `data` (not empty) written to the file; with `through` they are on the disk when it
-        is done. How much will be `done` then, as with the next two."""
+        """Request a write of `data` (not empty) to the file; `through` makes it durable.
+
+        `data` must not change until it is done. Returns the count that `done` reaches then, as do
+        `sync` and `call`.
+        """
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = data
             place: cython.Py_ssize_t = self._asked % _PLACES
@@ -99,7 +105,7 @@ class Writer:
 
     @cython.ccall
     def sync(self, file: cython.int, more: cython.bint = False) -> cython.longlong:
-        """Have on the disk what was written to the file."""
+        """Request a sync of what was written to the file."""
         if cython.compiled:
             place: cython.Py_ssize_t = self._asked % _PLACES
             self._places[place].file = file
@@ -110,7 +116,7 @@ class Writer:
 
     @cython.ccall
     def call(self, function: "Callable[[], Any] | None") -> cython.longlong:
-        """Have the thread call that."""
+        """Request a call of `function` in the thread; None ends the thread."""
         if cython.compiled:
             self._places[self._asked % _PLACES].kind = _CALL
             self._places[self._asked % _PLACES].more = False
@@ -131,21 +137,21 @@ class Writer:
     @cython.ccall
     @cython.exceptval(check=False)
     def room(self) -> cython.longlong:
-        """How much more may be asked for, besides the end."""
+        """Return how many more operations may be requested besides the one that ends the thread."""
         return _PLACES - 1 - (self._asked - self.done())
 
     @cython.ccall
     @cython.exceptval(check=False)
     def done(self) -> cython.longlong:
-        """How many of the things asked for are done."""
+        """Return how many of the requested operations are done."""
         if cython.compiled:
             return journal_load(cython.address(self._done))
         return self._done
 
     def hear(self) -> None:
-        """Have `told` readable again only when something more was done."""
+        """Reset `told`, so that it becomes readable again only when something more was done."""
         if cython.compiled:
-            journal_wait(self.told)  # which does not wait: it was made so
+            journal_wait(self.told)  # does not block: the descriptor is non-blocking
             return
         try:
             os.eventfd_read(self.told)
@@ -153,12 +159,12 @@ class Writer:
             return
 
     def end(self) -> None:
-        """Do what was asked for and end; waits for that."""
+        """Finish the requested operations and end the thread; waits for that."""
         self.call(None)
         self._thread.join()
 
     def close(self) -> None:
-        """Give the descriptors back, after the end."""
+        """Close the descriptors, after `end`."""
         os.close(self.told)
         os.close(self._wake)
 
@@ -169,7 +175,7 @@ class Writer:
             pass
 
     def _turn(self) -> bool:
-        """Write what comes, up to a call; make that. False: it was the end."""
+        """Execute operations up to and including a call; return False at the end or on failure."""
         if cython.compiled:
             with cython.nogil:
                 self._write_on()
@@ -200,7 +206,7 @@ class Writer:
     @cython.nogil
     @cython.exceptval(check=False)
     def _write_on(self) -> cython.void:
-        """Write what comes, up to a call or a failure."""
+        """Execute writes and syncs, up to a call or a failure."""
         if cython.compiled:
             place: cython.Py_ssize_t
             more: cython.bint
@@ -234,7 +240,7 @@ class Writer:
 
 
 def _write(file: int, left: memoryview, at: int, through: bool) -> None:
-    """What the twin does for `write`. Raises `OSError`."""
+    """Do what the compiled `write` does, for the twin. Raises `OSError`."""
     flag = os.RWF_DSYNC if through else 0
     while left:
         try:

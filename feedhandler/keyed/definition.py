@@ -1,4 +1,4 @@
-"""What a keyed queue is created as: its messages' structure, its key, its rules."""
+"""Definition of a keyed queue: its messages' structure, its key, its rules."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from feedhandler.keyed.settings import (
 )
 from feedhandler.keyed.structure import Structure
 
-#: Of each key half of the room, where nothing else is said: the others always have the other half.
+#: By default one key may take half of the room: the others always have the other half.
 KEY_SHARE = 2
 
 
@@ -73,11 +73,12 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 100_000
 
     def structure(self) -> Structure:
-        """How keys are read. Raises `UsageError`."""
+        """Build the structure by which keys are read. Raises `UsageError`."""
         return Structure(self.format, self.fields, self.rule, self.feed)
 
     def settings(self, redeliveries_max: int) -> KeyedSettings:
-        """What the queue is told; `redeliveries_max`: failed tries before the last, 0: any."""
+        """Build the queue's settings; `redeliveries_max`: failed tries before the last, 0 for any
+        number."""
         return KeyedSettings(
             messages_max=self.messages_max,
             keys_max=self.keys_max,
@@ -93,7 +94,8 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def differences(one: Definition, other: Definition) -> str:
-    """What the first one says that the other does not, for people; "" where they are the same."""
+    """Return the settings of the first definition that the other does not share, for display; ""
+    where they are equal."""
     theirs = structs.asdict(other)
     return ", ".join(
         f"{name} = {value}" for name, value in structs.asdict(one).items() if value != theirs[name]

@@ -1,21 +1,21 @@
-"""Who may have which message next: one at a time of each key, in order, and of all keys at once.
+"""Dispatch by key: one message at a time of each key, in order, and of all keys in parallel.
 
 Every message has the same number of *places* for keys: one, or several of which each counts (the
 rule `any`: a transfer has two accounts). A message waits in one chain for each of its keys, behind
 those that came before it, and goes out when none of these is left: so order holds for each key,
-and nothing else holds it up. What goes out is always the oldest that may go.
+and nothing else delays it. What goes out is always the oldest that may go.
 
-    state       where it is                                  who may have it
-    WAITING     behind another in one of its chains          nobody
-    READY       first in all its chains since it came        whoever asks; in order of arrival
-    WOKEN       first in all its chains since one ended      whoever asks; in a heap
+    state       where it is                                  consumer that may have it
+    WAITING     behind another in one of its chains          none
+    READY       first in all its chains since it came        any; in order of arrival
+    WOKEN       first in all its chains since one ended      any; in a heap
     FOLLOWING   behind messages that one consumer has        that consumer (`run` above 1)
-    FLYING      with a consumer                              nobody
-    PARKED      given up, its keys stay taken                nobody
+    FLYING      with a consumer                              none
+    PARKED      given up, its keys stay taken                none
 
 `run` messages of one key in a row may be with one consumer; 1 is strictly one after the other.
-Where one of several is given back, it waits until those behind it have ended, for they are on
-their way already.
+Where one of several is given back, it waits until those behind it have ended, for they have been
+sent already.
 
 No step depends on how many messages wait: it costs at most the square of the places times `run`,
 and the logarithm of the woken. Nothing is looked for by scanning the chains or the queue.
@@ -44,7 +44,7 @@ from feedhandler.keyed.settings import RUN_MAX
 
 #: Keys that one message may have.
 PLACES_MAX = 8
-#: What `_verdict` says of a message besides the consumer that alone may have it.
+#: Results of `_verdict` besides the one consumer that may have a message.
 _NOBODY = cython.declare(cython.int, 0)
 _ANYBODY = cython.declare(cython.int, -1)
 _ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
@@ -58,11 +58,11 @@ class Dispatch:
     count    messages held, in whatever state
     flying   messages with consumers
     parked   messages that hold their keys for good
-    taken    messages ever handed out: rises with each, so it is a fence for whoever has one
-    visible  messages with numbers above this are there, and nobody gets them yet
+    taken    messages ever handed out: rises with each, so it serves as a fence of the last one
+    visible  messages with numbers above this are not handed out yet
     keys     the keys that have messages; each at most `key_messages_max` (0: any)
     lengths  how many messages each key has
-    followed consumers for whom there came a message that only they may have; the caller clears it
+    followed consumers for which a message came that only they may have; the caller clears it
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class Dispatch:
 
     @cython.locals(slot=cython.int, link=cython.int, key=cython.int, place=cython.int)
     def enqueue(self, message, digests):
-        """Take a message in, behind all others: its slot; 0 where there is no room for it, or for
-        one of its keys; -1 where one of them has as many as it may.
+        """Add a message behind all others; return its slot, 0 where there is no room for it or for
+        one of its keys, -1 where one of them has as many messages as it may.
 
-        `message` is its number, above that of every message before it; `digests` has two words for
-        each of its keys, high and low, for at most `places` keys. A key that it has twice counts
-        once; none at all: it waits for nobody.
+        `message` is its number, above that of every message before it; `digests` (uint64) has two
+        words for each of its keys, high and low, for at most `places` keys. A key that it has twice
+        counts once; a message without keys waits for no other.
         """
         words: cython.Py_ssize_t = digests.shape[0]
         if words & 1 or words > 2 * self.places:
@@ -167,7 +167,8 @@ class Dispatch:
 
     @cython.locals(at=cython.Py_ssize_t, words=cython.Py_ssize_t, slot=cython.int)
     def enqueue_many(self, messages, digests, slots):
-        """Take messages in, in order, until there is no room for one: how many; `slots` has where.
+        """Add messages in order, until there is no room for one; return how many. `slots` (int32)
+        gets their slots.
 
         `digests` has `places` keys for each, two words each.
         """
@@ -183,7 +184,8 @@ class Dispatch:
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.int)
     def take_many(self, consumer, slots):
-        """As many messages as this consumer may have, and `slots` has room for; how many."""
+        """Take as many messages as this consumer may have, and `slots` (int32) has room for; return
+        how many."""
         for at in range(slots.shape[0]):
             slot = self.take(consumer)
             if not slot:
@@ -193,14 +195,15 @@ class Dispatch:
 
     @cython.locals(at=cython.Py_ssize_t)
     def end_many(self, slots):
-        """These messages have ended, in this order."""
+        """End these messages, in this order."""
         for at in range(slots.shape[0]):
             self.end(slots[at])
         return 0
 
     @cython.locals(slot=cython.int, own=cython.int, woken=cython.int)
     def take(self, consumer):
-        """The oldest message that this consumer (above 0) may have, now its own; 0 for none."""
+        """Take the oldest message that this consumer (above 0) may have; return its slot, 0 for
+        none."""
         slot = self._ready
         if slot and self.ids[slot] > self.visible:
             slot = 0
@@ -225,19 +228,20 @@ class Dispatch:
 
     @cython.locals(woken=cython.int)
     def open_to_all(self):
-        """Whether there is a message that any consumer may have: `take` has one for each."""
+        """Return whether there is a message that any consumer may have: `take` has one for each."""
         if self._ready and self.ids[self._ready] <= self.visible:
             return True
         woken = self._woken.first()
         return woken != 0 and self.ids[woken] <= self.visible
 
     def follows(self, consumer):
-        """Whether there is a message that only this consumer may have, for it has those before it
-        (`run` above 1)."""
+        """Return whether there is a message that only this consumer may have, as it has those
+        before it (`run` above 1)."""
         return consumer in self._following
 
     def end(self, slot):
-        """A message has ended: acknowledged, cancelled, expired, dead. What it held up may go."""
+        """End a message (acknowledged, cancelled, expired, dead), and free what it held up. Raises
+        ValueError for a free slot."""
         state: cython.int = self._state[slot]
         if state == FREE:
             raise ValueError("no such message")
@@ -258,8 +262,9 @@ class Dispatch:
         return 0
 
     def recall(self, slot):
-        """A consumer has failed at a message, which will be given back or parked: until then nobody
-        gets what is behind it, not even that consumer."""
+        """Block what is behind a message at which a consumer has failed, until it is given back or
+        parked: no consumer gets that, not even this one. Raises ValueError where no consumer has
+        it."""
         if self._state[slot] != FLYING:
             raise ValueError("nobody has this message")
         self._right[slot] = 0
@@ -269,8 +274,8 @@ class Dispatch:
 
     @cython.locals(place=cython.int, link=cython.int)
     def give_back(self, slot, failed):
-        """A consumer gives a message back, or is gone: it waits in its place again. `failed`: one
-        try more."""
+        """Return a message to its place. `failed` counts one more try. Raises ValueError where no
+        consumer has it."""
         if self._state[slot] != FLYING:
             raise ValueError("nobody has this message")
         before: list = []
@@ -292,8 +297,9 @@ class Dispatch:
         return 0
 
     def park(self, slot):
-        """A message that a consumer had, or that waits, is given to nobody, and all behind it stays
-        where it is until somebody ends it (`end`) or has it tried again (`unpark`)."""
+        """Park a message that a consumer has, or that waits: no consumer gets it, and all behind it
+        waits, until it is ended (`end`) or tried again (`unpark`). Raises ValueError for a slot
+        that is free or parked."""
         if self._state[slot] == FREE or self._state[slot] == PARKED:
             raise ValueError("nobody may have this message")
         if self._state[slot] == FLYING:
@@ -304,7 +310,8 @@ class Dispatch:
         return 0
 
     def unpark(self, slot):
-        """Have a parked message tried again, as one that was never tried."""
+        """Have a parked message tried again, with its tries at 0. Raises ValueError where it is not
+        parked."""
         if self._state[slot] != PARKED:
             raise ValueError("this message is not parked")
         self.parked -= 1
@@ -315,7 +322,7 @@ class Dispatch:
 
     @cython.locals(slot=cython.int)
     def name(self, slot, number):
-        """A message that came last has this number, above all before it."""
+        """Set the number of a message that came last; it must be above all before it."""
         self.ids[slot] = number
         self._at[number & self._mask] = slot
         return 0
@@ -324,8 +331,8 @@ class Dispatch:
 
     @cython.locals(slot=cython.int)
     def find(self, number):
-        """The slot of the message with this number; 0 for none. Quick where it is among the last
-        `messages_max` that came, else it looks at all."""
+        """Return the slot of the message with this number; 0 for none. Constant time among the last
+        `messages_max` that came, else a scan of all slots."""
         slot = self._at[number & self._mask]
         if slot and self.ids[slot] == number and self._state[slot] != FREE:
             return slot
@@ -335,29 +342,29 @@ class Dispatch:
         return 0
 
     def number(self, slot):
-        """A message's number."""
+        """Return a message's number."""
         return self.ids[slot]
 
     def failures(self, slot):
-        """How often a message has been given back as failed."""
+        """Return how often a message has been given back as failed."""
         return self.tries[slot]
 
     def remember(self, slot, tries):
-        """A message that has come back was tried before."""
+        """Set how often a restored message was tried."""
         self.tries[slot] = tries
         return 0
 
     def state(self, slot):
-        """What a slot is in; see the module's table."""
+        """Return a slot's state; see the module's table."""
         return self._state[slot]
 
     def consumer(self, slot):
-        """Who has a message; 0 for nobody."""
+        """Return the consumer that has a message; 0 for none."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
     @cython.locals(place=cython.int, link=cython.int, key=cython.int)
     def before(self, slot):
-        """The numbers of the messages right before this one in its keys' chains."""
+        """Return the numbers of the messages right before this one in its keys' chains."""
         found: list = []
         for place in range(self.places):
             link = slot * self.places + place
@@ -370,7 +377,7 @@ class Dispatch:
 
     @cython.locals(link=cython.int)
     def chain(self, key, most):
-        """The slots of a key's messages, in order, at most so many: for a look."""
+        """Return the slots of a key's messages, in order, at most `most`; for inspection."""
         slots: list = []
         link = self._first[key]
         while link and len(slots) < most:
@@ -381,7 +388,7 @@ class Dispatch:
     # -- chains -----------------------------------------------------------------------------
 
     def _append(self, key, link):
-        """Put a link at its key's end; whether there is another before it."""
+        """Append a link to its key's chain; return whether there is another before it."""
         first: cython.int = self._first[key]
         self._key[link] = key
         self.lengths[key] += 1
@@ -408,7 +415,8 @@ class Dispatch:
 
     @cython.locals(place=cython.int, link=cython.int, key=cython.int)
     def _unlink(self, slot):
-        """Take a message out of its chains; keys without a message go. It keeps the other keys."""
+        """Remove a message from its chains; keys without a message are removed. The message keeps
+        its other keys, for `_forget_keys`."""
         for place in range(self.places):
             link = slot * self.places + place
             key = self._key[link]
@@ -428,7 +436,8 @@ class Dispatch:
 
     @cython.locals(place=cython.int, link=cython.int, key=cython.int)
     def _forget_keys(self, slot, reconsider):
-        """Have a message that is out of its chains forget its keys; who is first there now?"""
+        """Clear the keys of a message that is out of its chains; with `reconsider`, see who is
+        first there now."""
         for place in range(self.places):
             link = slot * self.places + place
             key = self._key[link]
@@ -441,7 +450,8 @@ class Dispatch:
 
     @cython.locals(link=cython.int, left=cython.int)
     def _first_waiting(self, key):
-        """The first message of a key that is not with a consumer; 0 for none, or none in reach."""
+        """Return the first message of a key that is not with a consumer; 0 for none, or none within
+        `run`."""
         link = self._first[key]
         left = self.run
         while link and left >= 0:
@@ -461,7 +471,7 @@ class Dispatch:
 
     @cython.locals(place=cython.int, key=cython.int)
     def _reconsider_firsts(self, slot):
-        """See anew who may go first of each key of a message."""
+        """Decide anew which message may go first of each key of a message."""
         for place in range(self.places):
             key = self._key[slot * self.places + place]
             if not key:
@@ -471,7 +481,7 @@ class Dispatch:
 
     @cython.locals(verdict=cython.int, state=cython.int)
     def _reconsider(self, slot):
-        """See anew whether a message that waits may go, and to whom."""
+        """Decide anew whether a message that waits may go, and to which consumer."""
         state = self._state[slot]
         if state in (FLYING, PARKED, FREE):
             return 0
@@ -491,7 +501,8 @@ class Dispatch:
 
     @cython.locals(place=cython.int, link=cython.int, key=cython.int, before=cython.int)
     def _verdict(self, slot):
-        """Who may have a message: _NOBODY, _ANYBODY, or one consumer, who has all before it."""
+        """Return who may have a message: _NOBODY, _ANYBODY, or the one consumer that has all before
+        it."""
         alone: cython.int = _ANYBODY
         holder: cython.int
         count: cython.int
@@ -531,7 +542,7 @@ class Dispatch:
     # -- those who may go -------------------------------------------------------------------
 
     def _append_ready(self, slot):
-        """A message that came last and waits for nobody."""
+        """Append a message that came last and waits for no other to the ready list."""
         self._state[slot] = READY
         if self._ready:
             self._right[self._newest] = slot
@@ -544,7 +555,7 @@ class Dispatch:
 
     @cython.locals(left=cython.int, right=cython.int)
     def _leave(self, slot):
-        """Take a message from among those who may go, if it is."""
+        """Remove a message from those that may go, if it is among them."""
         state: cython.int = self._state[slot]
         if state == READY:
             left = self._left[slot]

@@ -1,4 +1,4 @@
-"""What a keyed queue keeps in its journal: messages with the digests of their keys, and parcels.
+"""Items of a keyed queue's journal: messages with the digests of their keys, and parcels.
 
     item        byte 0    then
     message     0x4B      u8 keys; 16 bytes for each key's digest; the message
@@ -6,7 +6,7 @@
                           the message
 
 A parcel is a message on its way to another queue: it has been taken out of this one (or never was
-in it), and counts as there as soon as it is durable here. Little-endian. No I/O.
+in it), and counts as sent as soon as it is durable here. Little-endian. No I/O.
 """
 
 import struct
@@ -22,7 +22,8 @@ REASON_BYTES_MAX = 1000
 
 
 class Parcel(NamedTuple):
-    """A message on its way to `queue`; `reason`: why it is no good here ("": it was sent there)."""
+    """A message on its way to `queue`; `reason`: why it was diverted there ("": it was sent
+    there)."""
 
     queue: str
     reason: str
@@ -30,17 +31,17 @@ class Parcel(NamedTuple):
 
 
 def overhead(places: int) -> int:
-    """Bytes that an item has beside its message, at most, with so many keys."""
+    """Return the bytes that an item has beside its message, at most, with `places` keys."""
     return max(_MESSAGE.size + places * DIGEST_BYTES, _PARCEL.size + 255 + REASON_BYTES_MAX)
 
 
 def wrap(message: bytes, keys: bytes) -> bytes:
-    """The item of a message; `keys` are digests, one behind the other."""
+    """Encode the item of a message; `keys` are digests, one behind the other."""
     return _MESSAGE.pack(MESSAGE, len(keys) // DIGEST_BYTES) + keys + message
 
 
 def keys_of(item: bytes) -> bytes | None:
-    """The digests of a message's keys; None for what is no message."""
+    """Return the digests of a message's keys; None where the item is no message."""
     if len(item) < _MESSAGE.size or item[0] != MESSAGE:
         return None
     end = _MESSAGE.size + item[1] * DIGEST_BYTES
@@ -48,12 +49,12 @@ def keys_of(item: bytes) -> bytes | None:
 
 
 def message_at(item: bytes) -> int:
-    """Where the message begins in an item that is one."""
+    """Return the offset of the message in an item of kind MESSAGE."""
     return _MESSAGE.size + item[1] * DIGEST_BYTES
 
 
 def message_in(item: bytes) -> bytes:
-    """The message in an item; b"" where there is none."""
+    """Return the message in an item; b"" where there is none."""
     keys = keys_of(item)
     if keys is not None:
         return item[message_at(item) :]
@@ -62,13 +63,13 @@ def message_in(item: bytes) -> bytes:
 
 
 def wrap_parcel(parcel: Parcel) -> bytes:
-    """The item of a parcel; a reason that is too long is cut."""
+    """Encode the item of a parcel; a reason that is too long is cut."""
     name, reason = parcel.queue.encode(), parcel.reason.encode()[:REASON_BYTES_MAX]
     return _PARCEL.pack(PARCEL, len(name), len(reason)) + name + reason + parcel.message
 
 
 def parcel_in(item: bytes) -> Parcel | None:
-    """The parcel that an item is; None for what is none."""
+    """Decode a parcel; None where the item is none."""
     if len(item) < _PARCEL.size or item[0] != PARCEL:
         return None
     _, name_bytes, reason_bytes = _PARCEL.unpack_from(item)

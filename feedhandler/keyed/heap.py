@@ -1,7 +1,7 @@
-"""Messages in the order of their numbers, whenever each of them came in: a binary heap.
+"""A binary heap of messages, ordered by their numbers.
 
-A message is named by its slot; `ids` and `places` are tables by slot that the heap shares with who
-owns it: the messages' numbers, and where in the heap each of them stands.
+A message is named by its slot; `ids` and `places` are tables by slot that the heap shares with its
+owner: the messages' numbers, and the place of each in the heap.
 """
 
 import cython
@@ -14,7 +14,7 @@ ROOM_LEAST = 16
 @cython.final
 @cython.cclass
 class Heap:
-    """The slots put in, the one with the lowest number first."""
+    """A heap of slots, the one with the lowest number first."""
 
     def __init__(self, ids, places):
         self._ids = ids
@@ -23,11 +23,11 @@ class Heap:
         self.count = 0
 
     def first(self):
-        """The slot with the lowest number; 0 where there is none."""
+        """Return the slot with the lowest number; 0 where the heap is empty."""
         return self._slots[1] if self.count else 0
 
     def push(self, slot):
-        """Put a slot in."""
+        """Add a slot."""
         if self.count + 1 == self._slots.shape[0]:
             larger = numpy.zeros(2 * self.count + 1, numpy.int32)
             larger[: self.count + 1] = self._slots
@@ -38,7 +38,7 @@ class Heap:
 
     @cython.locals(place=cython.int, last=cython.int)
     def remove(self, slot):
-        """Take a slot out that is in."""
+        """Remove a slot, which must be in the heap."""
         place = self._places[slot]
         last = self._slots[self.count]
         self.count -= 1

@@ -1,16 +1,18 @@
-"""A keyed queue's store: what it asks in a turn of the event loop is one group of the journal.
+"""A keyed queue's store: what is asked of it in a turn of the event loop is one group of the
+journal.
 
-What it is for: `Journalled` is the `Store` of `queue.KeyedQueue` over a persistent queue. What is
-asked is gathered; `push` commits it, all or nothing, and once that is durable the queue is told, in
-order, and whoever waits for it (`hear`). So an acknowledgement and what its consumer has put in the
-same unit count together, and a unit is never split (`unit`).
+What it is for: `Journalled` is the `Store` of `queue.KeyedQueue` over a persistent queue.
+Operations are gathered; `push` commits them, all or nothing, and once that is durable the queue is
+notified, in order, and those that wait for it (`hear`). So an acknowledgement and what its consumer
+has put in the same unit count together, and a unit is never split (`unit`).
 
 A message that goes to another queue is a parcel here first: its end here and the parcel are one
 group. Then it is put there, with this queue's id and the parcel's number as its stamp, so that it
-is there once however often that is begun again; then the parcel ends. `parcels` has those that are
+is put there once however often that is repeated; then the parcel ends. `parcels` has those that are
 durable here, in order.
 
-What waits is bounded: `has_room`. Nothing here waits; the persistent queue's thread writes.
+What waits is bounded by the engine's `has_room`. Nothing here waits; the persistent queue's thread
+writes.
 """
 
 from collections import deque
@@ -32,7 +34,7 @@ Told = Callable[[], None]
 
 @dataclass(slots=True)
 class _Group:
-    """What is committed together."""
+    """Operations that are committed together."""
 
     puts: list[bytes] = field(default_factory=list)
     put_bytes: int = 0
@@ -48,9 +50,12 @@ class _Group:
 
 
 class Journalled:
-    """See the module. `dead` names the queue that dead messages go to ("": they are cancelled, and
-    `on_lost` hears why); `read` reads a message, and calls back with it, or with None where its
-    bytes are damaged."""
+    """The store of one keyed queue; see the module.
+
+    `dead` names the queue that dead messages go to ("": they are cancelled, and `on_lost` is called
+    with the reason); `read` reads a message, and calls back with it, or with None where its bytes
+    are damaged.
+    """
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class Journalled:
         self._units = 0
 
     def restore(self, queue: KeyedQueue) -> None:
-        """Have a new queue know what is in the journal, before anybody uses either."""
+        """Load the journal's messages and parcels into a new queue, before either is used."""
         self.queue = queue
         for items in self._store.walk():
             messages = []
@@ -91,11 +96,11 @@ class Journalled:
     # -- as the queue sees it -----------------------------------------------------------------
 
     def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
-        """Add a message, together with what its producer has come to."""
+        """Add a message, together with its producer's stamp; return its number."""
         return self._put(wrap(content, keys), stamp)
 
     def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
-        """Put a message that is no good into the dead queue."""
+        """Put an invalid message into the dead queue; without one, report it as lost."""
         if self.dead:
             self.send(Parcel(self.dead, reason, content), stamp)
         else:
@@ -104,28 +109,28 @@ class Journalled:
                 self.note(stamp)
 
     def send(self, parcel: Parcel, stamp: Stamp | None = None) -> None:
-        """Have a message go to another queue."""
+        """Send a message to another queue."""
         number = self._put(wrap_parcel(parcel), stamp)
         self._group.parcels.append((number, parcel))
 
     def note(self, stamp: Stamp) -> None:
-        """Remember what a producer has come to, without its message."""
+        """Record a producer's stamp without a message."""
         self._group.producers[stamp.producer] = stamp.epoch, stamp.sequence
 
     def deliver(self, number: int) -> None:
-        """The message has ended: delivered."""
+        """End a message as delivered."""
         self._end(number, Status.DELIVERED)
 
     def cancel(self, number: int) -> None:
-        """The message has ended: cancelled."""
+        """End a message as cancelled."""
         self._end(number, Status.CANCELLED)
 
     def expire(self, number: int) -> None:
-        """The message has ended: its day is over."""
+        """End a message as expired."""
         self._end(number, Status.EXPIRED)
 
     def bury(self, number: int, reason: str) -> None:
-        """The message has ended: it goes to the dead queue, in one with its end."""
+        """Move a message to the dead queue, in one group with its end."""
 
         def end(content: bytes | None) -> None:
             with self.unit():
@@ -141,7 +146,7 @@ class Journalled:
             end(None)
 
     def mark(self, number: int, mark: int) -> None:
-        """Keep a pending message's mark."""
+        """Record a pending message's mark."""
         self._group.marks[number] = mark
         self._full()
 
@@ -164,7 +169,8 @@ class Journalled:
             self.on_dropped(number)
 
     def _full(self, more_bytes: int = 0) -> None:
-        """Commit what is gathered where it is enough, but for a unit that is under way."""
+        """Commit what is gathered where it has reached the bounds of a group, except within a
+        unit."""
         group = self._group
         changes = len(group.puts) + len(group.ends) + len(group.marks) + len(group.producers)
         if not self._units and (
@@ -176,11 +182,11 @@ class Journalled:
     # -- groups -------------------------------------------------------------------------------
 
     def unit(self) -> "_Unit":
-        """`with store.unit():` what is asked meanwhile counts together."""
+        """Return a context in which all operations count together."""
         return _Unit(self)
 
     def hear(self, told: Told) -> None:
-        """Have `told` called once all that was asked until now is durable."""
+        """Have `told` called once all operations so far are durable."""
         if self._group or not self._flying:
             self._group.told.append(told)
         else:
@@ -207,7 +213,7 @@ class Journalled:
         self._flying.append(group)
 
     def move_some(self) -> None:
-        """Where blocks are short, have what nobody takes written again. Raises `QueueStopped`."""
+        """Rewrite old pending messages where blocks are short. Raises `QueueStopped`."""
         if not self.busy and self._store.engine.move_some():
             self._next = self._store.engine.store.next_id
 
@@ -222,7 +228,8 @@ class Journalled:
         return bool(self._group or self._flying)
 
     def settled(self) -> Iterator[Told]:
-        """The persistent queue has flushed: the queue is told; who is to be called besides."""
+        """Notify the queue of groups that are durable, after a flush; yield the callbacks to call
+        besides."""
         engine = self._store.engine
         while self._flying:
             group = self._flying[0]
@@ -242,7 +249,7 @@ class Journalled:
 
 
 class _Unit:
-    """What is asked in the block counts together."""
+    """Context in which all operations of a store count together."""
 
     def __init__(self, store: Journalled) -> None:
         self._store = store

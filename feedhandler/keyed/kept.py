@@ -1,7 +1,7 @@
-"""What a queue was created as, kept in a file of its folder.
+"""The definition of a keyed queue, kept in a file of its folder.
 
-What it is for: whoever creates a queue says once what it is (`definition`); that holds over
-restarts, and a second creation that says something else is refused. The file `keyed.json` also has
+What it is for: the client that creates a queue defines it once (`definition`); that holds over
+restarts, and a second creation with another definition is refused. The file `keyed.json` also has
 the queue's secret (`structure.Digester`), and counts its openings, so that fences rise.
 """
 
@@ -35,15 +35,15 @@ class Opened(Struct, frozen=True):
 
 
 def read_definition(files: Files, folder: str) -> Definition | None:
-    """What the queue in this folder was created as; None: it is none with keys. Raises `OSError`,
-    `UsageError`."""
+    """Read the definition of the queue in this folder; None where it is no keyed queue. Raises
+    `OSError`, `UsageError`."""
     kept = _read(files, os.path.join(folder, FILE_NAME))
     return None if kept is None else kept.definition
 
 
 def open_definition(files: Files, folder: str, wanted: Definition) -> Opened:
-    """Note that the queue is opened as `wanted`; where it is new, that it is that from now on.
-    Raises `OSError`, and `UsageError` where it was created as something else."""
+    """Count an opening of the queue as `wanted`; write that definition where the queue is new.
+    Raises `OSError`, and `UsageError` where it was created differently."""
     path = os.path.join(folder, FILE_NAME)
     kept = _read(files, path)
     if kept is None:

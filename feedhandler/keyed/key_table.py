@@ -1,9 +1,9 @@
 """Numbers for keys: a table from a key's digest to a small number, reused once it is free.
 
-A digest is 128 bits of a hash whose secret nobody outside the process knows, so that two keys are
-never taken for one and nobody can make keys that collide (`feedhandler.keyed.structure`). The table
-is open-addressed with linear probing; a key that goes leaves no mark behind (Knuth, The Art of
-Computer Programming, volume 3, 6.4, algorithm R).
+A digest is 128 bits of a hash whose secret is not known outside the process, so that two keys are
+never taken for one and no client can construct keys that collide (`feedhandler.keyed.structure`).
+The table is open-addressed with linear probing; removing a key leaves no tombstone (Knuth, The Art
+of Computer Programming, volume 3, 6.4, algorithm R).
 """
 
 import cython
@@ -18,7 +18,7 @@ PLACES_LEAST = 64
 class KeyTable:
     """At most `keys_max` keys at a time, numbered from 1.
 
-    count   keys there are
+    count   number of keys
     high, low   a key's digest, by its number
     """
 
@@ -37,7 +37,7 @@ class KeyTable:
 
     @cython.locals(place=cython.Py_ssize_t, key=cython.int)
     def find(self, high, low):
-        """The number of the key with this digest; 0 where there is none."""
+        """Return the number of the key with this digest; 0 where there is none."""
         place = low & self._mask
         while True:
             key = self._places[place]
@@ -47,7 +47,7 @@ class KeyTable:
 
     @cython.locals(key=cython.int)
     def add(self, high, low):
-        """Number a key that the table does not have; 0 where it is full."""
+        """Add a key that the table does not have; return its number, 0 where the table is full."""
         if self.count == self.keys_max:
             return 0
         if 3 * self.count >= 2 * self._mask:
@@ -66,7 +66,7 @@ class KeyTable:
 
     @cython.locals(hole=cython.Py_ssize_t, place=cython.Py_ssize_t, home=cython.Py_ssize_t)
     def remove(self, key):
-        """Forget a key; its number is another's from now on."""
+        """Remove a key; its number will be reused."""
         mask: cython.Py_ssize_t = self._mask
         hole = self.low[key] & mask
         while self._places[hole] != key:
@@ -78,7 +78,7 @@ class KeyTable:
             if other == 0:
                 break
             home = self.low[other] & mask
-            # It may move to the hole unless its own place lies behind that.
+            # It may move to the free place unless its home lies behind that.
             if ((place - home) & mask) >= ((place - hole) & mask):
                 self._places[hole] = other
                 hole = place

@@ -1,9 +1,9 @@
-"""How far each producer has come: what makes a message that is sent again one that is known.
+"""Deduplication by producer: the latest sequence number of each, by which repeats are recognised.
 
 A producer sends each message with (id, epoch, sequence). Its sequence numbers begin at 1 in each
-epoch and have no holes; a producer that begins anew takes a higher epoch.
+epoch and have no gaps; a producer that begins anew takes a higher epoch.
 
-    what comes                               is
+    stamp                                    standing
     the next sequence of the epoch known     NEXT: stored
     the first of a higher epoch              NEXT: stored; the producer before it is replaced
     one at or below the latest               REPEATED: accepted, and not stored again
@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 #: Bytes of a producer's id.
 ID_BYTES_MAX = 64
-#: What the ids of the node's own queues begin with, which send to others. No client's may: queues'
-#: ids stand in tokens, which clients see. They are never forgotten, or a message could come twice.
+#: Prefix of the ids of the node's own queues, which send to others. No client's id may have it, for
+#: clients see queues' ids in tokens. They are never forgotten, or a message could come twice.
 OWN = b"\0"
 
 
 class Stamp(NamedTuple):
-    """What a producer says of a message. `holes`: its sequence numbers rise, with holes."""
+    """A producer's stamp of a message. `holes`: its sequence numbers rise, with gaps."""
 
     producer: bytes
     epoch: int
@@ -35,7 +35,7 @@ class Stamp(NamedTuple):
 
 
 class Standing(Enum):
-    """What a stamp is, by what is known of its producer."""
+    """The judgement of a stamp, by what is known of its producer."""
 
     NEXT = "next"
     REPEATED = "repeated"
@@ -44,8 +44,8 @@ class Standing(Enum):
 
 
 class Producers:
-    """The latest (epoch, sequence) of each producer; at most `producers_max`, those that were heard
-    longest ago are forgotten first (`forgotten` counts them)."""
+    """The latest (epoch, sequence) of each producer; at most `producers_max`, the least recently
+    seen are forgotten first (`forgotten` counts them)."""
 
     def __init__(
         self, producers_max: int, known: Iterable[tuple[bytes, tuple[int, int]]] = ()
@@ -58,7 +58,7 @@ class Producers:
         return len(self._latest)
 
     def judge(self, stamp: Stamp) -> Standing:
-        """What this stamp is; nothing is remembered yet."""
+        """Judge a stamp, without recording it."""
         epoch, sequence = self._latest.get(stamp.producer, (-1, 0))
         if stamp.epoch < epoch:
             return Standing.REPLACED
@@ -71,12 +71,12 @@ class Producers:
         return Standing.NEXT if stamp.sequence == sequence + 1 else Standing.GAP
 
     def fork(self, names: Iterable[bytes]) -> "Producers":
-        """What is known of these producers, by itself: to be tried on."""
+        """Copy what is known of these producers, to try stamps on."""
         known = [(name, self._latest[name]) for name in names if name in self._latest]
         return Producers(self._producers_max, known)
 
     def advance(self, stamp: Stamp) -> None:
-        """The producer has come to this stamp."""
+        """Record a stamp as the latest of its producer."""
         self._latest.pop(stamp.producer, None)
         self._latest[stamp.producer] = stamp.epoch, stamp.sequence
         if len(self._latest) > self._producers_max:

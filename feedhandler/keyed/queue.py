@@ -1,11 +1,11 @@
-"""A keyed queue without its disk and its clients: what each message is, from its coming to its end.
+"""The rules of a keyed queue, without disk and clients: each message's way from put to end.
 
 What it is for: messages of one key are worked on one after the other, in order; those of different
 keys side by side; each has one effect. The queue decides; a `Store` makes it durable and says so,
 later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads keys,
 `producers.py` knows what was sent before.
 
-A message has its place as soon as it is put, and nobody gets it before it is durable.
+A message has its place as soon as it is put, and no consumer gets it before it is durable.
 
     a delivery is   it came there by                  the store is asked to    then
     HELD            `take`
@@ -15,10 +15,11 @@ A message has its place as soon as it is put, and nobody gets it before it is du
     PARKING         `give_back` of the last try,      mark it parked           it keeps its keys
                     where the poisoned are parked                              until unparked
 
-So a key goes to nobody before the end of what had it is durable, and a delivery count is never
-forgotten. Who was given up (gone, or later than `timeout_ns`) has nothing any more: its delivery's
-fence is not known, and what it says is `stale`. Fences rise with each delivery, over restarts too:
-an outside store that keeps the highest it has seen of a key can refuse the late one itself.
+So no consumer gets a key before the end of the message that had it is durable, and a delivery count
+is never lost. A consumer that was given up (gone, or later than `timeout_ns`) holds nothing any
+more: its delivery's fence is not known, and its outcome is `stale`. Fences rise with each delivery,
+over restarts too: an outside store that keeps the highest it has seen of a key can refuse the late
+one itself.
 
 No I/O; the time is an argument.
 """
@@ -38,7 +39,7 @@ from feedhandler.keyed.settings import NEVER, TRIES_MAX, Full, KeyedSettings, Po
 from feedhandler.keyed.slot_states import FLYING, FREE, PARKED
 from feedhandler.keyed.structure import DIGEST_BYTES, Digester, Misfit, Structure
 
-#: What a mark says of a message that is parked; below it, tries.
+#: Mark of a message that is parked; lower marks count tries.
 PARKED_MARK = 127
 #: A fence is the opening of the queue and, in these low bits, the deliveries since.
 FENCE_SHIFT = 40
@@ -51,12 +52,12 @@ FULL_OF_KEY = "as many messages of one of its keys wait as may"
 
 
 class Outcome(Enum):
-    """What becomes of a message that is put."""
+    """The outcome of putting a message."""
 
     STORING = auto()  # accepted once what the store was asked is durable
     REPEATED = auto()  # it is here, or was; accepted as above
     REJECTED = auto()  # refused for good, with the reason
-    NOTED = auto()  # refused for good, and that is said as above: its sequence number counts
+    NOTED = auto()  # refused for good once durable, as its sequence number counts as used
     FULL = auto()  # no room now: it may be sent again
 
 
@@ -71,8 +72,8 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message in a consumer's hands. `tries`: how often it has failed before; `after`: the
-    deliveries, by their fences, that its consumer has of its keys, each the last of one."""
+    """A message in a consumer's hands. `tries`: how often it has failed before; `after`: fences of
+    the deliveries that its consumer has of its keys, the last one of each key."""
 
     fence: int
     number: int
@@ -81,9 +82,9 @@ class Delivery:
 
 
 class Line(NamedTuple):
-    """A message, or a key by its first one: its number, how many messages the key has (0: not
-    asked), whether it is `in hand`, `parked` or `waiting`, which consumer has it (0: none), and how
-    often it has failed."""
+    """A message, or a key by its first message: its number, how many messages the key has (0: not
+    asked for), whether it is `in hand`, `parked` or `waiting`, which consumer has it (0: none), and
+    how often it has failed."""
 
     number: int
     messages: int
@@ -93,7 +94,7 @@ class Line(NamedTuple):
 
 
 class State(Enum):
-    """See the module's table."""
+    """State of a delivery; see the module's table."""
 
     HELD = auto()
     ENDING = auto()
@@ -111,40 +112,42 @@ class _Flight:
 
 
 class Store(Protocol):
-    """Where the queue's messages are; it does what it is asked in the order in which it is asked,
-    and says by the queue's `durable`, `ended` and `marked` what is on the disk."""
+    """Storage of the queue's messages; it does operations in the order in which they are asked for,
+    and calls the queue's `durable`, `ended` and `marked` once they are on the disk."""
 
     def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
-        """Add a message, together with what its producer has come to: its number, above all
-        before it. `keys` are the digests of its keys."""
+        """Add a message, together with its producer's stamp; return its number, above all before
+        it. `keys` are the digests of its keys."""
         ...
 
     def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
-        """Put a message that is no good into the dead queue."""
+        """Put an invalid message into the dead queue."""
 
     def note(self, stamp: Stamp) -> None:
-        """Remember what a producer has come to, without its message."""
+        """Record a producer's stamp without a message."""
 
     def deliver(self, number: int) -> None:
-        """The message has ended: delivered."""
+        """End a message as delivered."""
 
     def cancel(self, number: int) -> None:
-        """The message has ended: cancelled."""
+        """End a message as cancelled."""
 
     def expire(self, number: int) -> None:
-        """The message has ended: its day is over."""
+        """End a message as expired."""
 
     def bury(self, number: int, reason: str) -> None:
-        """The message has ended: it goes to the dead queue, in one with its end."""
+        """Move a message to the dead queue, in one group with its end."""
 
     def mark(self, number: int, mark: int) -> None:
-        """Keep a pending message's mark."""
+        """Record a pending message's mark."""
 
 
 class KeyedQueue:
-    """See the module. `epoch` is above that of every opening before; `secret` is the same in each
-    (none: keys are not kept); `on_ready` is called where something may have become free for who
-    waits."""
+    """The rules of one keyed queue; see the module.
+
+    `epoch` is above that of every opening before; `secret` is the same in each (none: keys are not
+    kept); `on_ready` is called where a message may have become free for a consumer.
+    """
 
     def __init__(
         self,
@@ -172,12 +175,12 @@ class KeyedQueue:
         self._digester = Digester(secret)
         self._store = store
         self._fences = epoch << FENCE_SHIFT
-        #: Messages below this have expired where nobody has them.
+        #: Messages below this have expired, unless a consumer has them.
         self._expired_below = 0
         self._flights: dict[int, _Flight] = {}
         self._fence_of: dict[int, int] = {}
-        #: Messages that nobody has: those whose end is on its way to the disk, and those that are
-        #: tried again.
+        #: Messages without a consumer: those whose end is on its way to the disk, and those that
+        #: are being unparked.
         self._withdrawn: set[int] = set()
         self._unparking: dict[int, int] = {}
 
@@ -185,13 +188,14 @@ class KeyedQueue:
 
     @property
     def room(self) -> int:
-        """So many messages more fit, whatever their keys are."""
+        """How many messages more fit, whatever their keys are."""
         dispatch = self.dispatch
         keys_left = (dispatch.keys.keys_max - dispatch.keys.count) // dispatch.places
         return min(self.settings.messages_max - dispatch.count, keys_left)
 
     def put(self, content: bytes, stamp: Stamp | None = None, material: Any = None) -> Put:
-        """A producer sends a message. `material` is where its keys are read, if not its content."""
+        """Put a producer's message. `material` is what its keys are read from, where that is not
+        its content."""
         if stamp is not None:
             standing = self.producers.judge(stamp)
             if standing is Standing.REPEATED:
@@ -218,8 +222,8 @@ class KeyedQueue:
         return Put(Outcome.STORING, number)
 
     def put_sent(self, content: bytes, stamp: Stamp, material: Any) -> Put:
-        """Another queue sends a message, which it will not keep: where there is room, it is here,
-        or with the dead ones, once."""
+        """Put a message that another queue sends and will not keep: unless the queue is full, it is
+        stored here or in the dead queue, once."""
         if self.producers.judge(stamp) is Standing.REPEATED:
             self.repeated += 1
             return Put(Outcome.REPEATED)
@@ -231,15 +235,15 @@ class KeyedQueue:
         return self.put(content, stamp, material)
 
     def divert_sent(self, content: bytes, stamp: Stamp, reason: str) -> Put:
-        """As `put_sent`, for what has no key."""
+        """Divert a message without a key that another queue sends to the dead queue."""
         self.misfits += 1
         self.producers.advance(stamp)
         self._store.divert(content, reason, stamp)
         return Put(Outcome.STORING)
 
     def refusal(self, puts: Iterable[tuple[Stamp | None, Any]]) -> str:
-        """Why not all of these (stamp, material) could be put now, one after the other; "" where
-        they could."""
+        """Return why not all of these (stamp, material) could be put now, one after the other; ""
+        where they could."""
         puts = list(puts)
         dispatch = self.dispatch
         producers = self.producers.fork(stamp.producer for stamp, _ in puts if stamp is not None)
@@ -272,7 +276,7 @@ class KeyedQueue:
         return ""
 
     def _misfit(self, content: bytes, stamp: Stamp | None, reason: str) -> Put:
-        """A message without a key: its producer has sent it all the same, and goes on behind it."""
+        """Refuse or divert a message without a key; its sequence number counts as used."""
         self.misfits += 1
         if stamp is not None:
             self.producers.advance(stamp)
@@ -286,14 +290,14 @@ class KeyedQueue:
         return Put(Outcome.NOTED, reason=reason)
 
     def durable(self, number: int) -> None:
-        """All messages up to this number are durable, and may be handed out."""
+        """Make all messages up to this number available, as they are durable."""
         if number > self.dispatch.visible:
             self.dispatch.visible = number
             self.on_ready()
 
     def restore(self, number: int, keys: bytes, mark: int) -> None:
-        """A message that was here when the queue was closed; in the order of their numbers, before
-        anything else. `mark` and `keys` are what the store had of it."""
+        """Add a message of a queue that is opened; in the order of their numbers, before anything
+        else. `mark` and `keys` are what the store had of it."""
         slot = self.dispatch.enqueue(number, numpy.frombuffer(keys, numpy.uint64))
         assert slot > 0, "no more messages than the queue takes"
         self.dispatch.visible = number
@@ -303,7 +307,7 @@ class KeyedQueue:
             self.dispatch.remember(slot, mark)
 
     def restore_many(self, items: Sequence[tuple[int, int, bytes]]) -> None:
-        """As `restore`, for many at once: (number, mark, keys) of each."""
+        """Add many messages as `restore` does: (number, mark, keys) of each."""
         digests = b"".join([keys for _, _, keys in items])
         if len(digests) != len(items) * self.structure.places * DIGEST_BYTES:
             for number, mark, keys in items:
@@ -323,7 +327,7 @@ class KeyedQueue:
     # -- what consumers do -----------------------------------------------------------------------
 
     def take(self, consumer: int, now_ns: int) -> Delivery | None:
-        """The oldest message that this consumer (above 0) may have."""
+        """Take the oldest message that this consumer (above 0) may have; None for none."""
         slot = self.dispatch.take(consumer)
         if not slot:
             return None
@@ -343,17 +347,17 @@ class KeyedQueue:
         return self.dispatch.open_to_all()
 
     def follows(self, consumer: int) -> bool:
-        """Whether there is, or comes, a message that only this consumer may have."""
+        """Return whether there is, or will be, a message that only this consumer may have."""
         return self.dispatch.follows(consumer)
 
     def followed(self) -> list[int]:
-        """For whom such a message has come since the caller asked last."""
+        """Return the consumers for which such a message has come since the last call."""
         found = list(self.dispatch.followed)
         self.dispatch.followed.clear()
         return found
 
     def acknowledge(self, consumer: int, fence: int) -> bool:
-        """The consumer has done its work; False where the message is not its own any more."""
+        """End a delivery as done; return False where the consumer does not hold it any more."""
         flight = self._own(consumer, fence)
         if flight is None:
             return False
@@ -362,7 +366,8 @@ class KeyedQueue:
         return True
 
     def give_back(self, consumer: int, fence: int, failed: bool, reason: str = "") -> bool:
-        """The consumer gives a message back; False where it is not its own any more."""
+        """Return a message to its place; return False where the consumer does not hold it any
+        more."""
         flight = self._own(consumer, fence)
         if flight is None:
             return False
@@ -370,7 +375,8 @@ class KeyedQueue:
         return True
 
     def refuse(self, consumer: int, fence: int, reason: str) -> bool:
-        """The consumer says that a message is no good: that was its last try; False as above."""
+        """Treat a message as failed for the last time; return False where the consumer does not
+        hold it any more."""
         flight = self._own(consumer, fence)
         if flight is None:
             return False
@@ -378,15 +384,15 @@ class KeyedQueue:
         return True
 
     def gone(self, consumer: int, failed: bool) -> None:
-        """A consumer is gone, with what it had; given back in the order in which it was taken."""
+        """Give back all that a consumer had which is gone, in the order in which it was taken."""
         for flight in [f for f in self._flights.values() if f.consumer == consumer]:
             if flight.state is State.HELD:
                 self._give_back(flight, failed, "its consumer was lost")
 
     def tick(self, now_ns: int) -> None:
-        """Take back what consumers have had too long."""
+        """Take back what consumers have held for longer than `timeout_ns`."""
         late = []
-        for flight in self._flights.values():  # who has had his longest comes first
+        for flight in self._flights.values():  # the one held longest comes first
             if now_ns - flight.since_ns < self.settings.timeout_ns:
                 break
             if flight.state is State.HELD:
@@ -397,15 +403,15 @@ class KeyedQueue:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` is wanted; NEVER where nobody has anything, or as long as he likes."""
+        """When `tick` is wanted; NEVER where no consumer holds a message, or without a time-out."""
         if self.settings.timeout_ns == NEVER:
             return NEVER
         held = (f.since_ns for f in self._flights.values() if f.state is State.HELD)
         return next(held, NEVER - self.settings.timeout_ns) + self.settings.timeout_ns
 
     def cancel(self, number: int) -> bool:
-        """Have a message end that nobody has: from now on nobody gets it. False where a consumer
-        has it, or there is none."""
+        """Cancel a message that no consumer has; return False where one has it, or there is no such
+        message."""
         slot = self.slot_of(number)
         if not slot:
             return False
@@ -415,19 +421,19 @@ class KeyedQueue:
         return True
 
     def _withdraw(self, slot: int, number: int) -> None:
-        """Nobody gets this message any more: its end is on its way to the disk."""
+        """Withhold a message from consumers, as its end is on its way to the disk."""
         if self.dispatch.state(slot) != PARKED:
             self.dispatch.park(slot)
         self._withdrawn.add(number)
         self._unparking.pop(number, None)
 
     def cancel_all(self) -> Iterator[list[int]]:
-        """Have all messages end that are here now and that nobody has: a share of them each time
-        that the caller asks for more; which."""
+        """Cancel all messages that are here now and that no consumer has, a share at each step;
+        yield their numbers."""
         return self._end_all(self.dispatch.visible + 1, self._store.cancel)
 
     def expire(self, before: int) -> Iterator[list[int]]:
-        """A day is over: the same for the messages below this number. What a consumer has expires
+        """Expire the messages below this number, as `cancel_all` does. What a consumer has expires
         if it comes back."""
         self._expired_below = max(self._expired_below, before)
         return self._end_all(before, self._store.expire)
@@ -447,7 +453,8 @@ class KeyedQueue:
             yield found
 
     def unpark(self, number: int) -> bool:
-        """Have a parked message tried again, as one that was never tried; False for none."""
+        """Have a parked message tried again, with its tries at 0; return False where there is
+        none."""
         slot = self.slot_of(number)
         if not slot or self.dispatch.state(slot) != PARKED or number in self._withdrawn:
             return False
@@ -480,7 +487,7 @@ class KeyedQueue:
             self._poison(flight, f"failed {tries} times; {reason}".rstrip("; "))
 
     def _poison(self, flight: _Flight, reason: str) -> None:
-        """There is no further try."""
+        """Park or bury a message that has no further try."""
         if self.settings.poison is Poison.PARK:
             flight.state = State.PARKING
             self.dispatch.recall(flight.slot)
@@ -491,14 +498,14 @@ class KeyedQueue:
             self._store.bury(flight.delivery.number, reason)
 
     def _land(self, flight: _Flight) -> None:
-        """Nobody has it any more."""
+        """Forget a delivery."""
         del self._flights[flight.delivery.fence]
         del self._fence_of[flight.delivery.number]
 
     # -- what has become durable -----------------------------------------------------------------
 
     def ended(self, number: int) -> None:
-        """A message's end is durable, whoever asked for it: its keys go on."""
+        """Free the keys of a message whose end is durable."""
         fence = self._fence_of.get(number)
         if fence is not None:
             flight = self._flights[fence]
@@ -510,7 +517,7 @@ class KeyedQueue:
         self.on_ready()
 
     def marked(self, number: int) -> None:
-        """A message's mark is durable: it waits again, or is parked."""
+        """Let a message whose mark is durable wait again, or be parked."""
         slot = self._unparking.pop(number, 0)
         if slot:
             self.dispatch.unpark(slot)
@@ -530,12 +537,12 @@ class KeyedQueue:
     # -- looking ---------------------------------------------------------------------------------
 
     def holds(self, consumer: int, fence: int) -> bool:
-        """Whether this consumer has that delivery."""
+        """Return whether this consumer holds that delivery."""
         flight = self._flights.get(fence)
         return flight is not None and flight.consumer == consumer and flight.state is State.HELD
 
     def longest(self, limit: int) -> list[Line]:
-        """The keys with the most messages, at most so many."""
+        """Return the keys with the most messages, at most `limit`."""
         lengths = numpy.asarray(self.dispatch.lengths)
         limit = min(limit, self.dispatch.keys.count)
         if not limit:
@@ -545,7 +552,7 @@ class KeyedQueue:
         return [self._line(self.dispatch.chain(key, 1)[0], int(lengths[key])) for key in order]
 
     def lines(self, after: int, limit: int) -> list[Line]:
-        """The messages with numbers above this, in order, at most so many."""
+        """Return the messages with numbers above `after`, in order, at most `limit`."""
         ids = numpy.asarray(self.dispatch.ids)
         slots = numpy.flatnonzero((ids > after) & (ids <= self.dispatch.visible))
         slots = slots[numpy.argsort(ids[slots])]
@@ -562,11 +569,11 @@ class KeyedQueue:
 
     @property
     def in_hand(self) -> int:
-        """Messages that consumers have, or whose end is on its way to the disk."""
+        """Number of messages that consumers have, or whose end is on its way to the disk."""
         return len(self._flights)
 
     def slot_of(self, number: int) -> int:
-        """Where a message is that nobody has; 0 for nowhere."""
+        """Return the slot of a message that no consumer has; 0 for none."""
         if number > self.dispatch.visible:
             return 0
         slot = self.dispatch.find(number)

@@ -1,12 +1,13 @@
-"""Which consumer gets the next message: the one with the fewest in hand, of those with room.
+"""Choice of the consumer that gets the next message: the one with the fewest in hand, of those with
+room.
 
 A message that goes to a consumer with others in hand waits for these, and its key with it, although
 an idle consumer could begin at once. So the idle ones come first, and among equals the one that has
 waited longest.
 
-A consumer stands here while it may have room. Whoever takes it out and finds that it has none
-leaves it out; it is offered again when it gets credit, ends a message, or its connection has room.
-So what a turn costs does not depend on how many consumers are busy.
+A consumer is listed here while it may have room. A caller that takes one out and finds that it has
+none leaves it out; it is offered again when it gets credit, ends a message, or its connection has
+room. So what a turn costs does not depend on how many consumers are busy.
 
 No I/O.
 """
@@ -15,27 +16,27 @@ from collections import OrderedDict
 from typing import Generic, TypeVar
 
 Consumer = TypeVar("Consumer")
-#: From so many in hand on, consumers are equals.
+#: Levels of messages in hand; consumers with more are equals.
 LEVELS = 64
 
 
 class Rota(Generic[Consumer]):
-    """See the module."""
+    """The consumers that may have room; see the module."""
 
     def __init__(self) -> None:
         self._levels: list[OrderedDict[Consumer, None]] = [OrderedDict() for _ in range(LEVELS)]
         self._level_of: dict[Consumer, int] = {}
 
     def __len__(self) -> int:
-        """How many may have room."""
+        """Return how many consumers may have room."""
         return len(self._level_of)
 
     def __contains__(self, consumer: Consumer) -> bool:
         return consumer in self._level_of
 
     def offer(self, consumer: Consumer, in_hand: int) -> None:
-        """This consumer may have room for a message beside so many; it keeps its place among its
-        equals where it stands there already."""
+        """List a consumer with `in_hand` messages; it keeps its place where it is listed at that
+        level already."""
         level = min(in_hand, LEVELS - 1)
         if self._level_of.get(consumer) != level:
             self.remove(consumer)
@@ -43,13 +44,13 @@ class Rota(Generic[Consumer]):
             self._levels[level][consumer] = None
 
     def remove(self, consumer: Consumer) -> None:
-        """It has no room, or is gone; nothing where it does not stand here."""
+        """Remove a consumer, if it is listed."""
         level = self._level_of.pop(consumer, None)
         if level is not None:
             del self._levels[level][consumer]
 
     def next(self) -> Consumer | None:
-        """Take out the one whose turn it is; None where nobody has room."""
+        """Remove and return the next consumer; None where none has room."""
         if self._level_of:
             for level in self._levels:
                 if level:

@@ -1,4 +1,4 @@
-"""What may be said of a keyed queue, beside its structure."""
+"""Settings of a keyed queue, beside its structure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ PRODUCERS_MAX = 1 << 17
 
 
 class Format(StrEnum):
-    """What messages are."""
+    """The format of messages."""
 
     JSON = "json"
     FIX = "fix"
@@ -30,21 +30,21 @@ class Rule(StrEnum):
 
 
 class Poison(StrEnum):
-    """What becomes of a message that has failed too often."""
+    """What is done with a message that has failed too often."""
 
     DEAD = "dead"
     PARK = "park"
 
 
 class Wrong(StrEnum):
-    """What becomes of a message that is not of the structure, or has no key."""
+    """What is done with a message that is not of the structure, or has no key."""
 
     DEAD = "dead"
     REJECT = "reject"
 
 
 class Full(StrEnum):
-    """What a producer is told where there is no room."""
+    """The answer to a producer where there is no room."""
 
     WAIT = "wait"
     REJECT = "reject"

@@ -1,4 +1,4 @@
-"""What a slot of a keyed queue is in; the table stands in `feedhandler.keyed.dispatch`."""
+"""States of a slot of a keyed queue; the table is in `feedhandler.keyed.dispatch`."""
 
 FREE = 0
 WAITING = 1

@@ -1,4 +1,4 @@
-"""What a keyed queue's messages look like, and which of their values are the key.
+"""The structure of a keyed queue's messages, and which of their values are the key.
 
 A `Structure` says where values stand (in JSON, in a FIX message, in a feed's message, in AMQP's
 own sections) and how
@@ -12,8 +12,8 @@ values are text. Text is compared by its code points, without normalisation. Bin
 UUIDs and timestamps are kinds of their own, equal to nothing else. An object or an array is no
 value of a key, nor are null and numbers that are not finite.
 
-What goes on from here is not the value but its digest: 128 bits, by a secret that each queue draws
-when it is made, so that nobody can choose keys which fall on one another.
+The queue uses not the value but its digest: 128 bits, by a secret that each queue draws when it is
+made, so that no client can construct keys that collide.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Misfit(ValueError):
 
 
 def _integer(value: int) -> bytes:
-    """As `_number`, quicker: most keys are integers."""
+    """Encode an integer as `_number` does, but faster: most keys are integers."""
     if value.bit_length() > INTEGER_BITS_MAX:
         raise Misfit(f"a number of the key has more than {INTEGER_BITS_MAX} bits")
     digits = str(abs(value))
@@ -64,7 +64,7 @@ def _integer(value: int) -> bytes:
 
 
 def _number(value: int | Decimal) -> bytes:
-    """A number's digits without what does not change it, as `-12e-2`."""
+    """Encode a number as its significant digits, as `-12e-2`."""
     if isinstance(value, int):
         return _integer(value)
     sign, digits, exponent = value.as_tuple()
@@ -78,7 +78,7 @@ def _number(value: int | Decimal) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """A value as bytes that are equal just where values are; see the module's text."""
+    """Encode a value so that equal bytes mean equal values; see the module. Raises Misfit."""
     if isinstance(value, bool):
         return b"b1" if value else b"b0"
     if isinstance(value, int | Decimal):
@@ -95,7 +95,7 @@ def encoded(value: Any) -> bytes:
 
 
 def _joined(values: Iterable[bytes]) -> bytes:
-    """Several values as one: no two lists of values are the same bytes."""
+    """Join several values to one: different lists of values give different bytes."""
     return b"".join(len(value).to_bytes(4, "big") + value for value in values)
 
 
@@ -120,7 +120,7 @@ _TEXT_BYTES_MAX = 6 * VALUE_BYTES_MAX + 2
 
 class _Step:
     """A step of a path into JSON: a name in an object, or a place in an array. Only what it leads
-    to is looked at; the rest is passed over, whatever it is, without being made."""
+    to is decoded."""
 
     def __init__(self, name: str) -> None:
         fields = [("value", msgspec.Raw, msgspec.field(name=name, default=_NOTHING))]
@@ -175,7 +175,8 @@ def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
 
 
 def _json_path(name: str) -> tuple[_Step, ...]:
-    """`account.id`, `legs.0.account`: names in objects, and places in arrays."""
+    """Parse `account.id`, `legs.0.account`: names in objects, and places in arrays. Raises
+    UsageError."""
     steps = tuple(name.split("."))
     if not all(steps):
         raise UsageError(f"{name!r} is no path of JSON: names with dots between, as account.id")
@@ -193,8 +194,8 @@ def _read_amqp(data: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
 
 
 def _amqp_name(name: str) -> str:
-    """`application.account`, `properties.group-id`, `annotations.x-opt-account`; a name without one
-    of these before it is an application property's."""
+    """Complete `application.account`, `properties.group-id`, `annotations.x-opt-account`; a name
+    without one of these prefixes is an application property's."""
     if name.partition(".")[0] in ("application", "properties", "annotations"):
         return name
     return f"application.{name}"
@@ -211,8 +212,8 @@ def _read_nothing(data: Any, places: Any) -> list[Any]:
 
 
 class _FeedReader:
-    """Reads the fields of a feed's messages, each whole, as it stands in a packet. `symbol` is what
-    the feed says which symbol is meant, whatever its field's name."""
+    """Reads the fields of a feed's messages, each whole, as in a packet. `symbol` is the field that
+    the feed declares as the symbol, whatever its name."""
 
     def __init__(self, name: str) -> None:
         from feedhandler.codecs import load_feed  # a queue of other messages needs no feeds
@@ -244,8 +245,8 @@ _READERS: dict[Format, tuple[Callable[[str], Any], Callable[[Any, Any], list[Any
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What messages are (`format`; of which `feed`), which values make the key (`fields`), and how
-    (`rule`)."""
+    """The format of messages (`format`, and `feed` for a feed's), which values make the key
+    (`fields`), and how (`rule`)."""
 
     format: Format
     fields: tuple[str, ...]
@@ -269,11 +270,11 @@ class Structure:
 
     @property
     def places(self) -> int:
-        """Keys that a message has at most."""
+        """Number of keys that a message has at most."""
         return len(self.fields) if self.rule is Rule.ANY else 1
 
     def shown(self, data: Any) -> str:
-        """A message's values that make its key, for people. Raises `Misfit`."""
+        """Return the values that make a message's key, for display. Raises `Misfit`."""
         values = zip(self.fields, self._read(data, self._places), strict=True)
         return ", ".join(
             f"{name} = {value.decode(errors='replace') if isinstance(value, bytes) else value}"
@@ -281,9 +282,11 @@ class Structure:
         )
 
     def keys(self, data: Any) -> list[bytes]:
-        """A message's keys, encoded: one, or with rule `any` as many as there are fields. `data`:
-        its body; with format `amqp` its values by name. Raises `Misfit` where the message is not of
-        this structure, or lacks a value."""
+        """Read a message's keys, encoded: one, or with rule `any` as many as there are fields.
+
+        `data`: its body; with format `amqp` its values by name. Raises `Misfit` where the message
+        is not of this structure, or lacks a value.
+        """
         if len(data) > READ_BYTES_MAX:
             raise Misfit(f"{len(data):,} bytes: a key is looked for in {READ_BYTES_MAX:,} at most")
         values = []
@@ -302,13 +305,13 @@ class Structure:
 
 
 class Digester:
-    """Digests of keys, by a queue's secret (none given: one of its own)."""
+    """Digests of keys, by a queue's secret (none given: a random one)."""
 
     def __init__(self, secret: bytes = b"") -> None:
         self._secret = secret or secrets.token_bytes(32)
 
     def digests(self, keys: Iterable[bytes]) -> bytes:
-        """The digests of a message's keys, one behind the other: two words for each, as
+        """Return the digests of a message's keys, concatenated: two words (uint64) each, as
         `Dispatch.enqueue` takes them."""
         secret = self._secret
         return b"".join(

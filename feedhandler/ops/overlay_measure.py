@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.console import ExitCode, complain, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.measuring import Spikes, Technique, opened
 from feedhandler.overlay.simulation.cloud import Delays
 from feedhandler.overlay.simulation.holding import Held, hold_and_release
@@ -16,11 +17,13 @@ from feedhandler.overlay.tree import Shape, default_shape
 
 #: Of the messages, this share is an interval of the deadlines' estimate.
 INTERVALS = 10
+_RING_REMEDY = "see the sysctl kernel.io_uring_disabled, and the seccomp profile of a container"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is measured. `hedging`: a tree for each."""
+    """What is measured. `hedging`: a tree for each; `shapes`: or one for each depth and fan-out,
+    without hedging."""
 
     receivers: int
     hedging: Sequence[int]
@@ -29,24 +32,33 @@ class Wanted:
     spikes: Spikes
     fair: float
     seed: int
+    shapes: Sequence[tuple[int, int]] = ()
 
 
 def measure(wanted: Wanted, as_json: bool) -> int:
-    """Measure and print; exit code 1 where a receiver never had a message."""
+    """Measure and print; exit code 1 where a receiver never had a message. Where io_uring is
+    refused, a line says so in place of its row."""
     if wanted.messages < 2 * INTERVALS:
         raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
     direct = Shape(wanted.receivers, 1, 1)
-    techniques = [Technique("unicast", direct), Technique("CloudEx's way", direct, by_rule=True)]
-    techniques += [
-        Technique(f"tree, H = {hedging}", default_shape(wanted.receivers, hedging))
-        for hedging in wanted.hedging
-    ]
+    techniques = [Technique("unicast", direct)]
+    if reason := refusal():
+        complain(f"unicast by io_uring is left out: {reason}", _RING_REMEDY)
+    else:
+        techniques.append(Technique("unicast, io_uring", direct, by_ring=True))
+    techniques.append(Technique("CloudEx's way", direct, by_rule=True))
+    if wanted.shapes:
+        trees = [Shape(wanted.receivers, depth, fan_out) for depth, fan_out in wanted.shapes]
+        techniques += [Technique(f"tree, {each.depth}x{each.fan_out}", each) for each in trees]
+    else:
+        trees = [default_shape(wanted.receivers, hedging) for hedging in wanted.hedging]
+        techniques += [Technique(f"tree, H = {each.hedging}", each) for each in trees]
     with opened(techniques, wanted.messages, wanted.spikes, wanted.seed) as measurement:
         measurement.run(wanted.rate)
         found = measurement.delays()
         missing = [tree.missing for tree in measurement.trees]
     rows = [
-        _figures(delays, lost, wanted.fair, technique.by_rule)
+        {**_figures(delays, lost, wanted.fair, technique.by_rule), **_shape(technique)}
         for delays, lost, technique in zip(found, missing, techniques, strict=True)
     ]
     if as_json:
@@ -74,6 +86,13 @@ def _figures(found: Delays, missing: int, fair: float, by_rule: bool) -> dict[st
         **_deadlines("rule", rule),
         **_deadlines("held", held),
     }
+
+
+def _shape(technique: Technique) -> dict[str, object]:
+    """What `overlay plan --measured` wants to know of a technique."""
+    shape = technique.shape
+    return {"receivers": shape.receivers, "depth": shape.depth, "fan_out": shape.fan_out,
+            "hedging": shape.hedging, "deadlines": technique.by_rule}  # fmt: skip
 
 
 def _deadlines(name: str, held: Held) -> dict[str, object]:

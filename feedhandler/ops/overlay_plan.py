@@ -3,21 +3,25 @@
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from feedhandler.codecs.errors import UsageError
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+
+from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.overlay.merging import check_trees
 from feedhandler.overlay.topology import Address, Topology, make_topology, places_of
 from feedhandler.overlay.topology_file import address_of, read_topology, write_topology
-from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of
+from feedhandler.overlay.tree import Costs, Shape, best_shape, default_shape, fan_out_of, fit_costs
 from feedhandler.overlay.wire import KEY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a plan is made of. `depth` and `fan_out` 0: chosen, by `costs` or by the rule."""
+    """What a plan is made of. `depth` and `fan_out` 0: chosen, by `costs`, by those of trees that
+    were `measured`, or by the rule."""
 
     receivers: int
     hedging: int
@@ -27,6 +31,50 @@ class Wanted:
     tree: int
     hosts: Sequence[str]
     port: int
+    measured: Path | None = None
+
+
+class _Measured(Struct, frozen=True):
+    """A line of what trees measured: a shape, and the median latency to its last receiver, us."""
+
+    latency_p50_us: float
+    receivers: int
+    depth: int
+    fan_out: int
+    hedging: int
+    #: Latency with deadlines, which are no cost of the shape.
+    deadlines: bool = False
+
+
+def measured_costs(path: Path) -> Costs:
+    """Return the costs that fit what trees measured, by least squares: JSON lines as `overlay
+    measure --json` prints them. What has hedging
+    or deadlines is passed over, for the model has neither. Raises
+    `ConfigError` with the line of what is wrong, `UsageError` where the shapes do not suffice."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not text in UTF-8", "give JSON lines") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}", "name a file") from None
+    rows: list[tuple[Shape, float]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = decode(line, type=_Measured)
+            if not row.hedging and not row.deadlines:
+                shape = Shape(row.receivers, row.depth, row.fan_out)
+                rows.append((shape, row.latency_p50_us))
+        except (DecodeError, UsageError) as error:
+            raise ConfigError(
+                f"{path}, line {number}: {error}", "give lines of `overlay measure --json`"
+            ) from None
+    costs = fit_costs(rows)
+    if min(costs.level, costs.child) < 0:
+        raise UsageError(
+            f"{path}: a hop would cost {costs.level:.3g} us, a child {costs.child:.3g}",
+            "measure more messages, or shapes that differ more",
+        )
+    return costs
 
 
 def shape_of(wanted: Wanted) -> Shape:
@@ -45,6 +93,8 @@ def shape_of(wanted: Wanted) -> Shape:
 def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
     """Make a topology and write it."""
     _refuse_existing(path)
+    if wanted.measured is not None:
+        wanted = replace(wanted, costs=measured_costs(wanted.measured))
     shape = shape_of(wanted)
     count = len(places_of(shape))
     if wanted.port + count > 65_536:
@@ -99,7 +149,7 @@ def _refuse_existing(path: Path) -> None:
         )
 
 
-def replace(path: Path, name: str, address: str, as_json: bool) -> int:
+def replace_member(path: Path, name: str, address: str, as_json: bool) -> int:
     """Put another machine in a member's place, in the file."""
     topology = read_topology(path)
     to = address_of(address)
@@ -125,11 +175,13 @@ def _tell_plan(topology: Topology, path: Path, costs: Costs, as_json: bool) -> N
         print_json(
             {"file": path, "version": topology.version, "receivers": shape.receivers,
              "depth": shape.depth, "fan_out": shape.fan_out, "hedging": shape.hedging,
-             "proxies": shape.proxies, "goodput": shape.goodput, "cost_us": shape.cost(costs)}
+             "proxies": shape.proxies, "goodput": shape.goodput, "cost_us": shape.cost(costs),
+             "level_us": costs.level, "child_us": costs.child}
         )  # fmt: skip
         return
     print(
         f"{path}: version {topology.version}, {shape.receivers:,} receivers, {shape.proxies:,}"
         f" proxies, depth {shape.depth}, fan-out {shape.fan_out}, hedging {shape.hedging}:"
         f" goodput {shape.goodput:.0%}, about {shape.cost(costs):,.0f} us to the last receiver"
+        f" (a hop {costs.level:.3g} us, a child {costs.child:.3g} us)"
     )

@@ -1,15 +1,15 @@
-"""What a member takes from whom: sources, children, seals, and nothing twice.
+"""Admission of datagrams: sources, children, seals, and nothing twice.
 
-A member knows from the topology who may send to it. What the sender says (data, heartbeats,
+A member knows from the topology who may send to it. What the sender sends (data, heartbeats,
 notices) comes from its sources only, reports and probes from its children, answers from its parent.
-What comes from elsewhere is dropped by its address, before anything is computed; nobody can ask to
-be sent anything, so a forged address makes no member an amplifier. Reports, probes and answers are
-sealed with the key of who sends them and numbered: one that was seen is not taken again. What the
-sender says is sealed with the tree's key; whether a copy is the first is asked before its seal is
-checked, for most copies are not.
+Datagrams from elsewhere are dropped by their address, before anything is computed; no request makes
+a member send anything to a new address, so a forged address makes no member an amplifier. Reports,
+probes and answers are sealed with the sending member's key and numbered: one that was seen is not
+taken again. What the sender sends is sealed with the tree's key; whether a copy is the first is
+decided before its seal is checked, because most copies are not.
 
-A sender's epoch is taken up only from what is fresh: with an old recording nobody makes a member
-that was just started believe in a sender that is gone.
+A sender's epoch is accepted only from fresh datagrams: an old recording cannot make a member that
+was just started believe in a sender that is gone.
 """
 
 from collections import Counter
@@ -18,15 +18,19 @@ from feedhandler.overlay.deduplication import SLOTS, Deduplicator, Verdict
 from feedhandler.overlay.topology import Address, Member, Topology
 from feedhandler.overlay.wire import Fault, Head, Kind, is_sealed, read
 
-#: A new epoch's datagram may be this old, or this far ahead: beyond, clocks are no help.
+#: A new epoch's datagram may be this old, or this far ahead, for the skew of clocks.
 FRESH_NS = 10_000_000_000
-#: What the tree's sender says to all: data are told apart by id, the others by when they were sent.
+#: Kinds that the tree's sender sends to all: copies of data are recognised by id, those of others
+#: by the time of sending.
 FROM_SENDER = (Kind.DATA, Kind.HEARTBEAT, Kind.NOTICE)
 _OF_CHILDREN = (Kind.REPORT, Kind.PROBE)
 
 
 class Admission:
-    """One member's. `counts`: dropped datagrams by `Fault` name, copies by `Verdict` name."""
+    """Admission of one member's datagrams.
+
+    `counts`: dropped datagrams by `Fault` name, copies by `Verdict` name.
+    """
 
     def __init__(self, topology: Topology, name: str, slots: int = SLOTS) -> None:
         self.copies = Deduplicator(slots)
@@ -37,7 +41,7 @@ class Admission:
         self.change(topology, name)
 
     def change(self, topology: Topology, name: str) -> None:
-        """Another version of the topology is in force."""
+        """Take another version of the topology."""
         me = topology.member(name)
         self.topology, self.me = topology, me
         sources = topology.sources(me)
@@ -51,8 +55,11 @@ class Admission:
         self._key_of = known
 
     def admit(self, datagram: bytes, address: Address, now_ns: int) -> tuple[Head, Member] | None:
-        """A datagram's header and who sent it; None for what is dropped, which is counted. Of what
-        the sender says first copies are admitted only. `now_ns`: its time as known here."""
+        """Return a datagram's header and its sender; None where it is dropped, which is counted.
+
+        Of the tree sender's datagrams only first copies are admitted. `now_ns`: its time as known
+        here.
+        """
         head = read(datagram)
         if isinstance(head, Fault):
             return self._dropped(head)
@@ -105,7 +112,7 @@ class Admission:
         return head, member
 
     def drop(self, fault: Fault) -> None:
-        """Count what turned out to be no good later."""
+        """Count a datagram that turned out to be faulty later."""
         self.counts[fault.name.lower()] += 1
 
     def _dropped(self, fault: Fault) -> tuple[Head, Member] | None:

@@ -86,7 +86,7 @@ cdef extern from * nogil:
         memcpy(out, h, 16);
     }
 
-    /* Whether two seals are the same, in a time that does not tell where they differ. */
+    /* Whether two seals are the same, in constant time. */
     static int seal_same(const unsigned char *one, const unsigned char *other) {
         uint64_t a[2], b[2];
         memcpy(a, one, 16);

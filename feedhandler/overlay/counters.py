@@ -1,7 +1,9 @@
-"""Counters and gauges of a member, each with its meaning: metrics and pages are made from these
-tables; `readings.py` fills them in."""
+"""Counters and gauges of a member, each with its meaning.
 
-#: What only rises. Members have those of their role; those that are 0 are there all the same.
+Metrics and pages are made from these tables; `readings.py` fills them in.
+"""
+
+#: Counters. Members have those of their role, including those that are 0.
 COUNTS = {
     "first": "first copies of messages and heartbeats: taken",
     "duplicate": "further copies: dropped",
@@ -39,7 +41,7 @@ COUNTS = {
     "waits": "times that a line's messages waited for the gateway's receive thread",
 }
 
-#: What may fall again.
+#: Gauges, which may fall again.
 GAUGES = {
     "topology_version": "version of the topology in force",
     "hold_seconds": "how far ahead of sending deadlines lie: the sender's",

@@ -3,19 +3,19 @@
 A message belongs to the interval of its sender's clock in which it was sent, so that all receivers
 count the same messages together. A receiver keeps the delays of an interval, at most `SAMPLES_MAX`
 of them, and reports quantiles (`fairness.LADDER`) and which messages were late. A proxy takes the
-maximum of each quantile over its children's reports and the union of what was late, and reports
-that; children that are silent are passed over ("Jasper", section 6: an all-reduce up the tree, for
-reports of all receivers at once would be lost at the sender).
+maximum of each quantile over its children's reports and the union of the late messages, and reports
+that; silent children are left out ("Jasper", section 6: an all-reduce up the tree, because reports
+of all receivers at once would be lost at the sender).
 
-A report's delay above `bound_ns` counts as `bound_ns`: a receiver that lies moves the deadline of
-everybody by no more than that. A child whose median already is above it is no part of this tree any
-more (its machine stands still, or its clock is off): its report is set apart, and told by name.
+A report's delay above `bound_ns` counts as `bound_ns`: a receiver that lies moves everyone's
+deadline by no more than that. A child whose median already is above it is no working part of this
+tree (its machine is stalled, or its clock is off): its report is set apart, and the child is named.
 
-A report also tells the longest last hop (`last_hop`), which is merged beside.
+A report also has the longest last hop (`last_hop`), which is merged separately.
 
 A report as a payload, little-endian: interval (8 bytes), receivers (4), messages (4), the last hop
-in ns (8; 0: not known), delays at the quantiles in ns (8 each), and what was late, a bit for each
-id modulo `LATE_BITS`.
+in ns (8; 0: not known), delays at the quantiles in ns (8 each), and the late messages, a bit for
+each id modulo `LATE_BITS`.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from struct import Struct
 from feedhandler.overlay import last_hop
 from feedhandler.overlay.fairness import LADDER
 
-#: Delays that a receiver keeps of an interval: more are thinned out evenly.
+#: Upper limit on the delays kept of an interval: more are thinned out evenly.
 SAMPLES_MAX = 16_384
-#: Late messages that a report tells apart: those of an interval, at 8,192 a second.
+#: Late messages that a report distinguishes: those of an interval, at 8,192 a second.
 LATE_BITS = 8_192
 LATE_BYTES = LATE_BITS // 8
-#: Delays above this are taken for it, by default.
+#: Default upper limit on delays: longer ones count as this.
 BOUND_NS = 10_000_000
-#: An interval, by default.
+#: Default interval.
 INTERVAL_NS = 1_000_000_000
 _HEAD = Struct(f"<QIIQ{len(LADDER)}Q")
 REPORT_BYTES = _HEAD.size + LATE_BYTES
@@ -40,8 +40,11 @@ REPORT_BYTES = _HEAD.size + LATE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one member says of an interval. `rungs`: delays at the quantiles of `LADDER`, ns;
-    `late`: a bitmap as a number; `last_hop_ns`: the longest, 0 where none is known."""
+    """One member's report of an interval.
+
+    `rungs`: delays at the quantiles of `LADDER`, ns; `late`: a bitmap as a number; `last_hop_ns`:
+    the longest, 0 where none is known.
+    """
 
     interval: int
     receivers: int
@@ -52,11 +55,11 @@ class Report:
 
     @property
     def late_count(self) -> int:
-        """Messages that were late somewhere."""
+        """Number of messages that were late somewhere."""
         return self.late.bit_count()
 
     def encoded(self) -> bytes:
-        """The report as a payload."""
+        """Encode the report as a payload."""
         head = _HEAD.pack(
             self.interval, self.receivers, self.messages, self.last_hop_ns, *self.rungs
         )
@@ -64,7 +67,7 @@ class Report:
 
 
 def decode_report(payload: bytes) -> Report | None:
-    """The report in a payload; None for what is none."""
+    """Decode a report; None where the payload is none."""
     if len(payload) != REPORT_BYTES:
         return None
     interval, receivers, messages, last_hop_ns, *rungs = _HEAD.unpack_from(payload)
@@ -75,10 +78,10 @@ def decode_report(payload: bytes) -> Report | None:
 
 
 class DelayRecord:
-    """A receiver's delays, interval by interval."""
+    """A receiver's record of delays, interval by interval."""
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
-        import numpy  # a receiver's, from its start on: a proxy is smaller without it
+        import numpy  # imported when a receiver starts: a proxy is smaller without it
 
         self._numpy = numpy
         self.interval_ns = interval_ns
@@ -90,12 +93,14 @@ class DelayRecord:
 
     @property
     def ends_ns(self) -> int:
-        """When the interval under way ends, by the sender's clock; 0 where there is none."""
+        """When the present interval ends, by the sender's clock; 0 where there is none."""
         return (self._interval + 1) * self.interval_ns if self._messages else 0
 
     def add(self, number: int, sent_ns: int, delay_ns: int, late: bool) -> Report | None:
-        """A first copy has come; the report of the interval before, where this one begins another.
-        A message of an interval that was reported is not counted."""
+        """Record a first copy; return the last interval's report where this begins another.
+
+        A message of an interval that was reported is not counted.
+        """
         interval = sent_ns // self.interval_ns
         if interval < self._interval:
             return None
@@ -112,13 +117,15 @@ class DelayRecord:
         return told
 
     def missed(self, first: int, last: int, step: int = 1) -> None:
-        """Messages were given up, every `step` of these: late, as far as fairness goes. Without
-        delays of their own they count for the interval under way."""
+        """Record every `step`-th of these messages as late, because they were given up.
+
+        Without delays of their own they count for the present interval.
+        """
         for number in range(first, min(last, first + LATE_BITS) + 1, step):
             self._late |= 1 << (number % LATE_BITS)
 
     def close(self) -> Report | None:
-        """The report of the interval under way, which is over; None where nothing came."""
+        """Close the present interval and return its report; None where nothing came."""
         if not self._messages:
             return None
         numpy = self._numpy
@@ -139,9 +146,11 @@ class _Gathering:
 
 
 class ReportGatherer:
-    """Reports of the children, gathered interval by interval. `wait_ns`: so long after the first
-    report of an interval the others are waited for. Delays count up to `bound_ns`, last hops up to
-    `last_hop_bound_ns`."""
+    """Reports of the children, gathered interval by interval.
+
+    `wait_ns`: how long after an interval's first report the others are waited for. Delays count up
+    to `bound_ns`, last hops up to `last_hop_bound_ns`.
+    """
 
     def __init__(
         self,
@@ -161,17 +170,17 @@ class ReportGatherer:
         #: Reports that came after their interval was closed, or again.
         self.useless = 0
 
-    #: Intervals gathered at a time: more are of a member whose clock is off.
+    #: Upper limit on intervals gathered at a time: more come from a member whose clock is off.
     INTERVALS_MAX = 4
 
     @property
     def deadline_ns(self) -> int:
-        """When `due` is wanted; 0: not by time."""
+        """When `due` must be called; 0: no deadline."""
         waiting = [each.since_ns for each in self._gathering.values()]
         return min(waiting) + self._wait_ns if waiting else 0
 
     def take(self, child: str, report: Report, now_ns: int) -> None:
-        """A child has reported."""
+        """Take a child's report."""
         gathering = self._gathering.get(report.interval)
         if (
             report.interval <= self._done
@@ -186,8 +195,7 @@ class ReportGatherer:
         gathering.reports[child] = report
 
     def due(self, now_ns: int) -> Report | None:
-        """What the children say together of the oldest interval that is complete or waited for
-        long enough; None where there is none yet."""
+        """Return the merged report of the oldest complete or overdue interval; None: none is."""
         for interval in sorted(self._gathering):
             gathering = self._gathering[interval]
             complete = len(gathering.reports) == len(self.children)

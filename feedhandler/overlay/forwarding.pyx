@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""A proxy's way from datagrams in to datagrams out, compiled and without the GIL.
+"""A proxy's path from datagrams in to datagrams out, compiled and without the GIL.
 
 Datagrams are received into a ring of `RING` places, and stay in their places until they have been
 sent: nothing is copied. `Judge` decides about each in turn. First copies make a chunk: for every
@@ -7,12 +7,12 @@ message and target there is a prepared message of `sendmmsg` whose address never
 bytes are those of the message's place, so that a message costs one write however many targets
 there are, and one system call sends many messages.
 
-Receiving does not wait for sending: between two chunks, of some hundred sendings, the socket is
+Receiving does not wait for sending: between two chunks, of some hundred sends, the socket is
 emptied into the ring. Where the kernel cannot take more, sending waits and receiving goes on, until
-the ring is full; then the kernel's buffer fills, and what it has no room for it drops.
+the ring is full; then the kernel's buffer fills, and the kernel drops what it has no room for.
 
-What is Python's (`judging.RARE`) has its turn in the order of coming, with everything before it
-sent: `serve` returns, and `rare` has the datagram. Compiled only, for the system calls.
+A datagram for Python (`judging.RARE`) has its turn in the order of arrival, with everything before
+it sent: `serve` returns, and `rare` has the datagram. Compiled only, for the system calls.
 """
 
 import struct
@@ -34,11 +34,11 @@ from feedhandler.overlay.judging import address_number
 
 cdef enum:
     _RING = 1024
-    # What one sendmmsg takes (UIO_MAXIOV), and what a chunk has, unless one message has more.
+    # Upper limit of one sendmmsg (UIO_MAXIOV), and of a chunk, unless one message has more.
     _SENDS_MAX = 1024
-    # System calls that receive, between two chunks.
+    # Receiving system calls between two chunks.
     _FILLS = 4
-    # An idle socket is left alone for so long by a receiving call; what is due sooner is polled for.
+    # Time-out of a receiving call on an idle socket; where something is due sooner it is polled.
     _IDLE_NS = 20_000_000
 
 #: Places of the ring.
@@ -46,10 +46,10 @@ RING = _RING
 
 
 cdef class Forwarder(Port):
-    """See the module. `direct` comes before everything else."""
+    """A proxy's port that forwards by itself; see the module. Call `direct` first."""
 
     cdef Judge _judge
-    # Positions in the ring: the oldest datagram that is not sent, the next one to judge, the end.
+    # Positions in the ring: the oldest unsent datagram, the next one to judge, the end.
     cdef unsigned long long _head, _next, _tail
     cdef bint _rare
     #: When the last first copy came, ns since 1970.
@@ -66,16 +66,18 @@ cdef class Forwarder(Port):
         PyMem_Free(self._parts)
 
     def __init__(self, sock):
-        # A receiving call sleeps by itself, which saves one to poll and one that finds nothing.
+        # A receiving call that blocks saves a call to poll and one that finds nothing.
         sock.setblocking(True)
         sock.setsockopt(SOL_SOCKET, SO_RCVTIMEO, struct.pack("ll", 0, _IDLE_NS // 1000))
         self._prepare(sock, _RING)
         self._judge = Judge()
 
     def direct(self, topology, name, copies, tuple targets not None):
-        """Forward as this member of a topology to `targets`; `copies`: the `Deduplicator` of its
-        `Admission`. What is under way to the targets before is lost. Raises `UsageError` where a
-        host is no IPv4 address."""
+        """Forward as this member of a topology to `targets`.
+
+        `copies`: the `Deduplicator` of its `Admission`. What still waits for the previous targets
+        is dropped. Raises `UsageError` where a host is no IPv4 address.
+        """
         numbers = [address_number(each) for each in targets]
         self._judge.direct(topology, name, copies)
         self._give_up()
@@ -109,7 +111,7 @@ cdef class Forwarder(Port):
         return 0
 
     cdef int _give_up(self) except -1:
-        """What waits to be sent is not sent any more: counted, as what the kernel did not take."""
+        """Drop what waits to be sent; it is counted as what the kernel did not take."""
         cdef int left = self._sends - self._done
         if left:
             self.errors[EAGAIN] = self.errors.get(EAGAIN, 0) + left
@@ -117,9 +119,11 @@ cdef class Forwarder(Port):
         return 0
 
     def serve(self, long long until_ns, bint busy=False):
-        """Forward what comes until `until_ns` (ns since 1970), what is there already even if that
-        is over. Returns earlier where something is Python's, or a signal has come. `busy`: ask the
-        socket again and again instead of sleeping. Whether anything came or was sent."""
+        """Forward until `until_ns` (ns since 1970); return whether anything came or was sent.
+
+        What is there already is forwarded even if that time is over. Returns earlier where a
+        datagram is for Python, or a signal has come. `busy`: poll the socket instead of sleeping.
+        """
         cdef bint worked = False, interrupted = False
         cdef long long left_ns
         with nogil:
@@ -141,7 +145,7 @@ cdef class Forwarder(Port):
         return worked
 
     cdef bint _turn(self) noexcept nogil:
-        """Judge a chunk and send it; whether there was anything to do."""
+        """Judge a chunk and send it; return whether there was anything to do."""
         cdef unsigned long long before = self._next
         cdef int done = self._done
         if not self._sends:
@@ -151,7 +155,7 @@ cdef class Forwarder(Port):
         return self._next != before or self._done != done
 
     cdef void _gather(self) noexcept nogil:
-        """Judge what has come, up to a chunk of first copies, or something for Python."""
+        """Judge what has come, up to a chunk of first copies or a datagram for Python."""
         cdef int place, answer
         cdef long long came_ns
         cdef uint64_t source
@@ -160,7 +164,7 @@ cdef class Forwarder(Port):
             if self._messages[place].msg_hdr.msg_flags & MSG_TRUNC:
                 self.oversize += 1
             else:
-                # In the order of coming, for the kernel's count of drops.
+                # In the order of arrival, for the kernel's count of drops.
                 came_ns = self._stamp(&self._messages[place].msg_hdr)
                 source = <uint64_t>ntohl(self._senders[place].sin_addr.s_addr) << 16
                 source |= ntohs(self._senders[place].sin_port)
@@ -175,7 +179,7 @@ cdef class Forwarder(Port):
                     self._parts_count += 1
                 elif answer == 0:
                     self._rare = True
-                    break  # it keeps its place until Python has had it
+                    break  # it keeps its place until Python has taken it
                 self.received += 1
             self._empty(place)
             self._next += 1
@@ -200,13 +204,12 @@ cdef class Forwarder(Port):
         self._sent_all()
 
     cdef void _sent_all(self) noexcept nogil:
-        """The chunk is over: its places may be received into."""
+        """End the chunk: its places may be received into."""
         self._parts_count = self._sends = self._done = 0
         self._head = self._next
 
     cdef int _fill(self, int flags) noexcept nogil:
-        """Receive what has come, as far as there is room; 0, or the reason of the first call's
-        failure."""
+        """Receive what has come, as far as there is room; return 0, or the first call's errno."""
         cdef int place, room, got, reason, fills
         for fills in range(_FILLS):
             place = <int>(self._tail & (_RING - 1))
@@ -217,7 +220,7 @@ cdef class Forwarder(Port):
             got = recvmmsg(self._fd, &self._messages[place], room, flags, NULL)
             reason = errno
             if got < 0:
-                # What an address that is closed answered to a sending is no fault of this one.
+                # A closed address's answer to an earlier send is counted, and is no failure here.
                 if reason != EAGAIN and reason != EINTR:
                     with gil:
                         self._refused(reason)
@@ -229,8 +232,10 @@ cdef class Forwarder(Port):
         return 0
 
     cdef bint _idle(self, long long left_ns, bint busy) noexcept nogil:
-        """Wait until something comes, what waits can be sent, or a time is over, at most so long;
-        False where a signal came instead."""
+        """Wait until something comes or what waits can be sent, `left_ns` at most.
+
+        Returns False where a signal came instead.
+        """
         cdef pollfd poll
         cdef timespec timeout
         if busy:
@@ -251,8 +256,10 @@ cdef class Forwarder(Port):
         return True
 
     def rare(self):
-        """The datagram that is Python's now: (datagram, (host, port), ns since 1970), or None.
-        What comes behind it is judged after it: call `refresh` when `Admission` has."""
+        """Return the datagram for Python, (datagram, (host, port), ns since 1970), or None.
+
+        Later ones are judged after it: call `refresh` when `Admission` has judged it.
+        """
         cdef int place
         if not self._rare or self._sends:
             return None
@@ -266,11 +273,11 @@ cdef class Forwarder(Port):
         return found
 
     def refresh(self):
-        """`Admission` has judged something: see `Judge.refresh`."""
+        """Take the epoch anew, after `Admission` has judged something (`Judge.refresh`)."""
         self._judge.refresh()
 
     def settle(self, counts):
-        """Add what was decided since the last time to a member's `Counter`."""
+        """Add the counts since the last call to a member's `Counter`."""
         first = self._judge.settle(counts)
         if first:
             counts["forwarded"] += first * self._width

@@ -2,7 +2,7 @@ from feedhandler.overlay.blake2b cimport uint64_t
 
 cdef enum:
     _SOURCES_MAX = 16
-    # Faults, and verdicts behind them.
+    # Counters of faults, then of verdicts.
     _COUNTERS = 32
 
 

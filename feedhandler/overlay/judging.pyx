@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """The judge of a proxy, compiled: forward a datagram, drop it, or leave it to Python.
 
-`Judge` asks what `Admission` asks of data, in the same order and with the same answers: the form of
-the header, the tree, who sent it, whether it is the first copy, its seal. First copies take their
-place in the ring of ids that `Admission` has, so both may judge in turns. What is rare is
-Python's (`RARE`): heartbeats, notices, reports, probes, answers, and data of a sender that began anew.
+`Judge` makes the checks that `Admission` makes of data, in the same order and with the same
+verdicts: the form of the header, the tree, the source, whether it is the first copy, its seal.
+First copies take their place in the ring of ids that `Admission` has, so both may judge in turn.
+Rare datagrams are left to Python (`RARE`): heartbeats, notices, reports, probes, answers, and data
+of a sender that began anew.
 
 `Admission` is the reference: a test has both judge the same datagrams. Compiled only.
 """
@@ -47,8 +48,10 @@ RARE = "rare"
 
 
 def address_number(address):
-    """An address as one number: the host's four bytes, then the port's two. Raises `UsageError`
-    where the host is no IPv4 address."""
+    """Return an address as one number: the host's four bytes, then the port's two.
+
+    Raises `UsageError` where the host is no IPv4 address.
+    """
     host, port = address
     try:
         return int.from_bytes(_socket.inet_aton(host), "big") << 16 | port
@@ -57,7 +60,10 @@ def address_number(address):
 
 
 cdef class Judge:
-    """See the module. `first` is the answer for a first copy; answers are counted until `settle`."""
+    """The compiled judge; see the module.
+
+    `first` is the answer for a first copy; answers are counted until `settle`.
+    """
 
     def __init__(self):
         memset(self._counts, 0, sizeof(self._counts))
@@ -80,13 +86,13 @@ cdef class Judge:
         self.refresh()
 
     def refresh(self):
-        """`Admission` has judged: another epoch may be in force."""
+        """Take the epoch anew, after `Admission` has judged something."""
         self._epoch = self._copies.epoch
 
     cdef int judge(
         self, const unsigned char *datagram, size_t length, uint64_t source
     ) noexcept nogil:
-        """What is to be done with a datagram that came from `source` (see `address_number`)."""
+        """Return the answer for a datagram that came from `source` (see `address_number`)."""
         cdef int answer = self._decide(datagram, length, source)
         self._counts[answer] += 1
         return answer
@@ -120,7 +126,7 @@ cdef class Judge:
         return self.first
 
     cdef int _form(self, const unsigned char *datagram, size_t length) noexcept nogil:
-        """As `wire.read`: what is wrong with a header, or 0."""
+        """Return the fault of a header as `wire.read` does, or 0."""
         cdef size_t size
         if length < _HEAD_BYTES:
             return _SHORT
@@ -148,13 +154,15 @@ cdef class Judge:
         return False
 
     def admit(self, bytes datagram not None, address):
-        """The answer for one datagram, by name: a fault, a verdict or `RARE`."""
+        """Return the answer for one datagram by name: a fault, a verdict or `RARE`."""
         answer = self.judge(datagram, len(datagram), address_number(address))
         return RARE if answer == _RARE else _NAMES[answer]
 
     def settle(self, counts):
-        """Add what was counted to a `Counter`, and begin anew; first copies among it. What was
-        Python's is counted there."""
+        """Add the counts to a `Counter` and clear them; return the number of first copies.
+
+        Datagrams left to Python are counted there.
+        """
         cdef int place
         cdef unsigned long long first = self._counts[self.first]
         for place in range(1, _COUNTERS):

@@ -1,17 +1,18 @@
-"""Lines of a gateway that come through the overlay: a receiver of a tree for each, in its thread.
+"""Lines of a gateway that come through the overlay: a receiver of a tree for each, in its own
+thread.
 
-A line's receiver has the member's socket, dedup, deadlines and reports as one on its own has, and
-hands what it releases to the gateway's receive thread, which takes it as any line's datagrams. In
-between is a pair of local sockets: the kernel stamps what passes, and where it is full the receiver
-waits (`waits`), so that nothing is lost there. What then waits is the member's own datagrams, and
-where the kernel drops those, that is counted and told as gaps.
+A line's receiver has the member's socket, deduplication, deadlines and reports as a separate one
+has, and passes what it releases to the gateway's receive thread, which takes it as any line's
+datagrams. In between is a pair of local sockets: the kernel stamps what passes, and where it is
+full the receiver waits (`waits`), so that nothing is lost there. What then waits is the member's
+own datagrams, and where the kernel drops those, that is counted and announced as gaps.
 
 A thread's turns are short, but it shares the interpreter with the gateway's event loop: a release
-may be late by as long as that does not let go, which one of a receiver on its own (`feedhandler
-overlay receive`) is not.
+may be late by as long as that holds it, which that of a separate receiver (`feedhandler overlay
+receive`) is not.
 
-Topologies' files are looked at once a second, and a later version taken while the line runs. A
-thread that ends by an error tells so (`failed`): a line that stands still is no quiet market.
+Topologies' files are checked once a second, and a later version is taken while the line runs. A
+thread that ends by an error reports it (`failed`): a dead line must not look like a quiet market.
 """
 
 import os
@@ -37,13 +38,13 @@ from feedhandler.overlay.release import Deliver, Event
 from feedhandler.overlay.running import SWITCH_SECONDS, Loop, open_socket, pin
 from feedhandler.overlay.topology_file import read_topology, receiving_member
 
-#: Asked of the kernel for the pair of sockets: some thousand messages.
+#: Buffer requested for the pair of sockets: some thousand messages.
 PAIR_BYTES = 4 << 20
-#: How often a thread that waits looks whether it is to end.
+#: Interval at which a waiting thread checks whether it is to end.
 LOOK_MS = 50
-#: How often topologies' files are looked at.
+#: Interval at which topologies' files are checked.
 FILE_NS = 1_000_000_000
-#: What a receiver in a gateway always tells, from before its first datagram on.
+#: Counts that a receiver in a gateway always shows, also before its first datagram.
 _COUNTS = (
     "first", "duplicate", "delivered", "late", "passed", "missing", "datagrams_sent",
     "datagrams_received", "not_taken", "oversize", "kernel_drops",
@@ -51,8 +52,11 @@ _COUNTS = (
 
 
 class OverlayLine:
-    """One line's receiver. `feed` is the socket that the receive thread reads, and closes. Raises
-    `ConfigError` for a topology or an address that cannot be had."""
+    """One line's receiver. The receive thread reads and closes the socket `feed`.
+
+    `failed` is called, in the line's thread, with the error that ended it. Raises `ConfigError` for
+    an invalid topology or an address that cannot be used.
+    """
 
     def __init__(
         self,
@@ -89,11 +93,11 @@ class OverlayLine:
         self.feed.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def start(self) -> None:
-        """Start to receive."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and close the sockets but `feed`; takes a tenth of a second."""
+        """End the thread and close the sockets except `feed`; takes a tenth of a second."""
         self._stopping = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -101,7 +105,7 @@ class OverlayLine:
         self._into.close()
 
     def snapshot(self) -> dict[str, Any]:
-        """What the receiver has counted and measures, and what it is."""
+        """Return what the receiver counts and measures, and its identity."""
         counts = Counter(dict.fromkeys(_COUNTS, 0))
         first, *others = parts_of(self.member)
         if self._loop is not None:
@@ -125,11 +129,11 @@ class OverlayLine:
             pin(self._cpu)
             self._loop = Loop(self.member, self._sock, self._hand_on)
             self._loop.run(self._is_over)
-        except BaseException as error:  # a thread has nobody to raise to
+        except BaseException as error:  # a thread has no caller to raise to
             self._failed(error)
 
     def _hand_on(self, events: Sequence[Event], _now_ns: int) -> None:
-        """Give what was released to the receive thread, whose arbiter judges order and gaps."""
+        """Pass what was released to the receive thread, whose arbiter judges order and gaps."""
         payloads = [each.payload for each in events if isinstance(each, Deliver)]
         done = hand_over(self._into, payloads, 0)
         if done == len(payloads):
@@ -151,7 +155,7 @@ class OverlayLine:
         return self._stopping
 
     def _read_again(self, path: str) -> None:
-        """Take a later version of a topology, or say why not."""
+        """Take a later version of a topology, or report why not."""
         try:
             topology = read_topology(Path(path))
             reason = self.member.change(topology)
@@ -167,7 +171,11 @@ class OverlayLine:
 
 
 class OverlayLines:
-    """A gateway's. `plans` are its channels, to be received as `plans` afterwards says."""
+    """A gateway's overlay lines.
+
+    `plans` are its channels; the attribute `plans` has them as the receive thread is to receive
+    them.
+    """
 
     def __init__(
         self,
@@ -179,7 +187,7 @@ class OverlayLines:
         self._lines: list[OverlayLine] = []
         self._switch_seconds = sys.getswitchinterval()
         plans = list(plans)
-        #: Of each of the lines: as the receive thread and the recorder know it.
+        #: Socket of each overlay line, by the `Line` of the receive thread and the recorder.
         self.feeds: dict[Line, socket.socket] = {}
         addressed: dict[Line, Line] = {}
         try:
@@ -199,34 +207,34 @@ class OverlayLines:
         ]
 
     def start(self) -> None:
-        """Start to receive. The interpreter then changes threads more readily, for deadlines."""
+        """Start the threads, and shorten the interpreter's switch interval, for deadlines."""
         sys.setswitchinterval(min(self._switch_seconds, SWITCH_SECONDS))
         for each in self._lines:
             each.start()
 
     def stop(self) -> None:
-        """End the threads; `feeds` are closed by whom they were given to."""
+        """End the threads; `feeds` are closed by the receive thread."""
         for each in self._lines:
             each.stop()
         sys.setswitchinterval(self._switch_seconds)
 
     def close(self) -> None:
-        """Close everything; they were never started."""
+        """Close everything, if the lines were never started."""
         for each in self._lines:
             each.stop()
             each.feed.close()
 
     def receive_buffers(self) -> dict[str, int]:
-        """The receive buffer of each line's member, bytes."""
+        """Return the receive buffer of each line's member, bytes, by line name."""
         return {each.line.name: each.buffer_bytes for each in self._lines}
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """What each line's receiver says."""
+        """Return the snapshot of each line's receiver."""
         return [each.snapshot() for each in self._lines]
 
 
 def _stamp_of(path: str) -> tuple[int, int, int]:
-    """By what a file that was replaced or written is known; zeros where there is none."""
+    """Return inode, time and size of a file, which identify its version; zeros without one."""
     try:
         found = os.stat(path)
     except OSError:

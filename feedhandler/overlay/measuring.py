@@ -4,7 +4,8 @@ A sender, the proxies and receivers of each technique are in one process on loop
 that ship, each on its socket, driven by one thread. Techniques take turns, so that each meets the
 same conditions; each is a tree of its own number and its own proxies, to the same receivers. What
 is measured is when the kernel had the first copy of each message at each receiver, less when it was
-sent. Deadlines are then put on those delays as the sender would (`simulation.holding`).
+sent. Deadlines are then put on those delays as the sender would (`simulation.holding`). The sender
+of a technique may send by io_uring instead of `sendmmsg`.
 
 Spikes may be injected: each sending to an address is put off with a probability, by some time. The
 hosts of a tree are not parallel here, so a tree's latency beside unicast means nothing on one
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from feedhandler.overlay.admission import Admission
+from feedhandler.overlay.io_uring import RingPort
 from feedhandler.overlay.members import Proxy, Sender, Sends
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.simulation.cloud import Delays
@@ -39,11 +41,13 @@ PAYLOAD = bytes(64)
 @dataclass(frozen=True, slots=True)
 class Technique:
     """A way to multicast: a name and a tree's shape; depth 1 is unicast by the sender. `by_rule`:
-    its latency and windows are those of delivery with the rule's deadlines, not of arrival."""
+    its latency and windows are those of delivery with the rule's deadlines, not of arrival.
+    `by_ring`: its sender sends by io_uring, not by `sendmmsg`."""
 
     name: str
     shape: Shape
     by_rule: bool = False
+    by_ring: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +95,22 @@ class Measurement:
         for number, technique in enumerate(techniques, 1):
             self._plant(number, technique, [sock.getsockname() for sock in receivers])
 
-    def _socket(self) -> socket.socket:
+    def _socket(self, by_ring: bool = False) -> socket.socket:
         sock = self.stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         sock.bind(("127.0.0.1", 0))
         sock.setblocking(False)
-        self._ports[sock.fileno()] = Port(sock)
+        port = Port(sock)
+        if by_ring:
+            port = ring = RingPort(sock)
+            self.stack.callback(ring.close)
+        self._ports[sock.fileno()] = port
         self._poll.register(sock.fileno(), select.EPOLLIN)
         return sock
 
     def _plant(self, number: int, technique: Technique, receivers: list[Address]) -> None:
         shape = technique.shape
-        sending = self._socket()
+        sending = self._socket(technique.by_ring)
         proxies = [self._socket() for _ in range(shape.proxies)]
         addresses = [each.getsockname() for each in (sending, *proxies)]
         keys = (os.urandom(32) for _ in range(2 + shape.proxies + shape.receivers))

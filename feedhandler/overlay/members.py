@@ -1,11 +1,11 @@
 """The members of a tree, without sockets: the sender, proxies, receivers.
 
-Each is fed with datagrams and with the time of its own clock, and answers with what is to be sent:
-`Sends`, pairs of a datagram and the addresses that it goes to. `deadline_ns` says when `tick` is
-wanted next, by the own clock; 0: not by time. Counters are in `counts`.
+Datagrams and the time of the member's own clock are passed in, and each method returns what is to
+be sent: `Sends`, pairs of a datagram and the addresses that it goes to. `deadline_ns` is when
+`tick` must be called next, by the own clock; 0: no deadline. Counters are in `counts`.
 
-The receiver's output is `Event`s, taken by `release`: messages in the order of their ids, none
-before its deadline, gaps where something never came.
+The receiver's output is `Event`s, returned by `release`: messages in the order of their ids, none
+before its deadline, and gaps where some never came.
 """
 
 from collections import Counter
@@ -31,16 +31,16 @@ from feedhandler.overlay.topology import Address, Member, Topology
 from feedhandler.overlay.wire import Fault, Head, Kind, encode, payload_of
 
 Sends = list[tuple[bytes, tuple[Address, ...]]]
-#: A sender that has nothing to say says so after this long.
+#: A sender without messages sends a heartbeat after this long.
 HEARTBEAT_NS = 100_000_000
-#: A member whose clock is not kept by others asks its parent so often.
+#: Interval at which a member probes its parent's clock, where nothing else synchronises clocks.
 PROBE_NS = 250_000_000
 _TIMES_BYTES = 24
 _HOP_BYTES = 8
 
 
 class _Below:
-    """A member that has a parent: numbers what it sends there, knows the sender's time."""
+    """A member that has a parent: numbers what it sends there, and knows the sender's time."""
 
     def __init__(
         self, topology: Topology, name: str, epoch: int, slots: int, follows_clock: bool
@@ -48,7 +48,7 @@ class _Below:
         self.admission = Admission(topology, name, slots)
         self.counts: Counter[str] = self.admission.counts
         self.clock = OffsetEstimator()
-        #: When something of the sender's came last, by the own clock; at first when we began.
+        #: When something from the sender came last, by the own clock; initially the start.
         self.heard_ns = epoch
         self._epoch, self._number = epoch, 0
         self._follows_clock = follows_clock
@@ -61,20 +61,20 @@ class _Below:
 
     @property
     def me(self) -> Member:
-        """This member."""
+        """The member itself."""
         return self.admission.me
 
     @property
     def parent(self) -> Member:
-        """Whom it reports to."""
+        """The member that it reports to."""
         return self.topology.sources(self.me)[0]
 
     def senders_time(self, now_ns: int) -> int:
-        """The sender's clock, by the own one."""
+        """Convert a time of the own clock to the sender's clock."""
         return now_ns + self.clock.offset_ns
 
     def change(self, topology: Topology) -> str:
-        """Take another version of the topology; why not, or ""."""
+        """Take another version of the topology; return why not, or ""."""
         reason = topology.succeeds(self.topology, self.me.name)
         if not reason:
             self.admission.change(topology, self.me.name)
@@ -82,7 +82,7 @@ class _Below:
         return reason
 
     def _changed(self) -> None:
-        """Another topology is in force."""
+        """Handle a new topology in force; subclasses override it."""
 
     def _sealed(self, kind: Kind, payload: bytes, to: Address, now_ns: int) -> Sends:
         self._number += 1
@@ -96,7 +96,7 @@ class _Below:
         return self._sealed(Kind.PROBE, b"", self.parent.address, now_ns)
 
     def _answer(self, head: Head, child: Member, now_ns: int) -> Sends:
-        """Tell a child the sender's time as known here."""
+        """Answer a child's probe with the sender's time as known here."""
         if self._follows_clock and not self.clock.known:
             return []
         here = self.senders_time(now_ns)
@@ -116,8 +116,10 @@ class _Below:
 
 
 class Proxy(_Below):
-    """Forwards first copies to its children and to those that it hedges for, gathers its
-    children's reports. `follows_clock`: the sender's time is asked for, else it is the own."""
+    """A proxy: forwards first copies to its children and those that it hedges for, gathers reports.
+
+    `follows_clock`: it probes its parent for the sender's time; else the own clock is the sender's.
+    """
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class Proxy(_Below):
         self.reports = ReportGatherer(children, bound_ns=self._bound_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
-        """A datagram has come."""
+        """Handle a datagram; return what is to be sent."""
         admitted = self.admission.admit(datagram, address, self.senders_time(now_ns))
         if admitted is None:
             return []
@@ -162,11 +164,11 @@ class Proxy(_Below):
 
     @property
     def deadline_ns(self) -> int:
-        """See the module."""
+        """When `tick` must be called; see the module."""
         return soonest(self.reports.deadline_ns, self._probe_ns if self._follows_clock else 0)
 
     def tick(self, now_ns: int) -> Sends:
-        """Do what is due."""
+        """Do what is due; return what is to be sent."""
         return self._report(now_ns) + self._probe(now_ns)
 
     def _report(self, now_ns: int) -> Sends:
@@ -177,15 +179,18 @@ class Proxy(_Below):
 
 
 class Receiver(_Below):
-    """Holds and releases messages, reports their delays. `gap_wait_ns`: so long after its deadline
-    a message waits for one before it that is missing.
+    """A receiver: holds and releases messages, and reports their delays.
 
-    In model 3 messages go on to an isolated process. `echo` is an address that it answers from,
-    with whatever comes there: the last hop is measured and told, and what it is shorter than the
-    longest one is held besides (`last_hop`). `extra_hold_ns` is held instead, if given.
+    `gap_wait_ns`: how long after its deadline a message waits for a missing one before it.
 
-    `beside` is the same receiver in another tree of the same sender (`merging`), which has the
-    clock, the last hop and what is held for both."""
+    In model 3 messages go on to an isolated process. `echo` is an address from which that process
+    returns whatever is sent there: the last hop is measured and reported, and messages are held
+    longer by the difference to the longest one (`last_hop`). `extra_hold_ns`, if given, is held
+    instead.
+
+    `beside` is the same receiver in another tree of the same sender (`merging`), with which this
+    one shares the clock, the last hop and the held messages.
+    """
 
     def __init__(
         self,
@@ -212,7 +217,7 @@ class Receiver(_Below):
         self._delays = DelayRecord(interval_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
-        """A datagram has come; what may be released afterwards is asked for by `release`."""
+        """Handle a datagram; return what is to be sent. Call `release` afterwards."""
         if address == self.echo:
             self._answered(datagram, now_ns)
             return []
@@ -251,12 +256,12 @@ class Receiver(_Below):
         self._adjust(now_ns)
 
     def _adjust(self, now_ns: int) -> None:
-        """Hold what the own last hop is shorter than the longest."""
+        """Set the extra hold: the difference of the own last hop to the longest."""
         if not self._given:
             self.holding.extra_hold_ns = self.last_hop.extra_ns(now_ns)
 
     def release(self, now_ns: int) -> list[Event]:
-        """What may be had now, in order."""
+        """Return the events that may be delivered now, in order."""
         found = self.holding.release(self.senders_time(now_ns))
         for event in found:
             if isinstance(event, Gap):
@@ -264,25 +269,25 @@ class Receiver(_Below):
         return found
 
     def missed(self, first: int, last: int, step: int = 1) -> None:
-        """Messages of this tree were given up: `first`, and every `step` of them up to `last`."""
+        """Record that messages were given up: `first`, and every `step`-th up to `last`."""
         self._delays.missed(first, last, step)
 
     @property
     def release_ns(self) -> int:
-        """When `release` is wanted, by the own clock; 0: not by time."""
+        """When `release` must be called, by the own clock; 0: no deadline."""
         at = self.holding.deadline_ns
         return at - self.clock.offset_ns if at else 0
 
     @property
     def deadline_ns(self) -> int:
-        """See the module."""
+        """When `tick` must be called; see the module."""
         ends = self._delays.ends_ns
         ends = ends - self.clock.offset_ns + self._delays.interval_ns // 8 if ends else 0
         probe = self._probe_ns if self._follows_clock else 0
         return soonest(ends, probe, self.last_hop.probe_ns if self.echo else 0)
 
     def tick(self, now_ns: int) -> Sends:
-        """Do what is due."""
+        """Do what is due; return what is to be sent."""
         ends = self._delays.ends_ns
         told = None
         if ends and self.senders_time(now_ns) >= ends + self._delays.interval_ns // 8:
@@ -290,7 +295,7 @@ class Receiver(_Below):
         return self._reported(told, now_ns) + self._probe(now_ns) + self._probe_last_hop(now_ns)
 
     def _probe_last_hop(self, now_ns: int) -> Sends:
-        # A clock that was set back does not stop it.
+        # Also when the clock was set back, so that this does not stop the probes.
         last_hop = self.last_hop
         if self.echo is None or now_ns < last_hop.probe_ns <= now_ns + LAST_HOP_PROBE_NS:
             return []
@@ -315,10 +320,12 @@ class Numbering:
 
 
 class Sender:
-    """Numbers messages, gives them deadlines, gathers reports. `controller`: picks the hold for a
-    wanted probability of fairness; without one the hold is the `quantile` of the source's rule.
-    `held`: whether there are deadlines at all; `rotate`: each message begins with another child;
-    `numbering`: that of the sender's other trees."""
+    """A sender: numbers messages, gives them deadlines, gathers reports.
+
+    `controller` sets the hold for a wanted probability of fairness; without one the hold is the
+    `quantile` of the source's rule. `held`: whether there are deadlines at all; `rotate`: each
+    message begins with another child; `numbering`: shared with the sender's other trees.
+    """
 
     def __init__(
         self,
@@ -336,7 +343,7 @@ class Sender:
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
         self.hold_ns = 0
-        #: The longest last hop that receivers have told.
+        #: The longest last hop that receivers have reported.
         self.longest_hop_ns = 0
         self._bound_ns = bound_ns
         self._number = 0
@@ -357,7 +364,7 @@ class Sender:
         return self.admission.topology
 
     def change(self, topology: Topology) -> str:
-        """Take another version of the topology; why not, or ""."""
+        """Take another version of the topology; return why not, or ""."""
         name = self.admission.me.name
         reason = topology.succeeds(self.topology, name)
         if not reason:
@@ -372,7 +379,8 @@ class Sender:
         self.reports = ReportGatherer([each.name for each in children], bound_ns=self._bound_ns)
 
     def send(self, payload: bytes, now_ns: int) -> Sends:
-        """A message. Raises `ValueError` where it is too long."""
+        """Assign a message its id, and return its datagram. Raises `ValueError` where it is too
+        long."""
         deadline = 0
         if self.held and self.hold_ns:
             # Deadlines never go back, whatever the hold or the clock does.
@@ -394,7 +402,7 @@ class Sender:
         return self.targets[first:] + self.targets[:first]
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
-        """A report or a probe has come."""
+        """Handle a report or a probe; return what is to be sent."""
         admitted = self.admission.admit(datagram, address, now_ns)
         if admitted is None:
             return []
@@ -412,7 +420,7 @@ class Sender:
         return self._adjust(now_ns)
 
     def _adjust(self, now_ns: int) -> Sends:
-        """Set the hold by what receivers say together; answers with what to tell them."""
+        """Set the hold by the merged reports; return the notice to receivers, if any."""
         told = self.reports.due(now_ns)
         if told is None:
             return []
@@ -433,31 +441,34 @@ class Sender:
 
     @property
     def deadline_ns(self) -> int:
-        """See the module."""
+        """When `tick` must be called; see the module."""
         spoke_ns = self._spoke_ns
         return soonest(self.reports.deadline_ns, spoke_ns + HEARTBEAT_NS if spoke_ns else 0)
 
     @property
     def _spoke_ns(self) -> int:
-        """When receivers last heard how far ids are; 0: never. A heartbeat soon after a message in
-        another tree would have them miss that while it is on its way."""
+        """When receivers were last sent the last id; 0: never.
+
+        Messages of all trees count: a heartbeat soon after a message in another tree would have
+        receivers miss that message while it is in flight.
+        """
         return max(self.numbering.sent_ns, self._beat_ns)
 
     def tick(self, now_ns: int) -> Sends:
-        """Do what is due."""
+        """Do what is due; return what is to be sent."""
         told = self._adjust(now_ns)
         if self._spoke_ns and 0 <= now_ns - self._spoke_ns < HEARTBEAT_NS:
             return told
         return told + self.beat(now_ns)
 
     def beat(self, now_ns: int) -> Sends:
-        """A heartbeat: which id was the last."""
+        """Return a heartbeat, which carries the last id."""
         self._beat_ns = now_ns
         head = Head(Kind.HEARTBEAT, self.topology.tree, self.epoch, self.last_id, now_ns)
         return [(encode(head, b"", self.topology.key), self.targets)]
 
 
 def soonest(*times_ns: int) -> int:
-    """The earliest of some times, of which 0 is none."""
+    """Return the earliest of some times, where 0 means none."""
     found: Iterable[int] = (each for each in times_ns if each)
     return min(found, default=0)

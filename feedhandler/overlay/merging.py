@@ -1,16 +1,16 @@
-"""Several trees as one: a sender numbers over them in turns, receivers merge them by number.
+"""Several trees as one: a sender numbers over them in turn, receivers merge them by number.
 
 With hedging a proxy sends each message 1 + H times as often as it has children. H more trees with
-the same sender and the same receivers make that good ("Jasper", section 5.3): each carries every
-(1 + H)-th message, so that a proxy sends as much as it would without hedging. Message `id` goes by
-tree number (id - 1) % T of the T trees, in the order in which they are given.
+the same sender and the same receivers compensate for that ("Jasper", section 5.3): each carries
+every (1 + H)-th message, so that a proxy sends as much as it would without hedging. Message `id`
+goes by tree number (id - 1) % T of the T trees, in the order in which they are given.
 
 Ids and deadlines are one sequence over all trees (`members.Numbering`), so a receiver has one order
 and one hold for all of them: what one tree brings waits for what the other has not brought yet, as
-in one tree, and a gap is told whichever tree it is in. Copies, seals, reports and holds are each
-tree's own. All have one epoch: they are one sender's.
+in one tree, and a gap is reported whichever tree it is in. Copies, seals, reports and holds are
+separate for each tree. All have one epoch, the sender's.
 
-A member has one address in all trees, and a datagram tells its tree.
+A member has one address in all trees, and a datagram carries its tree's number.
 """
 
 from collections import Counter
@@ -25,12 +25,12 @@ from feedhandler.overlay.release import Event, Gap, Release
 from feedhandler.overlay.topology import Address, Topology
 from feedhandler.overlay.wire import TREE_AT
 
-#: More trees than neighbours can ever help (`tree.HEDGING_MAX`) make good nothing.
+#: Upper limit on trees: more than 1 + `tree.HEDGING_MAX` gain nothing.
 TREES_MAX = 9
 
 
 def check_trees(topologies: Sequence[Topology]) -> None:
-    """Raise `ConfigError` where trees are not one sender's to the same receivers."""
+    """Check that trees have one sender and the same receivers. Raises `ConfigError`."""
     first = topologies[0]
     if len(topologies) > TREES_MAX:
         raise ConfigError(f"{len(topologies)} trees", f"at most {TREES_MAX}")
@@ -65,7 +65,7 @@ _Each = TypeVar("_Each", Sender, Receiver)
 
 
 class _Trees(Generic[_Each]):
-    """What a member of several trees does in each."""
+    """A member of several trees, with one object for each."""
 
     def __init__(self, members: Sequence[_Each]) -> None:
         self.members: Sequence[_Each] = members
@@ -73,32 +73,32 @@ class _Trees(Generic[_Each]):
 
     @property
     def counts(self) -> Counter[str]:
-        """Those of all trees together."""
+        """Counts of all trees, added up."""
         return sum((each.counts for each in self.members), Counter())
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` is wanted; 0: not by time."""
+        """When `tick` must be called; 0: no deadline."""
         return soonest(*(each.deadline_ns for each in self.members))
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
-        """A datagram has come: for the tree that it tells, else for the first one to count."""
+        """Pass a datagram to its tree's member; the first counts those of unknown trees."""
         tree = int.from_bytes(datagram[TREE_AT : TREE_AT + 2], "little")
         member = self._by_tree.get(tree, self.members[0])
         return member.receive(datagram, address, now_ns)
 
     def tick(self, now_ns: int) -> Sends:
-        """Do what is due."""
+        """Do what is due; return what is to be sent."""
         return [each for member in self.members for each in member.tick(now_ns)]
 
     def change(self, topology: Topology) -> str:
-        """Take another version of one of the topologies; why not, or ""."""
+        """Take another version of one of the topologies; return why not, or ""."""
         member = self._by_tree.get(topology.tree)
         return "it is another tree" if member is None else member.change(topology)
 
 
 class MergedSender(_Trees[Sender]):
-    """One sender of several trees. `members` have one `Numbering`, and the epoch."""
+    """One sender of several trees, whose `members` share one `Numbering` and the epoch."""
 
     @property
     def last_id(self) -> int:
@@ -106,20 +106,20 @@ class MergedSender(_Trees[Sender]):
         return self.members[0].last_id
 
     def send(self, payload: bytes, now_ns: int) -> Sends:
-        """A message, by the tree whose turn it is. Raises `ValueError` where it is too long."""
+        """Send a message by the tree whose turn it is. Raises `ValueError` where it is too long."""
         return self.members[self.last_id % len(self.members)].send(payload, now_ns)
 
     def beat(self, now_ns: int) -> Sends:
-        """A heartbeat in each tree."""
+        """Return a heartbeat for each tree."""
         return [each for sender in self.members for each in sender.beat(now_ns)]
 
 
 class MergedReceiver(_Trees[Receiver]):
-    """One receiver in several trees. All but the first of `members` are `beside` that."""
+    """One receiver in several trees; all but the first of `members` are `beside` the first."""
 
     @property
     def holding(self) -> Release:
-        """What is held, of all trees."""
+        """Held messages of all trees."""
         return self.members[0].holding
 
     @property
@@ -129,21 +129,21 @@ class MergedReceiver(_Trees[Receiver]):
 
     @property
     def release_ns(self) -> int:
-        """When `release` is wanted; 0: not by time."""
+        """When `release` must be called; 0: no deadline."""
         return self.members[0].release_ns
 
     def senders_time(self, now_ns: int) -> int:
-        """The sender's clock, by the own one."""
+        """Convert a time of the own clock to the sender's clock."""
         return self.members[0].senders_time(now_ns)
 
     def receive(self, datagram: bytes, address: Address, now_ns: int) -> Sends:
-        """A datagram has come; what the isolated process answers is the first one's."""
+        """Handle a datagram; the isolated process's answers go to the first tree's receiver."""
         if address == self.members[0].echo:
             return self.members[0].receive(datagram, address, now_ns)
         return super().receive(datagram, address, now_ns)
 
     def release(self, now_ns: int) -> list[Event]:
-        """What may be had now, in order of all trees."""
+        """Return the events that may be delivered now, in order over all trees."""
         found = self.holding.release(self.senders_time(now_ns))
         for event in found:
             if isinstance(event, Gap):
@@ -151,7 +151,7 @@ class MergedReceiver(_Trees[Receiver]):
         return found
 
     def _missed(self, gap: Gap) -> None:
-        """Each tree's share of a gap is told up that tree."""
+        """Record each tree's share of a gap, to be reported up that tree."""
         count = len(self.members)
         for turn, receiver in enumerate(self.members):
             first = gap.first + (turn + 1 - gap.first) % count
@@ -162,8 +162,10 @@ class MergedReceiver(_Trees[Receiver]):
 def receiver_of(
     topologies: Sequence[Topology], name: str, epoch: int, **settings: Any
 ) -> Receiver | MergedReceiver:
-    """A receiver in one tree or in several; `settings` are `Receiver`'s. All trees together are
-    asked for the time once, by the first one."""
+    """Make a receiver in one tree or in several; `settings` are `Receiver`'s.
+
+    Of several trees only the first one probes the clock.
+    """
     first = Receiver(topologies[0], name, epoch, **settings)
     if len(topologies) == 1:
         return first
@@ -180,8 +182,10 @@ def sender_of(
     controller: Callable[[], HoldController | None] = lambda: None,
     **settings: Any,
 ) -> Sender | MergedSender:
-    """A sender of one tree or of several; `controller` makes each tree's own, `settings` are
-    `Sender`'s."""
+    """Make a sender of one tree or of several.
+
+    `controller` makes each tree's own, `settings` are `Sender`'s.
+    """
     numbering = Numbering()
     senders = [
         Sender(each, epoch, controller=controller(), numbering=numbering, **settings)

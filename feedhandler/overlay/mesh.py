@@ -1,14 +1,14 @@
-"""Delays between all pairs of hosts, one way: what a network has before a tree is laid over it.
+"""One-way delays between all pairs of hosts: what a network has before a tree is laid over it.
 
-The members of a topology, whatever their roles there, send each other probes: a host to each other
-host, a second's windows long. The median of a pair's delays in a window is that window's delay of
-the pair. Routing a message from one host to another through a third one would help where the sum
+The members of a topology, whatever their roles there, send each other probes: each host to every
+other host, in windows of a second. The median of a pair's delays in a window is the pair's delay in
+that window. Routing a message from one host to another through a third one would help where the sum
 of both ways is shorter than the direct way: a violation of the triangle inequality ("Jasper",
-section 2.2, with windows of one second and at least 10 us to be gained). Clock errors do not
-matter to that: each host's is added once and taken away once on either way. They do to the delays
+section 2.2, with windows of one second and at least 10 us to be gained). Clock errors do not affect
+that: each host's is added once and subtracted once on either way. They do affect the delays
 themselves.
 
-A probe is a number, the time when it was sent, and to whom, with a seal of the sending member's
+A probe is a number, the time when it was sent, and its target, with a seal of the sending member's
 key: 34 bytes. Nothing is ever answered. A member that runs in a tree at the same address drops
 probes as too short.
 """
@@ -28,9 +28,9 @@ from feedhandler.overlay.topology import Address, Topology
 WINDOW_NS = 1_000_000_000
 #: What a way through a third host must save to count, us.
 GAIN_US = 10.0
-#: A window is closed when one so many later has begun: what comes later than that is lost.
+#: A window is closed when the one so many later has begun: probes that come after that are lost.
 OPEN_WINDOWS = 2
-#: A probe that is older, or as far ahead, is an old recording, or of a clock that nobody keeps.
+#: A probe that is older, or as far ahead, is an old recording, or of a clock out of step.
 FRESH_NS = 10_000_000_000
 _PROBE = Struct("<QqH")
 _SEAL_BYTES = 16
@@ -50,8 +50,11 @@ class PairWindow:
 
 
 class MeshHost:
-    """One host's part. `counts`: datagrams by what became of them, `taken` or the reason why they
-    were dropped. Raises `UsageError` for a name that the topology does not have."""
+    """One host's part of a mesh.
+
+    `counts`: datagrams by outcome, `taken` or the reason for dropping. Raises `UsageError` for a
+    name that the topology does not have.
+    """
 
     def __init__(self, topology: Topology, name: str) -> None:
         me = topology.member(name)
@@ -67,8 +70,10 @@ class MeshHost:
         self._closed = 0
 
     def targets(self, turn: int) -> Sequence[Address]:
-        """Whom to probe in a round, in this order: each round begins with another one, so that
-        none is always the last."""
+        """Return the targets of a round in order; each round begins with another one.
+
+        So none is always the last.
+        """
         others = self._others
         at = turn % len(others) if others else 0
         return [each.address for each in others[at:] + others[:at]]
@@ -81,7 +86,10 @@ class MeshHost:
         return head + _seal(self.me.key, head)
 
     def receive(self, datagram: bytes, address: Address, came_ns: int) -> None:
-        """Take what came; what is no probe of another member to this one is counted as dropped."""
+        """Take a datagram; anything but a probe of another member to this one is dropped.
+
+        Drops are counted.
+        """
         self.counts[self._judge(datagram, address, came_ns)] += 1
 
     def _judge(self, datagram: bytes, address: Address, came_ns: int) -> str:
@@ -108,7 +116,10 @@ class MeshHost:
         return "taken"
 
     def close(self, now_ns: int) -> Iterator[PairWindow]:
-        """Windows that are over, in order; all there are at the end, with `now_ns` far ahead."""
+        """Yield the windows that are over, in order, and forget them.
+
+        With `now_ns` far ahead these are all, at the end.
+        """
         last = now_ns // WINDOW_NS - OPEN_WINDOWS
         over = sorted(each for each in self._delays if each[0] <= last)
         for window, source in over:
@@ -122,17 +133,19 @@ def _seal(key: bytes, head: bytes) -> bytes:
     return hashlib.blake2b(head, digest_size=_SEAL_BYTES, key=key).digest()
 
 
-# -- what windows say -------------------------------------------------------------------------
+# -- evaluation -------------------------------------------------------------------------------
 
 
 def violations(delays: numpy.ndarray) -> numpy.ndarray:
-    """What each pair would gain by the best way through a third host. `delays`: us, (hosts, hosts),
-    from row to column, NaN where not known. float64, (hosts, hosts), negative where it would lose,
-    NaN where no way is known; the diagonal is NaN."""
+    """Return what each pair would gain by the best way through a third host, us.
+
+    `delays`: us, (hosts, hosts), from row to column, NaN where not known. float64, (hosts, hosts),
+    negative where it would lose, NaN where no way is known; the diagonal is NaN.
+    """
     hosts = len(delays)
     found = numpy.full((hosts, hosts), numpy.nan)
     for source in range(hosts):
-        # By row: through which host, by column: where to.
+        # Rows: the host in between; columns: the target.
         ways = delays[source][:, None] + delays
         ways[source, :] = numpy.nan
         numpy.fill_diagonal(ways, numpy.nan)
@@ -147,27 +160,32 @@ def violations(delays: numpy.ndarray) -> numpy.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """All windows of all pairs, us: float64, (windows, hosts, hosts), from row to column, NaN where
-    not known."""
+    """All windows of all pairs, us: float64, (windows, hosts, hosts).
+
+    From row to column, NaN where not known.
+    """
 
     hosts: Sequence[str]
-    #: Of each window, its number since 1970.
+    #: Number of each window since 1970.
     numbers: Sequence[int]
     p50: numpy.ndarray
     p99: numpy.ndarray
 
     def gains(self) -> numpy.ndarray:
-        """What each pair would gain in each window by a third host (`violations`)."""
+        """Return each pair's gain by a third host in each window (`violations`).
+
+        float64, (windows, hosts, hosts).
+        """
         return numpy.array([violations(each) for each in self.p50])
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Pairs of which anything is known: indices of source and target."""
+        """Return the pairs with any known delay: indices of source and target."""
         known = ~numpy.isnan(self.p50).all(axis=0)
         return [(int(a), int(b)) for a, b in zip(*numpy.nonzero(known), strict=True)]
 
 
 def windows_of(rows: Sequence[PairWindow]) -> Windows:
-    """Put all hosts' rows together; of two of the same pair and window the later one counts."""
+    """Put all hosts' rows together; of two for the same pair and window the later one counts."""
     hosts = sorted({each.source for each in rows} | {each.target for each in rows}, key=_natural)
     numbers = sorted({each.window for each in rows})
     host_at: Mapping[str, int] = {name: at for at, name in enumerate(hosts)}
@@ -181,6 +199,6 @@ def windows_of(rows: Sequence[PairWindow]) -> Windows:
 
 
 def _natural(name: str) -> tuple[str, int, str]:
-    """Names in the order of their last number."""
+    """Return a sort key that orders names by their last number."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0), name

@@ -1,8 +1,8 @@
-"""Hosts of a mesh at work: each its socket, all of this process on one thread.
+"""Running hosts of a mesh: one socket for each, all of a process on one thread.
 
-Each host sends a round of probes, one to each other host, at a rate; hosts of one process begin one
-after the other. Probes are sent one by one, each stamped by itself: copies of one call leave some
-microseconds after one another, which is what is to be measured.
+Each host sends a round of probes, one to every other host, at a rate; hosts of one process begin
+one after the other. Probes are sent one by one, each with its own stamp: copies of one call leave
+some microseconds after one another, which is what is to be measured.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from feedhandler.overlay.running import SLEEP_NS, open_socket
 from feedhandler.overlay.topology import Address, Member, Topology, make_topology
 from feedhandler.overlay.tree import Shape
 
-#: After the last round probes that are still on their way are waited for so long.
+#: Wait after the last round for probes in flight.
 LAST_NS = 100_000_000
 _FAR_NS = 1 << 62
 
 
 class Mesh:
-    """See the module; made by `opened`."""
+    """Hosts of a mesh at work; see the module. Made by `opened` and `opened_here`."""
 
     def __init__(self, hosts: Sequence[tuple[MeshHost, socket.socket]], rate: float) -> None:
         self.hosts = [host for host, _ in hosts]
@@ -36,13 +36,16 @@ class Mesh:
 
     @property
     def unsent(self) -> int:
-        """Probes that the kernel did not take, or whose target was not there."""
+        """Number of probes that the kernel did not take, or whose target was not there."""
         return sum(sum(port.errors.values()) for _, port in self._ports.values())
 
     def run(
         self, seconds: float, stopped: Callable[[], bool], output: Callable[[PairWindow], None]
     ) -> None:
-        """Probe until the time is up or the caller says so; `output` has each window as it ends."""
+        """Probe for `seconds` (0: without limit), or until `stopped`.
+
+        `output` is called with each window as it ends.
+        """
         began_ns = time.monotonic_ns()
         end_ns = began_ns + int(seconds * 1e9) if seconds else _FAR_NS
         ports = list(self._ports.values())
@@ -71,7 +74,7 @@ class Mesh:
             self._take(0)
 
     def _take(self, most_ns: int) -> None:
-        """Take what has come; sleep at most so long until something does."""
+        """Take received probes; wait at most so long for some."""
         for number, _ in self._poll.poll(min(max(most_ns, 0), SLEEP_NS) / 1e9):
             host, port = self._ports[number]
             for datagram, address, came_ns in port.receive():
@@ -83,13 +86,13 @@ class Mesh:
                 output(row)
 
     def close(self) -> None:
-        """Give the poll's descriptor back."""
+        """Close the poll's descriptor."""
         self._poll.close()
 
 
 @contextlib.contextmanager
 def opened(topology: Topology, name: str, rate: float) -> Iterator[Mesh]:
-    """One host of a mesh that runs on several machines. Raises `ConfigError`, `UsageError`."""
+    """Open one host of a mesh that runs on several machines. Raises `ConfigError`, `UsageError`."""
     host = MeshHost(topology, name)
     with open_socket(host.me) as sock, contextlib.closing(Mesh([(host, sock)], rate)) as mesh:
         yield mesh
@@ -97,7 +100,7 @@ def opened(topology: Topology, name: str, rate: float) -> Iterator[Mesh]:
 
 @contextlib.contextmanager
 def opened_here(hosts: int, rate: float) -> Iterator[Mesh]:
-    """A mesh of so many hosts, all of them on this machine's loopback."""
+    """Open a mesh of so many hosts, all of them on this machine's loopback."""
     with contextlib.ExitStack() as stack:
         socks = []
         for _ in range(hosts):

@@ -1,8 +1,8 @@
-"""A member watched from outside: its metrics and health over HTTP, its status on a control socket.
+"""Monitoring of a member: metrics and health over HTTP, status on a control socket.
 
-Both are served by a thread with a loop of its own (`side_loop`), which only reads what the member's
-thread counts. A member is live as long as its loop turns, and ready once something of its tree's
-sender has come lately: heartbeats are ten a second.
+Both are served by a thread with its own event loop (`side_loop`), which only reads what the
+member's thread counts. A member is live while its loop turns, and ready once something from its
+tree's sender has come recently: heartbeats are ten a second.
 """
 
 import contextlib
@@ -23,15 +23,18 @@ from feedhandler.overlay.topology import Member
 from feedhandler.side_loop import SideLoop
 
 METRICS, CONTROL = "--metrics", "--control"
-#: A loop that has not turned for so long stands still.
+#: A loop that has not turned for this long counts as standing still.
 STILL_NS = 5_000_000_000
-#: Nothing of the sender for so long, ten heartbeats: the member is cut off, or the sender is gone.
+#: Silence of the sender, ten heartbeats, after which the member is cut off or the sender gone.
 SILENT_SECONDS = 1.0
 _SCOPES = ("overlay_member", "control", "web")
 
 
 class MemberWatch:
-    """One member's: `readings` are its metrics, `snapshot` its status; `serving` serves both."""
+    """Monitoring of one member: `readings` are its metrics, `snapshot` its status.
+
+    `serving` serves both.
+    """
 
     def __init__(self, me: Member, loop: Loop) -> None:
         self.me = me
@@ -40,7 +43,7 @@ class MemberWatch:
         self._control: ControlSocket | None = None
 
     def readings(self) -> Iterator[Reading]:
-        """What the member counts and measures, in each of its trees."""
+        """Yield what the member counts and measures, in each of its trees."""
         for tree in self._trees():
             labels = str(tree.pop("tree")), self.me.name
             yield Reading("overlay_member", tree, labels)
@@ -56,12 +59,12 @@ class MemberWatch:
             yield {"tree": part.topology.tree, **gauges_of(part, now_ns), **counts}
 
     def not_live(self) -> list[str]:
-        """Why the member is not live."""
+        """Return the reasons why the member is not live."""
         still_ns = abs(time.time_ns() - self._loop.turned_ns)
         return [f"its loop stands still for {still_ns / 1e9:.0f} s"] if still_ns > STILL_NS else []
 
     def not_ready(self) -> list[str]:
-        """Why the member is not ready."""
+        """Return the reasons why the member is not ready."""
         silent = [(each["tree"], each.get("silent_seconds", 0.0)) for each in self._trees()]
         return self.not_live() + [
             f"tree {tree}: nothing of the sender for {seconds:.0f} s"
@@ -70,7 +73,7 @@ class MemberWatch:
         ]
 
     def snapshot(self) -> dict[str, Any]:
-        """What the control socket tells as `status`."""
+        """Return the `status` of the control socket."""
         parts = parts_of(self._loop.member)
         apart = {n for part in parts if not isinstance(part, Receiver) for n in part.reports.apart}
         return {
@@ -87,8 +90,10 @@ class MemberWatch:
 
     @contextlib.contextmanager
     def serving(self, address: str, endpoint: str) -> Iterator[None]:
-        """Serve metrics at `address` (host:port) and the control socket at `endpoint` meanwhile;
-        "" for neither. Raises `ConfigError` where one cannot be had."""
+        """Serve metrics at `address` (host:port) and the control socket at `endpoint`; "": not.
+
+        Raises `ConfigError` where one is invalid or cannot be used.
+        """
         if endpoint and not is_endpoint(endpoint):
             hint = "for example ipc:///run/proxy.ipc or tcp://127.0.0.1:5574"
             raise ConfigError(f"{CONTROL}: {endpoint!r} is no ZeroMQ endpoint", hint)

@@ -26,7 +26,7 @@ cdef class Port:
     cdef _Targets _last
     cdef tuple _last_addresses
     cdef int _fd
-    # Places for datagrams that come in, and what the kernel is told and tells about each.
+    # Places for received datagrams, and the kernel's message header of each.
     cdef mmsghdr *_messages
     cdef iovec *_vectors
     cdef sockaddr_in *_senders
@@ -39,4 +39,5 @@ cdef class Port:
     cdef object _taken(self, int place)
     cdef long long _stamp(self, msghdr *message) noexcept nogil
     cdef object _name(self, int place)
+    cdef _Targets _aimed(self, bytes datagram, tuple addresses)
     cdef _Targets _kept(self, tuple addresses)

@@ -177,14 +177,8 @@ cdef class Port:
 
     def send(self, bytes datagram not None, tuple addresses not None):
         """Send one datagram to each address. What the kernel refuses is lost, as by the network."""
-        cdef _Targets targets
+        cdef _Targets targets = self._aimed(datagram, addresses)
         cdef int place = 0, got, reason
-        # A proxy names the same tuple each time; to hash one takes as long as two sendings.
-        if addresses is not self._last_addresses:
-            self._last, self._last_addresses = self._kept(addresses), addresses
-        targets = self._last
-        targets.vector.iov_base = <char *>datagram
-        targets.vector.iov_len = len(datagram)
         while place < targets.count:
             with nogil:
                 got = sendmmsg(self._fd, &targets.messages[place], targets.count - place, 0)
@@ -195,6 +189,15 @@ cdef class Port:
             elif reason != EINTR:
                 self._refused(reason)
                 place += 1
+
+    cdef _Targets _aimed(self, bytes datagram, tuple addresses):
+        """Messages for the kernel: this datagram to each address. They point at its bytes."""
+        # A proxy names the same tuple each time; to hash one takes as long as two sendings.
+        if addresses is not self._last_addresses:
+            self._last, self._last_addresses = self._kept(addresses), addresses
+        self._last.vector.iov_base = <char *>datagram
+        self._last.vector.iov_len = len(datagram)
+        return self._last
 
     cdef _Targets _kept(self, tuple addresses):
         targets = self._targets.get(addresses)

@@ -1,5 +1,7 @@
-"""Read a member: its counts and measurements, by the names of `counters.py`, for metrics and
-status."""
+"""Readings of a member: its counts and measurements by the names of `counters.py`.
+
+They are for metrics and status.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,13 +16,16 @@ AnyMember = Sender | Proxy | Receiver
 
 
 def parts_of(member: AnyMember | MergedSender | MergedReceiver) -> Sequence[AnyMember]:
-    """What a member is in each tree."""
+    """Return a member's objects, one for each tree."""
     return member.members if isinstance(member, MergedSender | MergedReceiver) else (member,)
 
 
 def counts_of(member: AnyMember, port: "Port | None") -> dict[str, int]:
-    """What a member and its port have counted, by the names of `COUNTS`; what is 0 may be left
-    out. `port` None: of a member in a further tree, what it shares with the first is left out."""
+    """Return the counts of a member and its port, by the names of `COUNTS`; zeros may be missing.
+
+    `port` None: the member is of a further tree, and counts that it shares with the first are left
+    out.
+    """
     found: dict[str, int] = dict(member.counts)
     if isinstance(member, Receiver) and port is not None:
         holding = member.holding
@@ -43,7 +48,10 @@ def counts_of(member: AnyMember, port: "Port | None") -> dict[str, int]:
 
 
 def gauges_of(member: AnyMember, now_ns: int) -> dict[str, float]:
-    """What a member measures, by the names of `GAUGES`, those of its role. `now_ns`: its time."""
+    """Return a member's measurements by the names of `GAUGES`, those of its role.
+
+    `now_ns`: its time.
+    """
     found: dict[str, float] = {"topology_version": member.topology.version}
     if isinstance(member, Receiver):
         found["held"] = member.holding.held

@@ -2,19 +2,19 @@
 """Hold and release: messages in order, none before its deadline.
 
 A message is held until the sender's time has reached its deadline; one without a deadline, or that
-came later than it, may be had at once. Messages are released in the order of their ids. Where one
-is missing, those behind it wait `gap_wait_ns` beyond their own deadline, for another copy may come;
-then the missing ones are announced as a gap, and what still comes of them is dropped and counted
-(`passed`): order holds, and who needs them asks a recovery service. The end of a stream is known by
-heartbeats.
+came later than it, may be released at once. Messages are released in the order of their ids. Where
+one is missing, those behind it wait `gap_wait_ns` beyond their own deadline, because another copy
+may come; then the missing ones are announced as a gap, and what still comes of them is dropped and
+counted (`passed`): order holds, and a recovery service can supply them. Heartbeats show the end of
+a stream.
 
-A sender that was restarted (a higher epoch) begins with id 1, which is told; what is left of the
-epoch before is released first. A receiver that has just begun takes the lowest id that it has as
-the first one, or what follows the last one that a heartbeat told; `start_wait_ns` after that came,
-unless it is 1, for messages of several trees overtake each other.
+A sender that was restarted (a higher epoch) begins with id 1, which is announced; what is left of
+the epoch before is released first. A receiver that has just begun takes the lowest id that it has
+as the first one, or what follows the last one that a heartbeat named; unless it is 1 it waits
+`start_wait_ns` after it came, because messages of several trees overtake each other.
 
-In model 3 messages go to a program behind a last hop; `extra_hold_ns` is what this receiver's last
-hop is shorter than the longest one, and is held besides.
+In model 3 messages go to a program behind a last hop; `extra_hold_ns` is the difference of this
+receiver's last hop to the longest one, and is held in addition.
 
 All times here are the sender's.
 """
@@ -24,14 +24,14 @@ from typing import NamedTuple
 
 import cython
 
-#: Messages held at a time: a second at 65,536 a second. Beyond, the sender's deadlines are wrong.
+#: Upper limit on held messages: a second at 65,536 a second. With more the deadlines are wrong.
 HELD_MAX = 65_536
-#: A deadline further ahead of the sending than this counts as that far.
+#: Upper limit on a deadline after the sending; a later one counts as this.
 HOLD_MAX_NS = 1_000_000_000
-#: Times and waits beyond these count as these, so that sums fit 64 bits: the year 2116, 36 years.
+#: Upper limits on times and waits, so that sums fit 64 bits: the year 2116, 36 years.
 _TIME_MAX_NS = cython.declare(cython.longlong, 1 << 62)
 WAIT_MAX_NS = 1 << 60
-#: What comes next.
+#: Kinds of what comes next.
 _NOTHING = cython.declare(cython.int, 0)
 _MESSAGE = cython.declare(cython.int, 1)
 _GAP = cython.declare(cython.int, 2)
@@ -40,7 +40,7 @@ _START = cython.declare(cython.int, 4)
 
 
 class Deliver(NamedTuple):
-    """A message: `late` where it came after its deadline."""
+    """A message to deliver; `late`: it came after its deadline."""
 
     epoch: int
     id: int
@@ -60,8 +60,10 @@ class Gap(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """The sender has begun anew with this epoch; what it had sent last before may be missing, and
-    nobody can tell."""
+    """The sender has begun anew with this epoch.
+
+    Its last messages of the epoch before may be missing, which cannot be known.
+    """
 
     epoch: int
 
@@ -72,29 +74,29 @@ Event = Deliver | Gap | Restart
 @cython.final
 @cython.cclass
 class Release:
-    """See the module."""
+    """Held messages and their order; see the module."""
 
     def __init__(self, gap_wait_ns: int, extra_hold_ns: int = 0, start_wait_ns: int = 0) -> None:
         self.gap_wait_ns = min(gap_wait_ns, WAIT_MAX_NS)
         self.start_wait_ns = min(start_wait_ns, WAIT_MAX_NS)
         self.extra_hold_ns = min(extra_hold_ns, WAIT_MAX_NS)
-        #: A heap of what is held: epoch, id, deadline, arrival, and the `Deliver`.
+        #: Heap of held messages: epoch, id, deadline, arrival, and the `Deliver`.
         self._held = []
-        #: What is to be had next, once that is known.
+        #: Epoch and id to be released next, once `_begun`.
         self._begun = False
         self._epoch, self._number = 0, 0
-        #: What a heartbeat told before anything was begun: what to begin with, and since when.
+        #: From a heartbeat before anything was begun: what to begin with, and when it came.
         self._start_epoch, self._start, self._start_ns = 0, 0, 0
-        #: The last id that heartbeats told of, and when they did.
+        #: The last id that a heartbeat named, and when it came.
         self._last_epoch, self._last = 0, 0
         self._heard_ns = 0
-        #: Up to which id a gap goes, or the epoch of a restart.
+        #: The last id of a gap, or the epoch of a restart.
         self._to = 0
         self._kind = _NOTHING
         self.delivered = self.late = self.passed = self.overfull = self.missing = 0
 
     def put(self, head, payload: bytes, now_ns: int) -> bool:
-        """The first copy of a message has come; whether that is later than its deadline."""
+        """Take the first copy of a message; return whether it came later than its deadline."""
         epoch, number = head.epoch, head.id
         deadline = min(head.deadline_ns, head.sent_ns + HOLD_MAX_NS)
         late = bool(deadline) and now_ns > deadline
@@ -109,7 +111,7 @@ class Release:
         return late
 
     def heard(self, epoch: int, last_id: int, now_ns: int) -> None:
-        """A heartbeat has told the last id of an epoch."""
+        """Take a heartbeat, which names the last id of an epoch."""
         if not self._begun and not self._held and epoch > self._start_epoch:
             self._start_epoch, self._start, self._start_ns = epoch, last_id + 1, now_ns
             if not last_id or not self.start_wait_ns:
@@ -118,17 +120,17 @@ class Release:
             self._last_epoch, self._last, self._heard_ns = epoch, last_id, now_ns
 
     def _begin(self):
-        """Begin with what heartbeats told."""
+        """Begin with what heartbeats named."""
         self._begun, self._epoch, self._number = True, self._start_epoch, self._start
 
     @property
     def held(self) -> int:
-        """Messages that are held now."""
+        """Number of messages that are held now."""
         return len(self._held)
 
     @cython.locals(first=tuple, due=cython.longlong, arrived=cython.longlong)
     def _step(self):
-        """When what comes next may be had, 0 for nothing; `_kind` and `_to` say what it is."""
+        """Return when what comes next may be released, 0: nothing; set `_kind` and `_to`."""
         self._kind = _NOTHING
         if not self._held:
             return self._behind(0)
@@ -147,8 +149,10 @@ class Release:
         return max(due, arrived) + self.gap_wait_ns
 
     def _behind(self, held_epoch):
-        """As `_step`, where no message of this epoch is held: what heartbeats told, then what comes
-        behind this epoch."""
+        """Return as `_step`, where no message of this epoch is held.
+
+        Next is what heartbeats named, then what follows this epoch.
+        """
         if not self._begun:
             if not self._start_epoch:
                 return 0
@@ -165,11 +169,11 @@ class Release:
 
     @property
     def deadline_ns(self) -> int:
-        """When `release` has something; 0: not by time."""
+        """When `release` has something; 0: no deadline."""
         return self._step()
 
     def release(self, now_ns: int) -> list[Event]:
-        """What may be had now, in order."""
+        """Return the events that may be delivered now, in order."""
         return self._release(now_ns)
 
     @cython.locals(first=tuple)

@@ -1,1 +1,1 @@
-# What is asked from Python only.
+# Called from Python only.

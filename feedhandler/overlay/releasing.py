@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Release for many receivers by one thread, at once: the last one is late by what the others take,
-some tenth of a microsecond each, and not by what Python does with what they had.
+"""Release for many receivers by one thread, at once.
 
-When to do so is the caller's business, and to wait until then: `soonest` says when that is.
+The last one is late by what the others take, some tenth of a microsecond each, and not by what
+Python does with their events. The caller decides when to release, and waits until then: `soonest`
+says when that is.
 """
 
 import time
@@ -15,7 +16,7 @@ from feedhandler.overlay.release import Event
 
 @cython.locals(each=Release, found=cython.longlong, due_ns=cython.longlong)
 def soonest(holdings: list[Release]) -> int:
-    """When any of them has something to release, by the sender's clock; 0: not by time."""
+    """Return when any of them has something to release, by the sender's clock; 0: no deadline."""
     found = 0
     for each in holdings:
         due_ns = each._step()
@@ -26,8 +27,10 @@ def soonest(holdings: list[Release]) -> int:
 
 @cython.locals(each=Release, now_ns=cython.longlong, offset=cython.longlong)
 def release_all(holdings: list[Release], offset_ns: int = 0) -> list[tuple[int, list[Event]]]:
-    """What each may have now: when it was asked, ns since 1970 by the own clock, and what it
-    released. `offset_ns` is added to the own clock to have the sender's."""
+    """Release for each; return when that was, ns since 1970 by the own clock, and its events.
+
+    `offset_ns` added to the own clock gives the sender's.
+    """
     offset = offset_ns
     clock = time.time_ns
     found: list[tuple[int, list[Event]]] = []

@@ -1,13 +1,12 @@
-"""Members at work: one UDP socket, one loop, the clock of the machine.
+"""Running members: one UDP socket, one loop, the clock of the machine.
 
-A loop takes what has come, gives it to the member, sends what the member answers with, and sleeps
-until something comes or the member wants to be woken. A receiver's loop wakes up for deadlines, to
-the microsecond. A proxy's data do not come here: compiled code takes, judges and forwards them
+A loop receives datagrams, passes them to the member, sends what the member returns, and sleeps
+until something comes or the member's deadline. A receiver's loop wakes up for deadlines, to the
+microsecond. A proxy's data do not pass here: compiled code receives, judges and forwards them
 (`forwarding.pyx`) and leaves the rest.
 
 With `busy` a receiver's loop does not sleep when a deadline is less than `SPIN_NS` away, and a
-proxy's never: it asks the clock, or the socket, again and again, which costs a processor and saves
-the wake-up.
+proxy's never: it polls the clock, or the socket, which costs a processor and saves the wake-up.
 """
 
 import contextlib
@@ -24,13 +23,13 @@ from feedhandler.overlay.port import Port
 from feedhandler.overlay.release import Event
 from feedhandler.overlay.topology import Member
 
-#: Asked of the kernel for each socket: a burst waits while the loop is not scheduled.
+#: Receive buffer requested for each socket: a burst waits while the loop is not scheduled.
 BUFFER_BYTES = 4 << 20
 #: The longest sleep: a signal that came just before it is noticed after this.
 SLEEP_NS = 100_000_000
-#: So long before a deadline a busy loop does not sleep any more.
+#: A busy loop does not sleep when a deadline is nearer than this.
 SPIN_NS = 200_000
-#: Beside other threads, a member's own has the interpreter back after this, not after 5 ms.
+#: Switch interval of the interpreter beside other threads: a member's gets it soon, not in 5 ms.
 SWITCH_SECONDS = 0.0002
 
 AnyMember = Sender | Proxy | Receiver | MergedSender | MergedReceiver
@@ -38,7 +37,7 @@ Output = Callable[[Sequence[Event], int], object]
 
 
 def open_socket(member: Member) -> socket.socket:
-    """The member's socket, at its address. Raises `ConfigError`."""
+    """Open the member's socket, at its address. Raises `ConfigError`."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
@@ -54,7 +53,8 @@ def open_socket(member: Member) -> socket.socket:
 
 
 def pin(processor: int | None) -> None:
-    """Have this thread run on one processor. Raises `ConfigError` for one that is not there."""
+    """Pin this thread to one processor; None: do nothing. Raises `ConfigError` where it is
+    unusable."""
     if processor is None:
         return
     try:
@@ -67,8 +67,10 @@ def pin(processor: int | None) -> None:
 
 
 class Loop:
-    """One member's. `output` is called with what a receiver releases, and when; `busy`: see the
-    module."""
+    """The loop of one member.
+
+    `output` is called with what a receiver releases, and when; `busy`: see the module.
+    """
 
     def __init__(
         self,
@@ -88,13 +90,15 @@ class Loop:
         self.port = self._forwarding.port if self._forwarding else Port(sock)
 
     def send(self, sends: Sends) -> None:
-        """Send what a member answered with."""
+        """Send what a member returned."""
         for datagram, addresses in sends:
             self.port.send(datagram, addresses)
 
     def turn(self, most_ns: int = SLEEP_NS) -> None:
-        """Do what is due; if nothing is, sleep until something comes, at most so long. A proxy
-        forwards all that time."""
+        """Do what is due; if nothing is, sleep until something comes, `most_ns` at most.
+
+        A proxy forwards all that time.
+        """
         if self._forwarding is not None:
             until_ns = time.time_ns() + most_ns
             self._forwarding.serve(min(until_ns, self._due_ns()))
@@ -107,7 +111,7 @@ class Loop:
             self.port.wait(wait_ns)
 
     def take(self) -> bool:
-        """Do what is due now, without sleeping; whether there was anything."""
+        """Do what is due now, without sleeping; return whether there was anything."""
         if self._forwarding is not None:
             came = self._forwarding.serve(0)
             return self._tick() or came
@@ -118,7 +122,7 @@ class Loop:
         return self._tick() or bool(found)
 
     def _tick(self) -> bool:
-        """Do what is due by time; whether anything was."""
+        """Do what is due by time; return whether anything was."""
         now_ns, due = time.time_ns(), False
         self.turned_ns = now_ns
         receiver = self._receiver
@@ -137,19 +141,19 @@ class Loop:
         return found
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Turn until the caller says so. What a proxy has taken by then is forwarded."""
+        """Turn until `stopped`. What a proxy has received by then is forwarded."""
         self.send(self.member.tick(time.time_ns()))
         while not stopped():
             self.turn()
         if self._forwarding is not None:
-            # What goes on coming does not keep it.
+            # Bounded, because datagrams may keep coming.
             for _ in range(RING):
                 if not self.take():
                     break
 
 
 class _Forwarding:
-    """A proxy's datagrams: compiled code has the data, the member the rest."""
+    """A proxy's datagrams: compiled code handles the data, the member the rest."""
 
     def __init__(self, member: Proxy, sock: socket.socket, busy: bool) -> None:
         self.port = Forwarder(sock)
@@ -164,8 +168,7 @@ class _Forwarding:
         self.port.direct(member.topology, member.me.name, member.admission.copies, member.targets)
 
     def serve(self, until_ns: int) -> bool:
-        """Forward what comes, until then or until the member has had something; whether anything
-        came."""
+        """Forward until `until_ns` or something for the member; return whether anything came."""
         member, port = self._member, self.port
         if member.topology is not self._topology:
             self._direct()
@@ -187,6 +190,6 @@ def opened(
     output: Output = lambda events, now_ns: None,
     busy: bool = False,
 ) -> Iterator[Loop]:
-    """A member's loop on its socket, which is closed at the end."""
+    """Open a member's loop on its socket, which is closed at the end."""
     with open_socket(me) as sock:
         yield Loop(member, sock, output, busy)

@@ -1,9 +1,9 @@
-"""Who is who in a tree: members with addresses and keys, and whom each sends to.
+"""Topology of a tree: members with addresses and keys, and whom each sends to.
 
 A topology is one tree's shape (`tree.Shape`) with a member in each place: the sender, the proxies
 layer by layer, and the receivers. It is the same for all members; `version` rises with each change,
-and a member takes a new one while it runs, as long as shape, tree and its own place are the same.
-Files are `topology_file`'s.
+and a running member takes a new one as long as shape, tree and its own place are the same.
+`topology_file` reads and writes files.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ class Member:
 
 
 def places_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
-    """Name, role, layer and index of all members of a shape, in order."""
+    """Return name, role, layer and index of all members of a shape, in order."""
     last = shape.depth - 1
     found: list[tuple[str, Role, int, int]] = [(SENDER, "sender", -1, 0)]
     for layer, width in enumerate(shape.widths[:-1]):
@@ -44,7 +44,11 @@ def places_of(shape: Shape) -> list[tuple[str, Role, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """See the module. Raises `ConfigError` where members do not fill the shape's places."""
+    """One version of a tree's topology; see the module.
+
+    Raises `ConfigError` where members do not fill the shape's places, or share a name or an
+    address.
+    """
 
     version: int
     tree: int
@@ -72,7 +76,7 @@ class Topology:
                 raise ConfigError(f"{times} members have the {what} {most}", "give each its own")
 
     def member(self, name: str) -> Member:
-        """The member of that name. Raises `UsageError`."""
+        """Return the member with that name. Raises `UsageError` where there is none."""
         for each in self.members:
             if each.name == name:
                 return each
@@ -82,33 +86,33 @@ class Topology:
         )
 
     def at(self, layer: int, index: int) -> Member:
-        """The member in a place."""
+        """Return the member in a place."""
         widths = (1, *self.shape.widths)
         return self.members[sum(widths[: layer + 1]) + index]
 
     def sources(self, member: Member) -> list[Member]:
-        """Who sends to a member, its parent first; nobody to the sender."""
+        """Return the members that send to a member, its parent first; none for the sender."""
         if member.layer < 0:
             return []
         numbers = self.shape.sources(member.layer, member.index)
         return [self.at(member.layer - 1, number) for number in numbers]
 
     def children(self, member: Member) -> list[Member]:
-        """Whose parent a member is."""
+        """Return the members whose parent a member is."""
         if member.role == "receiver":
             return []
         numbers = self.shape.children(member.layer, member.index)
         return [self.at(member.layer + 1, number) for number in numbers]
 
     def targets(self, member: Member) -> list[Member]:
-        """Whom a member sends to: its children, then those that it hedges for."""
+        """Return the members that a member sends to: its children, then those it hedges for."""
         if member.role == "receiver":
             return []
         numbers = self.shape.targets(member.layer, member.index)
         return [self.at(member.layer + 1, number) for number in numbers]
 
     def replaced(self, name: str, address: Address, key: bytes) -> "Topology":
-        """The next version, with another machine in a member's place."""
+        """Return the next version, with another machine in a member's place."""
         gone = self.member(name)
         members = tuple(
             replace(each, address=address, key=key) if each is gone else each
@@ -117,7 +121,7 @@ class Topology:
         return replace(self, version=self.version + 1, members=members)
 
     def succeeds(self, before: "Topology", name: str) -> str:
-        """Why this is no later version of `before` for a member that runs; "" where it is."""
+        """Return why a running member cannot take this in place of `before`; "" where it can."""
         if self.tree != before.tree or self.shape != before.shape:
             return "it is another tree"
         if self.version <= before.version:
@@ -130,8 +134,11 @@ class Topology:
 def make_topology(
     shape: Shape, tree: int, addresses: Sequence[Address], keys: Iterable[bytes]
 ) -> Topology:
-    """A first version: members at these addresses in the order of `places_of`, the tree's key and
-    then one for each out of `keys`. Raises `UsageError` where addresses are too few."""
+    """Make a first version, with members at these addresses in the order of `places_of`.
+
+    `keys` gives the tree's key, then one for each member. Raises `UsageError` where addresses are
+    too few.
+    """
     places = places_of(shape)
     if len(addresses) < len(places):
         raise UsageError(

@@ -13,7 +13,7 @@
     key = "51d2..."            # what the member seals its reports with
 
 then the proxies, layer by layer, and the receivers, in the order of their places. The file has all
-keys, so it is for its owner alone (mode 0600). What is wrong in one is told with its line.
+keys, so only its owner may read it (mode 0600). Faults are reported with their line.
 """
 
 import ipaddress
@@ -52,7 +52,7 @@ class _File(Struct, frozen=True, kw_only=True):
 
 
 def address_of(text: str) -> Address:
-    """`host:port` in two. Raises `ConfigError`."""
+    """Split `host:port`. Raises `ConfigError` where it is not of that form."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{text!r} is no address", "give host:port, such as 10.0.0.5:7000")
@@ -60,7 +60,10 @@ def address_of(text: str) -> Address:
 
 
 def ipv4_address_of(text: str) -> Address:
-    """As `address_of`, of a host that is an IPv4 address: datagrams are known by it."""
+    """Split as `address_of`, where the host is an IPv4 address: datagrams are matched by it.
+
+    Raises `ConfigError`.
+    """
     host, port = address_of(text)
     try:
         return str(ipaddress.IPv4Address(host)), port
@@ -69,7 +72,7 @@ def ipv4_address_of(text: str) -> Address:
 
 
 def read_topology(path: Path) -> Topology:
-    """The topology in a file. Raises `ConfigError` with the line of what is wrong."""
+    """Read the topology in a file. Raises `ConfigError` with the line that is wrong."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -82,8 +85,7 @@ def read_topology(path: Path) -> Topology:
 
 
 def read_trees(paths: Sequence[Path]) -> list[Topology]:
-    """The topologies in files, of trees that one sender numbers over (`merging`). Raises
-    `ConfigError`."""
+    """Read topologies of trees that one sender numbers over (`merging`). Raises `ConfigError`."""
     topologies = [read_topology(path) for path in paths]
     try:
         check_trees(topologies)
@@ -93,7 +95,7 @@ def read_trees(paths: Sequence[Path]) -> list[Topology]:
 
 
 def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], Member]:
-    """The topologies in files, and their receiver of that name. Raises `ConfigError`."""
+    """Read topologies and return them with their receiver of that name. Raises `ConfigError`."""
     topologies = read_trees([Path(each) for each in paths])
     try:
         me = topologies[0].member(name)
@@ -107,7 +109,7 @@ def receiving_member(paths: Sequence[str], name: str) -> tuple[list[Topology], M
 
 
 def parse_topology(text: str, source: str) -> Topology:
-    """As `read_topology`, of a text that `source` names."""
+    """Parse a topology as `read_topology`, from a text that `source` names."""
     values = parse_toml(text, source, _WHAT)
     try:
         return _topology(convert(values, _File))
@@ -134,7 +136,7 @@ def _topology(file: _File) -> Topology:
 
 
 def topology_text(topology: Topology) -> str:
-    """A topology as the text of its file."""
+    """Return a topology as the text of its file."""
     shape = topology.shape
     lines = [
         f"# {shape.receivers} receivers, {shape.proxies} proxies; goodput {shape.goodput:.0%}",
@@ -153,8 +155,10 @@ def topology_text(topology: Topology) -> str:
 
 
 def write_topology(topology: Topology, path: Path) -> None:
-    """Write the file, for its owner alone. One that is there is replaced in one step. Raises
-    `UsageError`, `HostFault`."""
+    """Write the file, readable by its owner only; an existing one is replaced atomically.
+
+    Raises `UsageError`, `HostFault`.
+    """
     beside = path.with_name(f"{path.name}.new")
     try:
         beside.unlink(missing_ok=True)

@@ -1,20 +1,19 @@
 """Shapes of a tree: how many hops, how many children, and who sends to whom.
 
-A message takes `depth` hops from the sender to a receiver. The sender and each proxy have
-`fan_out` children; receivers are spread evenly over the last layer of proxies, so that the last
-hop has a fan-out of its own. Layer 0 is what the sender sends to; the last layer (`depth` - 1) are
-the receivers.
+A message takes `depth` hops from the sender to a receiver. The sender and each proxy have `fan_out`
+children; receivers are spread evenly over the last layer of proxies, so that the last hop has its
+own fan-out. Layer 0 is what the sender sends to; the last layer (`depth` - 1) are the receivers.
 
 With hedging a proxy also serves the children of its `hedging` neighbours, so a node has 1 +
 `hedging` sources: its parent and the siblings before that, wrapping around in the layer ("Jasper",
 section 5.1). The sender has no neighbour: layer 0 is served by the sender alone. A proxy sends each
 message 1 + `hedging` times as often as it has children, so that its goodput is 1 / (1 + `hedging`)
-of its throughput; `hedging` more trees with the same root and leaves make that good (5.3,
+of its throughput; `hedging` more trees with the same root and leaves compensate for that (5.3,
 `merging`).
 
 By default `fan_out` is 10 and `depth` the nearest integer to log10 of the receivers (section 4).
-`best_shape` takes the cheapest shape of a linear cost model instead, whose costs `fit_costs` finds
-in measurements.
+`best_shape` finds the cheapest shape of a linear cost model instead, whose costs `fit_costs`
+determines from measurements.
 """
 
 import math
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     import numpy
 
 FAN_OUT = 10
-#: Bounds of a shape: beyond, a number is a slip of the keyboard.
+#: Limits of a shape: a number beyond is a typing error.
 DEPTH_MAX = 8
 FAN_OUT_MAX = 4096
 RECEIVERS_MAX = 1_000_000
-#: More sources than that only cost bandwidth: most is gained from none to one (Figure 5c).
+#: Upper limit on hedging: more only costs bandwidth; the first gains most (Figure 5c).
 HEDGING_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a hop and a child cost, in us (section 4, measured by the source on c5.2xlarge).
+    """Costs of a hop and a child, us (section 4, measured by the source on c5.2xlarge).
 
     base   what does not depend on the shape
     level  one more hop
@@ -52,7 +51,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tree's shape. Raises `UsageError` for one that cannot be."""
+    """A tree's shape. Raises `UsageError` where it is impossible."""
 
     receivers: int
     depth: int
@@ -88,22 +87,23 @@ class Shape:
 
     @property
     def proxies(self) -> int:
-        """Proxies in all."""
+        """Number of proxies."""
         return sum(self.widths[:-1])
 
     @property
     def goodput(self) -> float:
-        """The share of a proxy's messages that its own children get (section 5.3)."""
+        """Share of a proxy's messages that its own children get (section 5.3)."""
         return 1 / (1 + self.hedging)
 
     @property
     def last_fan_out(self) -> int:
-        """Children of a node before the receivers, at most."""
+        """Upper limit on the children of a node in the layer before the receivers."""
         return -(-self.receivers // (self.widths[-2] if self.proxies else 1))
 
     def parents(self, layer: int) -> "numpy.ndarray":
-        """Index of each node's parent in the layer before; zeros for layer 0. int64, (width,)."""
-        import numpy  # proxies are smaller, and begin sooner, without it
+        """Return each node's parent, an index in the layer before; zeros for layer 0. int64,
+        (width,)."""
+        import numpy  # proxies are smaller, and start faster, without it
 
         width = self.widths[layer]
         if layer == 0:
@@ -111,7 +111,7 @@ class Shape:
         return numpy.arange(width, dtype=numpy.int64) * self.widths[layer - 1] // width
 
     def places(self, layer: int) -> "numpy.ndarray":
-        """Each node's place among its parent's children, from 0. int64, (width,)."""
+        """Return each node's place among its parent's children, from 0. int64, (width,)."""
         import numpy
 
         parents = self.parents(layer)
@@ -119,8 +119,10 @@ class Shape:
         return numpy.arange(len(parents)) - first
 
     def sources(self, layer: int, index: int) -> tuple[int, ...]:
-        """Who sends to a node: its parent in the layer before, then those that hedge; (0,) stands
-        for the sender in layer 0."""
+        """Return the indices of the nodes that send to a node: its parent, then those that hedge.
+
+        They are in the layer before; (0,) stands for the sender in layer 0.
+        """
         if layer == 0:
             return (0,)
         before = self.widths[layer - 1]
@@ -128,7 +130,7 @@ class Shape:
         return tuple((parent - j) % before for j in range(1 + self.hedging))
 
     def children(self, layer: int, index: int) -> range:
-        """A node's own children in the next layer; the sender is layer -1."""
+        """Return a node's own children in the next layer; the sender is layer -1."""
         width = self.widths[layer + 1]
         if layer < 0:
             return range(width)
@@ -136,28 +138,33 @@ class Shape:
         return range(-(-index * width // own), -(-(index + 1) * width // own))
 
     def targets(self, layer: int, index: int) -> Iterator[int]:
-        """Whom a node sends to, in order: its own children, then those of the neighbours that it
-        hedges for, the nearest first."""
+        """Yield the nodes that a node sends to, in order.
+
+        First its own children, then those of the neighbours that it hedges for, the nearest first.
+        """
         yield from self.children(layer, index)
         if layer >= 0:
             for j in range(1, 1 + self.hedging):
                 yield from self.children(layer, (index + j) % self.widths[layer])
 
     def cost(self, costs: Costs) -> float:
-        """Latency of the last receiver by the linear model, us."""
+        """Return the last receiver's latency by the linear model, us."""
         sent = (self.depth - 1) * self.fan_out + self.last_fan_out
         return costs.base + costs.level * self.depth + costs.child * sent
 
 
 def default_shape(receivers: int, hedging: int = 0) -> Shape:
-    """The source's rule of thumb: fan-out 10, depth log10 of the receivers, rounded."""
+    """Return the shape by the source's rule: fan-out 10, depth log10 of the receivers, rounded."""
     depth = min(max(1, round(math.log10(max(receivers, 1)))), DEPTH_MAX)
     return Shape(receivers, depth, FAN_OUT, hedging)
 
 
 def fan_out_of(receivers: int, depth: int) -> int:
-    """The fan-out of a depth: equal at all hops, rounded up to the nearest integer that suffices
-    (as the source's 32 for 1,000 receivers in two hops)."""
+    """Return the fan-out of a depth: equal at all hops, the smallest integer that suffices.
+
+    So the source has 32 for 1,000 receivers in two hops. It is smaller where there would be more
+    proxies in the last layer than receivers.
+    """
     if depth == 1:
         return receivers
     fan_out = max(1, round(receivers ** (1 / depth)))
@@ -169,7 +176,10 @@ def fan_out_of(receivers: int, depth: int) -> int:
 
 
 def best_shape(receivers: int, costs: Costs, hedging: int = 0) -> Shape:
-    """The cheapest shape of the linear model."""
+    """Return the cheapest shape of the linear model.
+
+    Raises `UsageError` where no tree has so much hedging.
+    """
     found = []
     for depth in range(1, DEPTH_MAX + 1):
         most = math.ceil(receivers ** (1 / max(depth - 1, 1)))
@@ -188,8 +198,10 @@ def best_shape(receivers: int, costs: Costs, hedging: int = 0) -> Shape:
 
 
 def fit_costs(measured: Sequence[tuple[Shape, float]]) -> Costs:
-    """Costs out of measured latencies (shape, us of the last receiver), by least squares. Raises
-    `UsageError` where the shapes do not tell the costs apart."""
+    """Fit costs to measured latencies (shape, us of the last receiver), by least squares.
+
+    Raises `UsageError` where the shapes do not separate the costs.
+    """
     import numpy
 
     rows = [

@@ -5,20 +5,20 @@
     3   1  kind (`Kind`)
     4   2  number of the tree
     6   2  bytes of payload, at most 1,400
-    8   8  epoch: when the one who numbers began, ns since 1970; after a restart it is higher
+    8   8  epoch: when the numbering member began, ns since 1970; after a restart it is higher
     16  8  id, from 1 in each epoch
     24  8  when it was sent, ns since 1970 by the sender's clock
     32  8  deadline, ns since 1970; 0: none
     40  16 seal: keyed BLAKE2b over bytes 0 to 39 and the payload
 
-Data and heartbeats are numbered by the tree's sender and sealed with the tree's key; they go
+Data and heartbeats are numbered by the tree's sender and sealed with the tree's key; they pass
 through proxies unchanged, so that a seal holds from end to end. A heartbeat has no payload and
-repeats the last id. A notice, sealed and sent as these, tells all receivers the longest last hop (8
-bytes, ns; `last_hop`). Reports and probes go from a child to its parent, answers back; they are
-numbered by the member that sends them and sealed with its own key.
+repeats the last id. A notice, sealed and sent in the same way, announces the longest last hop to
+all receivers (8 bytes, ns; `last_hop`). Reports and probes go from a child to its parent, answers
+back; they are numbered by the member that sends them and sealed with its own key.
 
-A key that all members of a tree have keeps strangers out. It does not keep a member from sending in
-the sender's name: members are machines of one operator.
+A key that all members of a tree share keeps strangers out. It does not keep a member from sending
+in the sender's name: members are machines of one operator.
 """
 
 import hashlib
@@ -30,17 +30,17 @@ from typing import NamedTuple
 MAGIC, VERSION = b"OV", 1
 SEAL_BYTES = 16
 KEY_BYTES = 32
-#: What fits into an Ethernet frame of 1,500 bytes beside the headers of IP and UDP, and ours.
+#: Upper limit on a payload: fits into an Ethernet frame of 1,500 bytes with all headers.
 PAYLOAD_MAX = 1_400
 _HEAD = Struct("<2sBBHHQQqq")
 SEALED_FROM = _HEAD.size
-#: Where a datagram tells its tree.
+#: Offset of the tree's number in a datagram.
 TREE_AT = 4
 HEAD_BYTES = SEALED_FROM + SEAL_BYTES
 
 
 class Kind(IntEnum):
-    """What a datagram is."""
+    """Kinds of datagrams."""
 
     DATA = 1
     HEARTBEAT = 2
@@ -51,7 +51,7 @@ class Kind(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why a datagram is dropped; each is a counter."""
+    """Reasons for dropping a datagram; each is a counter."""
 
     SHORT = 1
     MAGIC = 2
@@ -68,7 +68,7 @@ class Fault(IntEnum):
 
 
 class Head(NamedTuple):
-    """A datagram's header, but for what is the same in all."""
+    """A datagram's header, without the fields that are the same in all."""
 
     kind: int
     tree: int
@@ -79,14 +79,14 @@ class Head(NamedTuple):
 
 
 def seal(key: bytes, head: bytes, payload: bytes) -> bytes:
-    """The seal of a header's first 40 bytes and a payload."""
+    """Compute the seal of a header's first 40 bytes and a payload."""
     sealing = hashlib.blake2b(head, digest_size=SEAL_BYTES, key=key)
     sealing.update(payload)
     return sealing.digest()
 
 
 def encode(head: Head, payload: bytes, key: bytes) -> bytes:
-    """A datagram. Raises `ValueError` where the payload is too long."""
+    """Encode a datagram. Raises `ValueError` where the payload is too long."""
     if len(payload) > PAYLOAD_MAX:
         raise ValueError(f"a payload of {len(payload)} bytes: at most {PAYLOAD_MAX}")
     first = _HEAD.pack(
@@ -97,7 +97,7 @@ def encode(head: Head, payload: bytes, key: bytes) -> bytes:
 
 
 def read(datagram: bytes) -> Head | Fault:
-    """The header of a datagram whose form is right, or what is wrong. The seal is not looked at."""
+    """Return the header of a datagram, or the fault that it has. The seal is not checked."""
     if len(datagram) < HEAD_BYTES:
         return Fault.SHORT
     magic, version, kind, tree, length, epoch, number, sent_ns, deadline_ns = _HEAD.unpack_from(
@@ -122,11 +122,11 @@ def read(datagram: bytes) -> Head | Fault:
 
 
 def payload_of(datagram: bytes) -> bytes:
-    """The payload of a datagram that `read` takes."""
+    """Return the payload of a datagram in which `read` found no fault."""
     return datagram[HEAD_BYTES:]
 
 
 def is_sealed(datagram: bytes, key: bytes) -> bool:
-    """Whether a datagram that `read` takes was sealed with this key."""
+    """Return whether a datagram without fault was sealed with this key; takes constant time."""
     wanted = seal(key, datagram[:SEALED_FROM], datagram[HEAD_BYTES:])
     return hmac.compare_digest(wanted, datagram[SEALED_FROM:HEAD_BYTES])

@@ -1,13 +1,14 @@
-"""The receiver's requests: each loss is asked for once, and not at all where others have asked.
+"""The receiver's requests: each loss is requested once, and not at all where others have asked.
 
-A `Requester` hears what is missing, and what has come meanwhile, whoever asked for it. It waits a
-random time before it asks, so that of many receivers with one loss few do: the first one's answer
-fills the others' gaps. Most waits are long and few are short, since the more receivers there are,
-the likelier is a short one among them: the density grows with exp(x (ln n + 1) / T) up to T,
-for n receivers (J. Nonnenmacher and E. Biersack, "Optimal multicast feedback", 1998).
+The owner of a `Requester` reports what is missing and what has come meanwhile, whichever receiver
+asked for it. The requester waits a random time before it asks, so that of many receivers with one
+loss few do: the first one's answer fills the others' gaps. Most waits are long and few are short,
+since the more receivers there are, the likelier is a short one among them: the density grows with
+exp(x (ln n + 1) / T) up to T, for n receivers (J. Nonnenmacher and E. Biersack, "Optimal multicast
+feedback", 1998).
 
 While an answer is coming, and after a request, it waits before it repeats, longer each time, and
-gives up after `tries_max`. What becomes of gaps that are not filled is their owner's to decide.
+gives up after `tries_max`. The owner decides what becomes of gaps that are not filled.
 
 Times are integer ns and arguments; the same seed gives the same waits.
 """
@@ -23,20 +24,20 @@ from feedhandler.retrans.fix.request import ResendRequest
 from feedhandler.retrans.fix.server import NEVER, REQUEST_MESSAGES_MAX
 from feedhandler.retrans.ranges import RangeSet
 
-#: Runs of missing messages that are asked for at a time; what more comes is not asked for.
+#: Most runs of missing messages at a time; further ones are not requested.
 RUNS_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class RequesterSettings:
-    """When is asked.
+    """When and how often a loss is requested.
 
-    spread_us        the first request waits a random part of this: 20 times the way to the server
-                     and back; where there is but one receiver it does not wait
-    receivers        how many may have the same loss, about
+    spread_us        the first request waits a random part of this: 20 times the round trip to the
+                     server; where there is but one receiver it does not wait
+    receivers        about how many receivers may have the same loss
     retry_us         the wait for an answer, then twice that, and so on
     retry_most_us    the longest wait
-    tries_max        requests for one loss
+    tries_max        most requests for one loss
     """
 
     spread_us: int = 10_000
@@ -49,7 +50,7 @@ class RequesterSettings:
 
 @dataclass(slots=True)
 class _Run:
-    """One loss: the numbers still missing of it, when it is asked for, how often it was."""
+    """One loss: the numbers still missing, when it is requested next, the tries so far."""
 
     missing: RangeSet
     due_ns: int
@@ -57,7 +58,10 @@ class _Run:
 
 
 class Requester:
-    """The requests of one channel."""
+    """The requests of one channel.
+
+    Raises `UsageError` for settings without a wait for answers, or without a try.
+    """
 
     def __init__(self, channel: str, settings: RequesterSettings, seed: int) -> None:
         if settings.retry_us < 1 or settings.tries_max < 1:
@@ -72,7 +76,10 @@ class Requester:
         self._runs: list[_Run] = []
 
     def missing(self, first: int, last: int, now_ns: int) -> None:
-        """These numbers are missing, both ends included."""
+        """Schedule a request for `first` to `last`, both included, which are missing.
+
+        A longer range becomes several; where `RUNS_MAX` runs wait already, it is only counted.
+        """
         if len(self._runs) >= RUNS_MAX:
             self.counts["not_asked_for_room"] += 1
             return
@@ -83,7 +90,7 @@ class Requester:
             self._runs.append(_Run(RangeSet([(begin, end)]), now_ns + wait_ns))
 
     def _wait_ns(self) -> int:
-        """A random wait before the first request."""
+        """Return a random wait before the first request, in ns."""
         if self.settings.receivers < 2:
             return 0
         steep = math.log(self.settings.receivers) + 1
@@ -91,7 +98,10 @@ class Requester:
         return int(share * self.settings.spread_us * 1000)
 
     def settled(self, first: int, last: int, now_ns: int) -> None:
-        """These numbers are no longer missing: they came, were skipped, or were given up."""
+        """Remove `first` to `last`, which came, were skipped, or were given up.
+
+        Puts off what remains of a run that they belong to, since its answer is on its way.
+        """
         for run in list(self._runs):
             if not run.missing.touches(first, last):
                 continue
@@ -104,11 +114,11 @@ class Requester:
                 run.due_ns = max(run.due_ns, now_ns + self._backoff.delay_ns(run.tries))
 
     def clear(self) -> None:
-        """Forget all: another numbering has begun."""
+        """Forget every loss, as another sequence epoch has begun."""
         self._runs.clear()
 
     def tick(self, now_ns: int) -> list[ResendRequest]:
-        """The requests that are due."""
+        """Return the requests that are due; drops runs whose tries are used up."""
         requests = []
         for run in list(self._runs):
             if now_ns < run.due_ns:
@@ -125,10 +135,10 @@ class Requester:
 
     @property
     def waiting(self) -> bool:
-        """Is anything missing that is asked for, or will be?"""
+        """Whether anything is missing that is requested, or will be."""
         return bool(self._runs)
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do next."""
+        """When `tick` must be called next."""
         return min((run.due_ns for run in self._runs), default=NEVER)

@@ -1,15 +1,16 @@
-"""Market Data Requests and their answers as bytes, for both ends.
+"""Encoding and decoding of Market Data Requests and their answers, for both ends.
 
 A request (V) asks for the messages of a time range, or, where it has no times, for the present
 state of books. It names the channel as a Resend Request does, in TargetSubID (57) or another tag,
 and securities by Symbol (55), else SecurityID (48); Symbol `[N/A]` stands for all of a channel.
 
-An answer is a row of parts. Each begins with a message of our own (UP) that says whose answer it
-is, which part, and how many messages follow at once: the published messages as they were
-published, or, of a state, one snapshot (W) a security. The last part says how many messages the
-whole answer has, and a sum over them. Parts of several answers may alternate. A reject (Y) stands
-for an answer, or ends one in the middle. FIX has no fields for times, parts and reasons of this
-kind; ours are numbered from 20101, in the range that is left to agreements between two parties.
+An answer is a sequence of parts. Each begins with a message of our own (UP) that names the request,
+the number of the part, and how many messages follow at once: the published messages as they were
+published, or, of a state, one snapshot (W) for each security. The last part has the number of
+messages in the whole answer, and a digest of them. Parts of several answers may alternate. A reject
+(Y) takes the place of an answer, or ends one in the middle. FIX has no fields for times, parts and
+reasons of this kind; ours are numbered from 20101, in the range that is left to agreements between
+two parties.
 
 None of these messages is part of a channel's numbering: their MsgSeqNum is 0.
 """
@@ -34,9 +35,9 @@ HEARTBEAT, TEST_REQUEST, LOGOUT = b"0", b"1", b"5"
 BEGIN_TIME, END_TIME = 20101, 20102
 #: Number of a part, from 1, and how many messages follow it.
 PART_NUMBER, PART_MESSAGES = 20103, 20104
-#: Why a request is rejected, by name; and from when on messages are held, UTCTimestamp.
+#: Name of the reason of a reject; time from which on messages are held, UTCTimestamp.
 REJECT_CODE, HELD_FROM = 20105, 20106
-#: In the last part: what `Digest` makes of the answer's messages, in hexadecimal digits.
+#: In the last part: the `Digest` of the answer's messages, in hexadecimal digits.
 DIGEST = 20107
 
 #: Symbol of a request for all securities.
@@ -48,7 +49,7 @@ ID_BYTES_MAX = 64
 REQUEST_FIELDS_MAX = 4096
 #: Fields of a published message, as the codec's own bound.
 MESSAGE_FIELDS_MAX = 16_384
-#: Securities that are looked for one by one in a message's bytes.
+#: Most securities that are searched for one by one in a message's bytes.
 FEW_SECURITIES = 16
 #: Tags by which a request would ask by number: BeginSeqNo, EndSeqNo, RefSeqNum, and those of the
 #: application's own numbering.
@@ -60,7 +61,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Refusal(enum.Enum):
-    """Why a request is rejected; the value is MDReqRejReason (281), where FIX has one."""
+    """Reasons for rejecting a request: the text, and MDReqRejReason (281) where FIX has one."""
 
     UNKNOWN_SECURITY = "unknown security", "0"
     DUPLICATE_ID = "duplicate id", "1"
@@ -79,12 +80,12 @@ class Refusal(enum.Enum):
 
     @property
     def reason(self) -> str:
-        """MDReqRejReason; "" where FIX has none that says it."""
+        """MDReqRejReason (281); "" where FIX has none that fits."""
         return self.value[1]
 
 
 class Refused(Exception):
-    """A request is rejected; `held_from_ns` where that would help."""
+    """A request is rejected; `held_from_ns` is set where an earlier range is not held."""
 
     def __init__(
         self, refusal: Refusal, text: str, id: bytes = NO_ID, held_from_ns: int = 0
@@ -97,12 +98,12 @@ class Refused(Exception):
 
 
 class MarketDataRequest(NamedTuple):
-    """A request.
+    """A request for the messages of a time range, or for the present state of books.
 
     channel      "": the one that carries the securities
     securities   (): all of the channel
-    begin_ns     of a time range, UTC; -1: the books' present state
-    end_ns       of the range, itself not in it; -1: until now
+    begin_ns     start of a time range, UTC; -1: the books' present state
+    end_ns       end of the range, excluded; -1: until now
     entry_types  MDEntryTypes that are wanted; (): all
     depth        price levels of a state; 0: all
     """
@@ -117,19 +118,22 @@ class MarketDataRequest(NamedTuple):
 
     @property
     def of_state(self) -> bool:
-        """Does it ask for the present state?"""
+        """Whether it asks for the present state."""
         return self.begin_ns < 0
 
     @property
     def whole(self) -> bool:
-        """Does it ask for all messages of its range?"""
+        """Whether it asks for all messages of its range."""
         return not self.securities and not self.entry_types
 
 
 class Part(NamedTuple):
-    """The beginning of a part: `messages` follow. The answer is about the numbers `first` to
-    `last` (0: none) of `numbering`; of a state both are its last number. `total` and `digest` are
-    of the whole answer's messages, in its last part; -1 and b"" in the others."""
+    """The head of a part: `messages` messages follow.
+
+    The answer covers the numbers `first` to `last` (0: none) of the sequence epoch `numbering`; of
+    a state both are its last number. `total` and `digest` are those of the whole answer, in its
+    last part; -1 and b"" in the others.
+    """
 
     id: bytes
     number: int
@@ -142,24 +146,26 @@ class Part(NamedTuple):
 
 
 class Digest:
-    """A sum over an answer's messages in their order: one that is missing, doubled or in another
-    place changes it. It proves nothing against a server that means to deceive."""
+    """A digest of an answer's messages in order, which shows one missing, doubled or misplaced.
+
+    It proves nothing against a server that means to deceive.
+    """
 
     def __init__(self) -> None:
         self._sum = hashlib.blake2b(digest_size=8)
 
     def add(self, data: bytes) -> None:
-        """Take the next message."""
+        """Add the next message."""
         self._sum.update(data)
 
     @property
     def text(self) -> bytes:
-        """The sum so far."""
+        """The digest so far, as hexadecimal digits."""
         return self._sum.hexdigest().encode()
 
 
 class Reject(NamedTuple):
-    """A reject as it is read; `code` may be one that we do not know."""
+    """A decoded reject; `code` may be one that is unknown to us."""
 
     id: bytes
     code: str
@@ -168,7 +174,10 @@ class Reject(NamedTuple):
 
 
 class MarketDataFormat:
-    """How both ends write: the tag of the channel, and BeginString."""
+    """Encodes and decodes the messages of both ends, with a set tag of the channel.
+
+    Raises `UsageError` for a tag that has another meaning.
+    """
 
     def __init__(self, channel_tag: int = CHANNEL_TAG, begin_string: str = "FIXT.1.1") -> None:
         if not 0 < channel_tag < 10**9 or channel_tag in {8, 9, 10, 34, 35, 262, 263, 264}:
@@ -179,13 +188,13 @@ class MarketDataFormat:
         self._begin_string = begin_string.encode()
 
     def message(self, type: bytes, text: bytes = b"") -> bytes:
-        """A message of `type` with the fields in `text`, and no place in a numbering."""
+        """Encode a message of `type` with the fields in `text` and MsgSeqNum 0."""
         return envelope(self._begin_string, b"35=%b\x0134=0\x01%b" % (type, text))
 
     # -- requests ------------------------------------------------------------------------------
 
     def request(self, asked: MarketDataRequest) -> bytes:
-        """A request as a message."""
+        """Encode a request."""
         text = b""
         if asked.channel:
             text += b"%d=%b\x01" % (self.channel_tag, asked.channel.encode())
@@ -201,7 +210,7 @@ class MarketDataFormat:
         return self.message(REQUEST, text)
 
     def read_request(self, data: bytes) -> MarketDataRequest:
-        """The request in a message. Raises `Refused`."""
+        """Decode a request. Raises `Refused` where it is malformed or not supported."""
         try:
             found = fields(data, REQUEST_FIELDS_MAX)
         except FixError as error:
@@ -250,7 +259,7 @@ class MarketDataFormat:
     # -- answers -------------------------------------------------------------------------------
 
     def part(self, part: Part) -> bytes:
-        """The beginning of a part."""
+        """Encode the head of a part."""
         text = b"50=%d\x01" % part.numbering if part.numbering else b""
         text += b"262=%b\x01%d=%d\x01" % (part.id, PART_NUMBER, part.number)
         text += b"%d=%d\x017=%d\x0116=%d\x01" % (
@@ -263,7 +272,7 @@ class MarketDataFormat:
         return self.message(PART, text)
 
     def read_part(self, said: dict[int, bytes]) -> Part:
-        """The beginning of a part, from its fields. Raises `ValueError` where it lacks some."""
+        """Decode the head of a part from its fields. Raises `ValueError` where it is wrong."""
         last = said.get(893)
         if last not in (b"Y", b"N") or 262 not in said or (last == b"Y" and DIGEST not in said):
             raise _Wrong("a part without MDReqID (262), LastFragment (893) or digest")
@@ -273,7 +282,7 @@ class MarketDataFormat:
         return Part(said[262], number, messages, first, end, _number(said, 50, 0), total, digest)
 
     def reject(self, refused: Refused) -> bytes:
-        """A reject as a message."""
+        """Encode a reject."""
         text = b"262=%b\x01" % refused.id
         if refused.refusal.reason:
             text += b"281=%b\x01" % refused.refusal.reason.encode()
@@ -284,7 +293,7 @@ class MarketDataFormat:
         return self.message(REJECT, text)
 
     def read_reject(self, said: dict[int, bytes]) -> Reject:
-        """A reject, from its fields. Raises `ValueError` where it has no MDReqID."""
+        """Decode a reject from its fields. Raises `ValueError` where it is wrong."""
         if 262 not in said:
             raise _Wrong("a reject without MDReqID (262)")
         code = said.get(REJECT_CODE, said.get(281, b"")).decode("ascii", "replace")
@@ -294,8 +303,10 @@ class MarketDataFormat:
     def snapshot(
         self, id: bytes, number: int, numbering: int, instrument: bytes, entries: list[bytes]
     ) -> bytes:
-        """The state of one security's book as of `number`; an empty one has an entry that says
-        so."""
+        """Encode the state of one security's book as of `number` of the epoch `numbering`.
+
+        An empty book has one entry of type J (Empty Book).
+        """
         text = b"50=%d\x01" % numbering if numbering else b""
         text += b"369=%d\x01262=%b\x01%b" % (number, id, instrument)
         entries = entries or [b"269=J\x01"]
@@ -303,12 +314,14 @@ class MarketDataFormat:
 
 
 class _Wrong(ValueError):
-    """A field is not as it should be."""
+    """A field is missing or has a wrong value."""
 
 
 def _securities(found: list[tuple[int, bytes]]) -> list[bytes]:
-    """The securities of a request's group: each begins with Symbol, or with SecurityID where that
-    comes first."""
+    """Return the securities of a request's group (146).
+
+    Each begins with Symbol, or with SecurityID where that comes first.
+    """
     inside = False
     named: list[bytes] = []
     delimiter = 0
@@ -320,7 +333,7 @@ def _securities(found: list[tuple[int, bytes]]) -> list[bytes]:
         if tag == delimiter:
             named.append(value)
         elif value != ALL_SECURITIES and (tag == 55 or named[-1] == ALL_SECURITIES):
-            # Of both the Symbol counts, where it says anything.
+            # Of both, Symbol is used where it says anything.
             named[-1] = value
     return named
 
@@ -335,7 +348,10 @@ def _number(said: dict[int, bytes], tag: int, missing: int | None = None) -> int
 
 
 def _time(said: dict[int, bytes], tag: int) -> int:
-    """A UTCTimestamp in ns; -1 where it is missing."""
+    """Return a UTCTimestamp field in ns since 1970; -1 where it is missing.
+
+    Raises `_Wrong` where it is no UTCTimestamp.
+    """
     if tag not in said:
         return -1
     time_ns = utc_ns(said[tag])
@@ -345,7 +361,7 @@ def _time(said: dict[int, bytes], tag: int) -> int:
 
 
 def utc_ns(text: bytes) -> int:
-    """A UTCTimestamp in ns since 1970, decimals beyond nine cut off; -1 where it is none."""
+    """Return a UTCTimestamp in ns since 1970, decimals beyond nine cut off; -1 where it is none."""
     matched = _TIME.match(text)
     if matched is None:
         return -1
@@ -358,19 +374,22 @@ def utc_ns(text: bytes) -> int:
 
 
 def utc_text(time_ns: int) -> bytes:
-    """Nanoseconds since 1970 as a UTCTimestamp."""
+    """Return ns since 1970 as a UTCTimestamp with nine decimals."""
     seconds, fraction = divmod(time_ns, _SECOND_NS)
     moment = datetime.fromtimestamp(seconds, UTC)
     return b"%b.%09d" % (moment.strftime("%Y%m%d-%H:%M:%S").encode(), fraction)
 
 
 def concerns(data: bytes, securities: Collection[bytes], types: Collection[bytes]) -> bool:
-    """Does a published message concern one of these securities (none: any), and has it an entry of
-    these types (none: any)?"""
+    """Return whether a message concerns one of these securities and has one of these types.
+
+    `types` are MDEntryTypes; none of either stands for any. Raises `FixError` where it must be read
+    and cannot be.
+    """
     if not securities and not types:
         return True
-    # Most messages of a channel are about others: the fields are read where the text is there. Of
-    # many securities, looking for each would take longer than reading.
+    # Most messages of a channel are about others: the fields are read only where the text occurs.
+    # With many securities, searching for each would take longer than reading.
     few = 0 < len(securities) <= FEW_SECURITIES
     if few and not any(b"=%b\x01" % each in data for each in securities):
         return False

@@ -1,13 +1,13 @@
-"""The client of Market Data Requests: asks, collects, and checks that it got all.
+"""The client of Market Data Requests: requests, collects, and checks that the answer is whole.
 
-A `MarketDataClient` is one connection after the other to a server; bytes and the time go in, events
-and bytes to write come out (`retrans.reconnection` keeps it connected). An answer is `Complete`
-only where its parts came in order and whole, its messages are as many as the last part says, their
-numbers ascend within the range that is told, without a hole where all were asked for, and each is
-about what was asked for; of a state, where every snapshot is marked with the request and as of one
-number. What is not is asked for again, with an MDReqID of its own, so that what comes late of the
-try before cannot be taken for it. After `tries_max` tries it is told as `Failed`: nothing is handed
-over in part.
+A `MarketDataClient` has successive connections to one server; bytes and the time go in, events and
+bytes to write come out (`retrans.reconnection` keeps it connected). An answer is `Complete` only
+where its parts came in order and whole, its messages are as many as the last part says, their
+numbers ascend within the stated range, without a gap where all were requested, and each concerns
+what was requested; of a state, where every snapshot is marked with the request and as of one
+number. Any other answer is requested again, with an MDReqID of its own, so that late messages of
+the try before cannot be taken for it. After `tries_max` tries it is reported as `Failed`: no
+partial answer is handed over.
 
 Times are integer ns and arguments; the same seed gives the same waits.
 """
@@ -43,18 +43,18 @@ from feedhandler.retrans.fix.market_data import (
 )
 from feedhandler.retrans.fix.server import NEVER
 
-#: Requests under way or waiting to be sent.
+#: Most requests under way or waiting to be sent.
 REQUESTS_MAX = 256
-#: Rejects that another try may heal; others say that none will.
+#: Rejects after which another try may succeed; after others none will.
 _PASSING = {Refusal.TOO_MANY.name, Refusal.CUT_SHORT.name, Refusal.STATE_UNKNOWN.name}
 
 
 @dataclass(frozen=True, slots=True)
 class MarketDataClientSettings:
-    """How is asked.
+    """The limits and waits of a client. Raises `UsageError` for a value below 1.
 
     under_way_max    requests at the server at a time
-    answer_wait_us   without a part of an answer for so long, it is asked for again
+    answer_wait_us   without a part of an answer for so long, it is requested again
     retry_us, retry_most_us   the wait before that, which doubles
     answer_bytes_max of one answer
     heartbeat_us, dead_us, reconnect_us, reconnect_max_us   of the connection
@@ -77,8 +77,11 @@ class MarketDataClientSettings:
 
 
 class Complete(NamedTuple):
-    """The whole answer to a request: messages as published, about the numbers `first` to `last` of
-    `numbering`; or a snapshot a security, all as of the number `last`."""
+    """The whole answer to a request.
+
+    Messages as published, about the numbers `first` to `last` of the sequence epoch `numbering`; or
+    one snapshot for each security, all as of the number `last`.
+    """
 
     request: int
     asked: MarketDataRequest
@@ -89,7 +92,7 @@ class Complete(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """The server will not answer: `code` is a `Refusal`'s name, or what else the server said."""
+    """The server will not answer; `code` is a `Refusal`'s name, or another that it sent."""
 
     request: int
     asked: MarketDataRequest
@@ -99,7 +102,7 @@ class Rejected(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """No try brought the whole answer; `reason` is why the last one did not."""
+    """No try brought the whole answer; `reason` is the fault of the last one."""
 
     request: int
     asked: MarketDataRequest
@@ -110,11 +113,11 @@ Event = Complete | Rejected | Failed | Broken
 
 
 class OutOfPlace(ValueError):
-    """Messages come in an order in which none can be told from another."""
+    """Messages came in an order in which they cannot be assigned to parts."""
 
 
 class Collected:
-    """One try's answer, as far as it came; `fault` is what is wrong with it."""
+    """The answer of one try, as far as it has come; `fault` is the first fault found in it."""
 
     def __init__(self, asked: MarketDataRequest, bytes_max: int) -> None:
         self.asked = asked
@@ -130,7 +133,7 @@ class Collected:
         self._digest = Digest()
 
     def begin(self, part: Part) -> None:
-        """A part begins."""
+        """Begin a part."""
         before = self.part
         self.part = part
         if part.number != (before.number + 1 if before else 1):
@@ -143,7 +146,7 @@ class Collected:
             self._next = part.first
 
     def add(self, data: bytes) -> None:
-        """A message of the part."""
+        """Add a message of the part, and check it."""
         self._bytes += len(data)
         if self._bytes > self._bytes_max:
             self._wrong("the answer is larger than set")
@@ -156,7 +159,7 @@ class Collected:
             self._digest.add(data)
 
     def finish(self) -> None:
-        """The last part has come whole."""
+        """Check the whole answer, after its last part."""
         part = self.part
         assert part is not None
         if part.total != len(self.messages):
@@ -169,7 +172,7 @@ class Collected:
             self._wrong(f"message {self._next} is missing")
 
     def _lacks_end(self, last: int) -> bool:
-        """Where all was asked for, is the last number of the range still to come?"""
+        """Return whether the range, all of which was requested, lacks its last number."""
         return last > 0 and self.asked.whole and not self.asked.of_state and self._next <= last
 
     def _wrong(self, fault: str) -> None:
@@ -178,8 +181,10 @@ class Collected:
             self.messages.clear()
 
     def _message(self, data: bytes) -> None:
-        """A published message: its number is the next, or a later one where not all are asked for.
-        A GapFill stands for what was left out."""
+        """Check that a message has the next number, or a later one where not all are requested.
+
+        A GapFill takes the place of what the publisher left out.
+        """
         frame, part = self._frame, self.part
         assert part is not None
         frame_message(data, 0, len(data), frame)  # the stream has found it whole
@@ -197,7 +202,7 @@ class Collected:
         self._next = after
 
     def _snapshot(self, data: bytes) -> None:
-        """A security's snapshot: marked with the request, as of the number that the part says."""
+        """Check that a snapshot is marked with the request and as of the part's number."""
         part = self.part
         assert part is not None
         said = dict(reversed(fields(data, MESSAGE_FIELDS_MAX)))
@@ -214,14 +219,16 @@ class Collected:
 
 
 def _new_number(data: bytes) -> int:
-    """NewSeqNo of a GapFill; 0 where it has none."""
+    """Return NewSeqNo (36) of a GapFill; 0 where it has none."""
     text = dict(fields(data)).get(36, b"")
     return int(text) if text.isdigit() and len(text) <= 20 else 0
 
 
 class _Ask:
-    """A request with its tries. `due_ns`: when it is sent, or, once `collected` is there, when it
-    is given up."""
+    """A request with its tries.
+
+    `due_ns`: when it is sent; while `collected` is set, when its try is given up.
+    """
 
     def __init__(self, number: int, asked: MarketDataRequest, now_ns: int) -> None:
         self.number = number
@@ -237,7 +244,7 @@ class _Ask:
 
 
 class MarketDataClient:
-    """Requests to one server. `prefix` sets their MDReqIDs apart from other clients'."""
+    """Requests to one server; `prefix` distinguishes their MDReqIDs from those of other clients."""
 
     def __init__(
         self,
@@ -259,7 +266,7 @@ class MarketDataClient:
         self._stream = FixStream()
         self._output = bytearray()
         self._heard_ns = self._sent_ns = 0
-        # The part that is being read: how many messages of it are to come, and whose they are.
+        # The part that is being read: how many of its messages are to come, and its request.
         self._left = 0
         self._reading: _Ask | None = None
 
@@ -276,8 +283,11 @@ class MarketDataClient:
         entry_types: Sequence[bytes] = (),
         depth: int = 0,
     ) -> int:
-        """Ask for a time range of a channel, or without times for its books' present state; the
-        number of the request, which its events have. Raises `UsageError` where too many wait."""
+        """Request a time range of a channel, or without times its books' present state.
+
+        Returns the number of the request, which its events carry. Raises `UsageError` where too
+        many wait.
+        """
         if len(self._asks) >= REQUESTS_MAX:
             raise UsageError(f"{REQUESTS_MAX} requests wait already", "wait for some answers")
         number = next(self._numbers)
@@ -288,7 +298,7 @@ class MarketDataClient:
         return number
 
     def cancel(self, request: int) -> None:
-        """Nobody wants this answer any more."""
+        """Drop a request whose answer is not wanted any more."""
         ask = self._asks.pop(request, None)
         if ask is not None:
             self._under_way.pop(ask.id, None)
@@ -296,12 +306,15 @@ class MarketDataClient:
     # -- the connection --------------------------------------------------------------------------
 
     def connected(self, now_ns: int) -> None:
-        """A connection stands."""
+        """Begin a connection."""
         self.up = True
         self._heard_ns = self._sent_ns = now_ns
 
     def disconnected(self, now_ns: int) -> None:
-        """It is gone, and with it what had come of answers."""
+        """End the connection; incomplete answers are requested again on the next one.
+
+        A request whose tries are used up fails there instead.
+        """
         self.up = False
         self._stream = FixStream()
         self._output.clear()
@@ -312,14 +325,14 @@ class MarketDataClient:
         self._under_way.clear()
 
     def take_output(self) -> bytes:
-        """The bytes to write, once."""
+        """Return the bytes to write, and forget them."""
         data = bytes(self._output)
         self._output.clear()
         return data
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do next."""
+        """When `tick` must be called next."""
         if not self.up:
             return NEVER
         settings = self.settings
@@ -332,7 +345,7 @@ class MarketDataClient:
         return deadline_ns
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass: send what is due, ask again for what does not come."""
+        """Let time pass: send what is due, request again what does not come."""
         if not self.up:
             return []
         if now_ns >= self._heard_ns + self.settings.dead_us * 1000:
@@ -352,8 +365,10 @@ class MarketDataClient:
         return events
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Bytes from the server; what follows from them. After `Broken`, the last event, the
-        connection is to be closed."""
+        """Take in the server's bytes and return their events.
+
+        After `Broken`, the last event, the connection must be closed.
+        """
         self._heard_ns = now_ns
         events: list[Event] = []
         try:
@@ -406,7 +421,7 @@ class MarketDataClient:
         return self._part_ended(now_ns) if not self._left else []
 
     def _part_ended(self, now_ns: int) -> list[Event]:
-        """A part came whole: the answer may be complete, or wrong."""
+        """Judge the answer after a whole part: complete, wrong, or to be continued."""
         ask, self._reading = self._reading, None
         assert ask is not None
         assert ask.collected is not None
@@ -451,7 +466,7 @@ class MarketDataClient:
         self._put(self.form.request(asked), now_ns)
 
     def _again(self, ask: _Ask, reason: str, now_ns: int) -> list[Event]:
-        """A try has failed: the next one comes after a wait."""
+        """Schedule the next try after a failed one, or fail the request where tries are used up."""
         self._under_way.pop(ask.id, None)
         ask.collected = None
         if ask.tries >= self.settings.tries_max:

@@ -3,12 +3,12 @@
 Plain state machines: a `MarketDataServer` has what all clients share, the histories of its
 channels; a `MarketDataSession` is one connection. Bytes and the time go in, bytes to write come
 out; `retrans.tcp.serve` moves them. A request is rejected with its reason, or answered: the
-messages of a time range as they were published, or the books' present state, a snapshot (W) a
-security, all as of one number, not below the last that had been sent when the request came.
+messages of a time range as they were published, or the books' present state, one snapshot (W) for
+each security, all as of one number, not below the last that had been sent when the request came.
 
-An answer is given out part by part (`market_data`), a part a tick, and the answers of a client take
-turns, as clients do: a long one keeps no other waiting. What a request may cost is bounded: the
-messages of its range, the entries of its state, and the messages that are looked at in a tick.
+An answer is sent part by part (`market_data`), a part a tick, and the answers of a client take
+turns, as clients do: a long one delays no other. The cost of a request is bounded: the messages of
+its range, the entries of its state, and the messages that are examined in a tick.
 """
 
 from abc import ABC, abstractmethod
@@ -37,9 +37,9 @@ from feedhandler.retrans.fix.market_data import (
 from feedhandler.retrans.fix.market_history import MarketHistory
 from feedhandler.retrans.fix.server import NEVER
 
-#: A request that names a thousand securities fits; a longer message is none.
+#: Longest message of a client: a request that names a thousand securities fits.
 REQUEST_BYTES_MAX = 64 << 10
-#: MDReqIDs of a client that are remembered, to recognise one that comes twice.
+#: Most MDReqIDs of a client that are remembered, to recognise one that comes twice.
 IDS_MAX = 1024
 #: Messages that the state takes in one tick of a session that waits for it.
 CATCH_UP_MESSAGES = 500
@@ -47,15 +47,17 @@ CATCH_UP_MESSAGES = 500
 
 @dataclass(frozen=True, slots=True)
 class MarketDataSettings:
-    """What clients may ask for, and how they are answered.
+    """The limits of clients and of their answers.
+
+    Raises `UsageError` for a value below 1, and for heartbeats later than `dead_us`.
 
     clients_max          connections at a time
     waiting_max          answers of a client under way
     requests_s           requests of a client a second, and as many at once
-    range_messages_max   messages of a time range, before a security is looked for
+    range_messages_max   messages of a time range, before securities are filtered
     state_entries_max    entries of a state
     part_messages, part_bytes   of a part: what a client is given before the next one's turn
-    scan_messages        looked at for a part
+    scan_messages        messages examined for a part
     """
 
     clients_max: int = 256
@@ -77,7 +79,7 @@ class MarketDataSettings:
 
 
 class MarketDataServer:
-    """Serves the channels in `histories`; `channel_of` says which one carries a security."""
+    """Serves the channels in `histories`; `channel_of` returns a security's channel."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class MarketDataServer:
         self._channel_of = channel_of or self._channel_by_books
 
     def session(self, peer: str, now_ns: int) -> "MarketDataSession":
-        """A new connection from `peer`; one too many is `closed` already."""
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
         session = MarketDataSession(self, peer, now_ns)
         if len(self.sessions) >= self.settings.clients_max:
             self.counts["clients_refused"] += 1
@@ -105,15 +107,17 @@ class MarketDataServer:
         return session
 
     def catch_up(self, messages: int = CATCH_UP_MESSAGES) -> bool:
-        """Let the channels' states take so many messages each; are all as far as their stores? To
-        be called often enough that no message leaves a store before its state has taken it."""
+        """Apply up to `messages` messages to each channel's state; return whether all are done.
+
+        Must be called often enough that no message leaves a store before its state has taken it.
+        """
         behind = 0
         for each in self.histories.values():
             behind += not each.catch_up(messages)
         return not behind
 
     def accept(self, asked: MarketDataRequest) -> "_Answer":
-        """The answer to a request. Raises `Refused`."""
+        """Return the answer to a request. Raises `Refused`."""
         for each in asked.entry_types:
             if len(each) != 1 or not each.isalnum():
                 text = f"{each.decode('utf-8', 'replace')!r} is no MDEntryType (269)"
@@ -137,7 +141,7 @@ class MarketDataServer:
         return _RangeAnswer(self, history, asked, first, end)
 
     def _channel(self, asked: MarketDataRequest) -> str:
-        """The channel that a request names, or that its securities are on."""
+        """Return the channel of a request, named or by its securities. Raises `Refused`."""
         names = {asked.channel}
         if not asked.channel and asked.securities:
             names = {self._channel_of(each) or "" for each in asked.securities}
@@ -152,7 +156,7 @@ class MarketDataServer:
         raise Refused(Refusal.UNKNOWN_CHANNEL, text)
 
     def _channel_by_books(self, security: bytes) -> str | None:
-        """The channel on which a security was seen."""
+        """Return the channel on which a security was seen, or None."""
         for name, each in self.histories.items():
             if security in each.state.securities:
                 return name
@@ -160,7 +164,7 @@ class MarketDataServer:
 
 
 class _Answer(ABC):
-    """What the two kinds of answer have in common: their parts."""
+    """An answer, given in parts; the base of the two kinds."""
 
     def __init__(
         self, server: MarketDataServer, history: MarketHistory, asked: MarketDataRequest
@@ -174,8 +178,10 @@ class _Answer(ABC):
 
     @abstractmethod
     def tick(self) -> tuple[bytes, bool]:
-        """The next part, if there is one to send yet; and whether it is the last. Raises
-        `Refused`."""
+        """Return the next part, b"" where there is none yet, and whether it is the last.
+
+        Raises `Refused`.
+        """
 
     def _encode(self, messages: list[bytes], last: bool) -> bytes:
         self._part += 1
@@ -235,7 +241,10 @@ class _RangeAnswer(_Answer):
 
 
 class _StateAnswer(_Answer):
-    """The state of a channel's books, or of some: cut once the state has what had been sent."""
+    """The state of a channel's books, or of some of them.
+
+    It is cut once the state has everything that had been sent when the request came.
+    """
 
     def __init__(
         self, server: MarketDataServer, history: MarketHistory, asked: MarketDataRequest
@@ -265,7 +274,7 @@ class _StateAnswer(_Answer):
         return self._encode(found, not self._cut), not self._cut
 
     def _take(self) -> None:
-        """Cut the state, as it is now. Raises `Refused` where it is not known, or too large."""
+        """Cut the state as it is now. Raises `Refused` where it is not known, or too large."""
         state = self.history.state
         names = self.asked.securities or tuple(sorted(state.securities))
         known = all(state.knows(name) for name in names)
@@ -288,10 +297,10 @@ class _StateAnswer(_Answer):
 
 
 class MarketDataSession:
-    """One client's connection, to `peer` (for reports).
+    """The server's end of one client's connection; `peer` names it in reports.
 
-    closed      why the connection must be closed; empty while it must not
-    on_output   of `retrans.tcp`; nothing comes up here but by `feed` and `tick`
+    closed      the reason why the connection must be closed; empty while it need not
+    on_output   required by `retrans.tcp`; never called, as only `feed` and `tick` make output
     """
 
     def __init__(self, server: MarketDataServer, peer: str, now_ns: int) -> None:
@@ -312,7 +321,7 @@ class MarketDataSession:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do: at once while there is more to write."""
+        """When `tick` must be called next: at once while there is more to write."""
         if self.closed:
             return NEVER
         dead_ns = self._settings.dead_us * 1000
@@ -323,18 +332,18 @@ class MarketDataSession:
         return min(self._sent_ns + self._settings.heartbeat_us * 1000, self._heard_ns + dead_ns)
 
     def pause(self, now_ns: int) -> None:
-        """The connection takes no more; nothing is returned until `resume`."""
+        """Hold output back, as the connection takes no more; nothing is returned until `resume`."""
         self._now_ns = now_ns
         if self._paused_ns is None:
             self._paused_ns = now_ns
 
     def resume(self, now_ns: int) -> None:
-        """The connection takes bytes again."""
+        """Return output again, as the connection takes bytes."""
         self._now_ns = self._heard_ns = now_ns
         self._paused_ns = None
 
     def end(self) -> None:
-        """The connection is gone."""
+        """End the session of a connection that is gone."""
         if not self.closed:
             self._close("clients_left", "the client left")
 
@@ -347,7 +356,7 @@ class MarketDataSession:
     # -- time and bytes --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> bytes:
-        """Let time pass; the bytes to write."""
+        """Let time pass and return the bytes to write."""
         if self.closed:
             return b""
         self._now_ns = now_ns
@@ -367,12 +376,12 @@ class MarketDataSession:
         return data
 
     def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in what the client sent; the bytes to write."""
+        """Take in the client's bytes and return the bytes to write."""
         if self.closed or not data:
             return b""
         self._now_ns = self._heard_ns = now_ns
         out = b""
-        # After a fault the connection is closed, and the stream is read no more.
+        # After a fault the connection is closed, and the rest of the stream is ignored.
         for message in self._stream.receive(data):
             if not self.closed:
                 out += self._message(message, now_ns)
@@ -383,7 +392,7 @@ class MarketDataSession:
         return out
 
     def _part(self) -> bytes:
-        """A part of the answer whose turn it is."""
+        """Return a part of the answer whose turn it is, or a reject."""
         if not self._answers:
             return b""
         answer = self._answers.popleft()
@@ -430,7 +439,7 @@ class MarketDataSession:
         return b""
 
     def _admit(self, id: bytes, now_ns: int) -> None:
-        """Is this client's request one that is new, and not one too many? Raises `Refused`."""
+        """Admit a request. Raises `Refused` where its id was used, or it is one too many."""
         if id in self._ids:
             raise Refused(Refusal.DUPLICATE_ID, "an MDReqID (262) is used once", id)
         self._ids[id] = None
@@ -439,7 +448,7 @@ class MarketDataSession:
         if len(self._answers) >= self._settings.waiting_max:
             text = f"{self._settings.waiting_max} answers are under way: wait for one"
             raise Refused(Refusal.TOO_MANY, text)
-        # Each request is due a while after the one before; a second of them may come at once.
+        # Each request is due `_request_ns` after the one before; a second's worth may come at once.
         due_ns = max(self._due_ns, now_ns) + self._request_ns
         if due_ns > now_ns + 1_000_000_000:
             text = f"more than {self._settings.requests_s} requests a second"

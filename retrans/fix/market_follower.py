@@ -1,22 +1,22 @@
-"""A receiver's books, made whole again by snapshots.
+"""A receiver's books, healed by snapshots.
 
-A `MarketFollower` takes a channel's stream in order, as `fixcast.reception` gives it, and keeps
-its books in a `MarketState`. Where messages are missing for good, because the receiver joined late
-or no server has them, the books are not known: the follower asks for their present state, and holds
-the live messages meanwhile. A snapshot as of number n takes the place of the books where nothing
-after n is missing: held messages up to n are dropped, later ones applied. One that is older than
-what is missing is of no use, and the state is asked for again.
+A `MarketFollower` takes a channel's stream in order, as `fixcast.reception` gives it, and keeps its
+books in a `MarketState`. Where messages are missing for good, because the receiver joined late or
+no server has them, the books are not known: the follower requests their present state, and holds
+the live messages meanwhile. A snapshot as of number n replaces the books where nothing after n is
+missing: held messages up to n are dropped, later ones applied. A snapshot older than what is
+missing is of no use, and the state is requested again.
 
-  standing     heard                        then
+  standing     input                        then
   WHOLE        a message, something skipped WHOLE, applied
   WHOLE        a message that it contains   WHOLE, dropped; so is a loss that it contains
-  WHOLE        joined late, lost            BROKEN, the state is asked for (`Wanted`)
+  WHOLE        joined late, lost            BROKEN, the state is requested (`Wanted`)
   BROKEN       a message                    BROKEN, held; with no room for it, what is missing grows
   BROKEN       lost                         BROKEN, what is missing grows
   BROKEN       a snapshot behind the loss   WHOLE (`Healed`)
-  BROKEN       a snapshot before the loss   BROKEN, asked for again (`Wanted`)
+  BROKEN       a snapshot before the loss   BROKEN, requested again (`Wanted`)
   BROKEN       no answer                    BROKEN (`Unhealed`), until `want` is called
-  any          a new numbering              WHOLE where it is heard from its first number
+  any          a new sequence epoch         WHOLE where it is received from its first number
 """
 
 import enum
@@ -26,20 +26,24 @@ from typing import NamedTuple
 
 from feedhandler.retrans.fix.market_state import MarketState
 
-#: Bytes of live messages that are held while the state is asked for: seconds of a busy channel.
+#: Most bytes of live messages held while the state is requested: seconds of a busy channel.
 HELD_BYTES_MAX = 64 << 20
 
 
 class Standing(enum.Enum):
-    """Are the books known?"""
+    """Whether the books are known."""
 
     WHOLE = enum.auto()
     BROKEN = enum.auto()
 
 
 class Wanted(NamedTuple):
-    """The books' present state is to be asked for, in place of what was asked for before; one as of
-    `least` or later heals. `olds` answers in a row were older: wait longer the more there were."""
+    """A request for the books' present state, which replaces an earlier one.
+
+    A state as of `least` or later heals.
+
+    `olds` answers in a row were too old: wait longer the more there were.
+    """
 
     least: int
     olds: int
@@ -53,7 +57,7 @@ class Healed(NamedTuple):
 
 
 class Unhealed(NamedTuple):
-    """No state was to be had: the books stay unknown."""
+    """The state could not be had: the books stay unknown."""
 
     reason: str
 
@@ -62,10 +66,10 @@ Event = Wanted | Healed | Unhealed
 
 
 class MarketFollower:
-    """The books of one channel. `state` is to be relied upon while `standing` is WHOLE.
+    """The books of one channel; `state` can be relied upon while `standing` is WHOLE.
 
-    `states` and `since`: what healed them last, a snapshot a security, and the live messages
-    (number, bytes) behind it that had come before.
+    `states` and `since` are what healed them last: a snapshot for each security, and the live
+    messages (number, bytes) after it that had come before.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class MarketFollower:
     # -- the stream ------------------------------------------------------------------------------
 
     def joined(self, number: int, numbering: int = 0) -> list[Event]:
-        """The stream begins with `number`: with the first of a numbering nothing is missing."""
+        """Begin the stream at `number`; with the first of a sequence epoch nothing is missing."""
         self.numbering = numbering or self.numbering
         self._drop_held()
         self.number = number - 1
@@ -100,12 +104,12 @@ class MarketFollower:
         return self._break(number - 1)
 
     def renumbered(self, numbering: int) -> list[Event]:
-        """A new numbering begins; where it is not heard from its first number, `joined` follows."""
+        """Begin a new sequence epoch at its first number; else `joined` follows."""
         self.numbering = 0
         return self.joined(1, numbering)
 
     def deliver(self, number: int, data: bytes) -> list[Event]:
-        """A message of the stream, in order."""
+        """Apply or hold a message of the stream, in order."""
         self.number = max(number, self.number)
         if self.standing is Standing.WHOLE:
             if number > self.state.number:
@@ -123,13 +127,13 @@ class MarketFollower:
         return []
 
     def skipped(self, last: int) -> None:
-        """The publisher left out the numbers up to `last`."""
+        """Record that the publisher left out the numbers up to `last`."""
         self.number = max(last, self.number)
         if self.standing is Standing.WHOLE:
             self.state.number = max(last, self.state.number)
 
     def lost(self, last: int) -> list[Event]:
-        """The numbers up to `last` are missing for good."""
+        """Record that the numbers up to `last` are missing for good."""
         self.number = max(last, self.number)
         if self.standing is Standing.WHOLE and last <= self.state.number:
             self.counts["contained"] += 1
@@ -150,7 +154,7 @@ class MarketFollower:
     # -- snapshots -------------------------------------------------------------------------------
 
     def want(self) -> list[Event]:
-        """Ask for the state, once more."""
+        """Request the state once more, where the books are not known."""
         if self.standing is Standing.WHOLE:
             return []
         self.counts["wanted"] += 1
@@ -158,7 +162,12 @@ class MarketFollower:
         return [Wanted(self._least, self._olds)]
 
     def snapshot(self, messages: Sequence[bytes], as_of: int, numbering: int) -> list[Event]:
-        """The channel's whole state as of a number: a snapshot a security."""
+        """Replace the books by the channel's whole state as of a number.
+
+        `messages` has a snapshot for each security.
+
+        Ignored where the books are known; requested again where it is too old or of another epoch.
+        """
         self._asked = False
         if self.standing is Standing.WHOLE:
             return []
@@ -182,6 +191,6 @@ class MarketFollower:
         return [Healed(as_of, self.number)]
 
     def failed(self, reason: str) -> list[Event]:
-        """The state was not to be had."""
+        """Report that the state could not be had."""
         self._asked = False
         return [Unhealed(reason)] if self.standing is Standing.BROKEN else []

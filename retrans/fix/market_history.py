@@ -1,9 +1,10 @@
-"""What a server of Market Data Requests knows of one channel: what was sent, when, and the books.
+"""The history of one channel for a server of Market Data Requests: messages, their times, the
+books.
 
-A `MarketHistory` stands on the store of a `ServedChannel`, the same that Resend Requests are
-answered from, and reads it by time: messages are stamped as they are kept, so that the stamps
-ascend. Its `state` follows the store (`catch_up`), a bounded number of messages at a time; who
-publishes need not wait for it. Numbers that the store lacks were left out by the publisher
+A `MarketHistory` uses the store of a `ServedChannel`, the same that Resend Requests are answered
+from, and reads it by time: messages are stamped as they are stored, so that the stamps ascend. Its
+`state` follows the store (`catch_up`), a bounded number of messages at a time; the publisher need
+not wait for it. Numbers that the store lacks were left out by the publisher
 (`ServedChannel.skipped`), or are missing here: then the state is not known.
 
 Times are integer ns and arguments.
@@ -15,13 +16,16 @@ from feedhandler.retrans.fix.market_data import Refusal, Refused
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.fix.server import NEVER, ServedChannel
 
-#: SenderSubID, the numbering of a message.
+#: SenderSubID, the sequence epoch of a message.
 _NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
 
 
 class MarketHistory:
-    """One channel. `offset_ns` added to a stamp of the store is its time in UTC; what was sent
-    before `since_ns`, UTC, is not known here."""
+    """The history of one channel.
+
+    A stamp of the store plus `offset_ns` is its time in UTC; what was sent before `since_ns`, UTC,
+    is not known here.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class MarketHistory:
     # -- the books -------------------------------------------------------------------------------
 
     def catch_up(self, messages: int) -> bool:
-        """Let the state take up to so many `messages` more; is it as far as the store then?"""
+        """Apply up to `messages` messages to the state; return whether it has reached the end."""
         store = self.channel.store
         if self._epoch != store.numbering:
             self._epoch = store.numbering
@@ -65,7 +69,10 @@ class MarketHistory:
         return self.state.number + 1 >= store.end
 
     def _miss(self, first: int, end: int) -> None:
-        """The store has no messages with the numbers `first` to `end` - 1."""
+        """Advance the state over `first` to `end` - 1, which the store lacks.
+
+        Where the publisher did not leave out all of them, the state is not known any more.
+        """
         if first >= end:
             return
         if self._left_out(first, end - 1) < end - first:
@@ -73,14 +80,17 @@ class MarketHistory:
         self.state.number = end - 1
 
     def _left_out(self, first: int, last: int) -> int:
-        """How many of these numbers the publisher left out."""
+        """Return how many of these numbers the publisher left out."""
         return sum(end - begin + 1 for begin, end in self.channel.skipped.within(first, last))
 
     # -- the messages ----------------------------------------------------------------------------
 
     def numbers(self, begin_ns: int, end_ns: int) -> tuple[int, int]:
-        """First number and number after the last of the messages that were sent from `begin_ns` to
-        before `end_ns` (-1: until now), UTC. Raises `Refused` where older ones are not held."""
+        """Return the first number and the number after the last of a time range's messages.
+
+        From `begin_ns` to before `end_ns` (-1: until now), UTC. Raises `Refused` where messages of
+        the beginning are not held.
+        """
         store = self.channel.store
         if begin_ns < (held_from_ns := self._held_from_ns()):
             known = store.count > 0 or not store.taken
@@ -97,14 +107,14 @@ class MarketHistory:
         return (self._number(begin), self._number(end - 1) + 1)
 
     def _held_from_ns(self) -> int:
-        """Since when all that was sent is held; beyond every time where nothing of it is."""
+        """Return since when all that was sent is held; `NEVER` where nothing is."""
         store = self.channel.store
         if store.taken == store.count:
             return self.since_ns
         return self._time_ns(store.taken - store.count) if store.count else NEVER
 
     def _find(self, time_ns: int) -> int:
-        """Serial of the first message that was sent at this time or later."""
+        """Return the serial of the first message that was sent at this time or later."""
         store = self.channel.store
         low, high = store.taken - store.count, store.taken
         while low < high:
@@ -121,20 +131,21 @@ class MarketHistory:
         return found[3] + self._offset_ns
 
     def _number(self, serial: int) -> int:
-        """The number of the message with this serial."""
+        """Return the number of the message with this serial."""
         found = self.channel.store.packet(serial)
         assert found is not None
         return found[0]
 
     def numbering_of(self, number: int) -> int:
-        """The numbering that a message says it is of; 0 where it does not, or is not held."""
+        """Return the sequence epoch in a message (SenderSubID); 0 without one, or if not held."""
         found = self.channel.store.packets(number, number + 1)
         return _numbering(found[0][2]) if found else 0
 
     def slice(self, first: int, end: int) -> list[tuple[int, int, bytes]]:
-        """(first number, number after the last, bytes) of the messages with the numbers `first` to
-        `end` - 1, with a GapFill for what the publisher left out. Raises `Refused` where some are
-        not held."""
+        """Return (first number, number after the last, bytes) of the messages `first` to `end` - 1.
+
+        What the publisher left out is a GapFill. Raises `Refused` where some are not held.
+        """
         found: list[tuple[int, int, bytes]] = []
         at = first
         packets = self.channel.store.packets(first, end)
@@ -147,7 +158,10 @@ class MarketHistory:
         return found
 
     def _fills(self, first: int, last: int) -> list[tuple[int, int, bytes]]:
-        """GapFills for numbers that the store lacks."""
+        """Return GapFills for numbers that the store lacks and the publisher left out.
+
+        Raises `Refused` where it did not leave out all of them.
+        """
         if first < self.channel.store.first:
             raise Refused(Refusal.CUT_SHORT, f"message {first} is no longer held: ask anew")
         if self._left_out(first, last) < last - first + 1:
@@ -158,6 +172,6 @@ class MarketHistory:
 
 
 def _numbering(data: bytes) -> int:
-    """SenderSubID of a message; 0 where it has none."""
+    """Return SenderSubID (50) of a message; 0 where it has none."""
     found = _NUMBERING.search(data)
     return int(found[1]) if found else 0

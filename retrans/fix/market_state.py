@@ -1,18 +1,18 @@
-"""The books of a channel, from its published messages: what a snapshot is made of.
+"""The books of a channel, built from its published messages: the source of snapshots.
 
 A `MarketState` takes W and X messages in the order of their numbers and keeps, by security, the
-entries that stand: of a W its own, of an X what New, Change, Delete leave. An entry is known by
-MDEntryID (278); else by its price level (1023), where later levels move when one is put in or
-taken out; else by type and price. Of types that are no book, such as trades, the last entry
-stands. A change that makes an order dearer, cheaper or larger puts it behind the others, as price
-and time say, so that a snapshot has the orders of a price in their priority.
+entries that are in force: of a W its own, of an X what New, Change, Delete leave. An entry is known
+by MDEntryID (278); else by its price level (1023), where later levels move when one is inserted or
+removed; else by type and price. Of types that are no book, such as trades, the last entry is kept.
+A change that makes an order dearer, cheaper or larger puts it behind the others (price-time
+priority), so that a snapshot has the orders of a price in their priority.
 
-Entries are kept as text: a snapshot is their texts one behind the other, and lacks nothing that
-was published. `replay.state.fix_book` makes a `Book` of them.
+Entries are kept as text: a snapshot is their texts one behind the other, and lacks nothing that was
+published. `replay.state.fix_book` makes a `Book` of them.
 
-Promises: nothing in a published message makes it raise; what does not fit is counted in
-`problems`. Where messages are missing (`lost`), or there was no room, a security's state is not
-known until a W brings it: `knows` says so.
+Promises: nothing in a published message makes it raise; what does not fit is counted in `problems`.
+Where messages are missing (`lost`), or there was no room, a security's state is not known until a W
+brings it: `knows` says so.
 """
 
 from collections import Counter
@@ -21,15 +21,15 @@ from decimal import Decimal, InvalidOperation
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.retrans.fix.market_data import ALL_SECURITIES, MESSAGE_FIELDS_MAX
 
-#: Securities of a channel: more than any exchange lists on one.
+#: Most securities of a channel: more than any exchange lists on one.
 SECURITIES_MAX = 100_000
-#: Entries of all securities, some hundred MB at most.
+#: Most entries of all securities: some hundred MB.
 ENTRIES_MAX = 1 << 20
 
 _BID, _OFFER, _EMPTY_BOOK = b"0", b"1", b"J"
 NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY = b"0", b"1", b"2", b"3", b"4", b"5"
 _ACTIONS = frozenset((NEW, CHANGE, DELETE, DELETE_THRU, DELETE_FROM, OVERLAY))
-#: What an entry of X has and one of W has not: MDUpdateAction, DeleteReason, MDSubBookType,
+#: Tags that an entry of X has and one of W has not: MDUpdateAction, DeleteReason, MDSubBookType,
 #: MarketDepth, MDStreamID, states of the instrument; the instrument, its underlyings and legs. Then
 #: what follows the entries: the queue's fields, Signature.
 X_ONLY = frozenset((
@@ -39,15 +39,15 @@ X_ONLY = frozenset((
     711, 311, 309, 305, 555, 600, 602, 603, 623, 624,
     813, 814, 815, 812, 93, 89,
 ))  # fmt: skip
-#: Where an entry stands among others, which changes without a word: MDPriceLevel,
-#: MDEntryPositionNo. The first is written anew.
+#: Positions of an entry among others, which change without a message: MDPriceLevel,
+#: MDEntryPositionNo. The first is encoded anew.
 _PLACES = frozenset((1023, 290))
 
 _Pairs = list[tuple[int, bytes]]
 
 
 class Entry:
-    """An entry that stands: its type, price and size (b"": none), and its text."""
+    """An entry in force: its id, type, price and size (b"": none), and its text."""
 
     __slots__ = ("id", "price", "size", "text", "type")
 
@@ -57,7 +57,7 @@ class Entry:
         self.price: bytes = said.get(270, before.price if before else b"")
         self.size: bytes = said.get(271, b"")
         text = b"269=%b\x01" % self.type
-        # A change may leave out what stays as it is: the type, the price, the id.
+        # A change may leave out unchanged fields: the type, the price, the id.
         for tag, value in ((278, self.id), (270, self.price)):
             text += b"%d=%b\x01" % (tag, value) if value else b""
         self.text = text + b"".join(
@@ -68,7 +68,7 @@ class Entry:
 
 
 class SecurityState:
-    """What stands of one security: `entries` by id, price or type, and `levels` by type."""
+    """The entries of one security in force: `entries` by id, price or type, `levels` by type."""
 
     __slots__ = ("entries", "instrument", "levels", "name")
 
@@ -80,23 +80,23 @@ class SecurityState:
 
     @property
     def count(self) -> int:
-        """Entries that stand."""
+        """The number of entries in force."""
         return len(self.entries) + sum(len(each) for each in self.levels.values())
 
     def clear(self) -> None:
-        """Nothing stands."""
+        """Remove all entries."""
         self.entries.clear()
         self.levels.clear()
 
     def standing(self) -> list[tuple[Entry, int]]:
-        """All entries with their level (0: none), those of a price in their priority."""
+        """Return all entries with their level (0: none), those of a price in their priority."""
         found = [(entry, 0) for entry in self.entries.values()]
         for type in sorted(self.levels):
             found += [(entry, at) for at, entry in enumerate(self.levels[type], 1)]
         return found
 
     def texts(self, types: tuple[bytes, ...] = (), depth: int = 0) -> list[bytes]:
-        """The entries' texts, of these types (none: all), of the best `depth` prices (0: all)."""
+        """Return the texts of entries of `types` (none: all), the best `depth` prices (0: all)."""
         standing = [each for each in self.standing() if not types or each[0].type in types]
         if depth:
             standing = _best(standing, depth)
@@ -107,7 +107,7 @@ class SecurityState:
 
 
 def _best(standing: list[tuple[Entry, int]], depth: int) -> list[tuple[Entry, int]]:
-    """The entries at the best `depth` prices of each side, and those of no side."""
+    """Return the entries at the best `depth` prices of each side, and those of no side."""
     kept: dict[bytes, set[Decimal]] = {}
     for side in (_BID, _OFFER):
         prices = {price_of(entry) for entry, _ in standing if entry.type == side}
@@ -120,12 +120,12 @@ def _best(standing: list[tuple[Entry, int]], depth: int) -> list[tuple[Entry, in
 
 
 def price_of(entry: Entry) -> Decimal:
-    """The entry's price; 0 where it has none that can be read."""
+    """Return the entry's price; 0 where it has none that can be read."""
     return decimal_of(entry.price) or Decimal(0)
 
 
 def decimal_of(text: bytes) -> Decimal | None:
-    """A price or size; None where it is none."""
+    """Return a price or size; None where the text is no finite number."""
     try:
         value = Decimal(text.decode("ascii", "replace"))
     except InvalidOperation:
@@ -138,8 +138,8 @@ class MarketState:
 
     number      the last message contained; 0: none
     securities  state by Symbol, or by SecurityID where there is no Symbol
-    problems    what did not fit, by name
-    levels_max  of books by price level: further ones go without a word (0: they do not)
+    problems    counts of what did not fit, by name
+    levels_max  most levels of a book by price level: more drop out without a Delete (0: no limit)
     """
 
     def __init__(self, *, levels_max: int = 0, entries_max: int = ENTRIES_MAX) -> None:
@@ -154,7 +154,7 @@ class MarketState:
         self._unknown: set[bytes] = set()
 
     def clear(self, whole: bool = True) -> None:
-        """Forget all; `whole`: a new numbering begins, and nothing is missing."""
+        """Forget everything; `whole`: a new sequence epoch begins, and nothing is missing."""
         self.number = self.entries = 0
         self.securities.clear()
         self._known.clear()
@@ -162,28 +162,28 @@ class MarketState:
         self._whole = whole
 
     def lost(self) -> None:
-        """Messages are missing: no state is known any more."""
+        """Record that messages are missing: no state is known any more."""
         self._whole = False
         self._known.clear()
         self.problems["lost"] += 1
 
     @property
     def whole(self) -> bool:
-        """Is the state of every security known?"""
+        """Whether the state of every security is known."""
         return self._whole and not self._unknown
 
     def knows(self, security: bytes) -> bool:
-        """Is the state of this security known?"""
+        """Return whether the state of this security is known."""
         return security in self._known or (self._whole and security not in self._unknown)
 
     def contents(self) -> dict[bytes, list[bytes]]:
-        """The texts of what stands, by security; books that are equal have equal ones."""
+        """Return the texts of the entries in force, by security; equal books have equal texts."""
         return {
             name: texts for name, each in sorted(self.securities.items()) if (texts := each.texts())
         }
 
     def apply(self, data: bytes, number: int) -> None:
-        """Take the message with this number."""
+        """Apply the message with this number; one that cannot be read counts as lost."""
         self.number = number
         try:
             found = fields(data, MESSAGE_FIELDS_MAX)
@@ -236,7 +236,7 @@ class MarketState:
         return state
 
     def _begin(self, state: SecurityState) -> None:
-        """A W says all that stands of a security."""
+        """Clear a security's entries at a W, which has all of them; its state is known."""
         self.entries -= state.count
         state.clear()
         self._known.add(state.name)
@@ -261,14 +261,14 @@ class MarketState:
         self.entries += state.count - before
 
     def _forget(self, state: SecurityState) -> None:
-        """There is no room for a security's entries: its state is not known."""
+        """Mark a security's state as unknown, as there is no room for its entries."""
         self._unknown.add(state.name)
         self._known.discard(state.name)
 
     def _keyed(
         self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
-        """An entry that is known by its id, its price, or its type."""
+        """Apply an entry that is known by its id, its price, or its type."""
         key = _key(said, action)
         before = state.entries.get(key)
         if action == DELETE:
@@ -289,7 +289,7 @@ class MarketState:
     def _level(
         self, state: SecurityState, said: dict[int, bytes], pairs: _Pairs, action: bytes
     ) -> None:
-        """An entry that is known by its price level."""
+        """Apply an entry that is known by its price level."""
         levels = state.levels.setdefault(said.get(269, b""), [])
         text = said[1023]
         at = int(text) - 1 if text.isdigit() and len(text) < 10 else -1
@@ -310,14 +310,17 @@ class MarketState:
 
 
 def _name(said: dict[int, bytes]) -> bytes:
-    """The security that fields name: Symbol, else SecurityID."""
+    """Return the security that fields name: Symbol, else SecurityID."""
     symbol = said.get(55, b"")
     return said.get(48, b"") if symbol in (b"", ALL_SECURITIES) else symbol
 
 
 def _key(said: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
-    """How an entry is known: by MDEntryID, or the MDEntryRefID of the one that it changes; a book's
-    by type and price; others by their type."""
+    """Return the key of an entry.
+
+    MDEntryID, or the MDEntryRefID of the one that it changes; else, in a book, type and price; else
+    the type.
+    """
     type = said.get(269, b"")
     id = said.get(278, b"")
     if action != NEW:
@@ -328,8 +331,7 @@ def _key(said: dict[int, bytes], action: bytes) -> tuple[bytes, ...]:
 
 
 def _keeps_place(before: Entry, after: Entry) -> bool:
-    """Does an order that changes keep its place in the queue? Not where its price changes, or it
-    grows."""
+    """Return whether a changed order keeps its place in the queue: same price, and not larger."""
     was, now = ((decimal_of(each.price), decimal_of(each.size)) for each in (before, after))
     if was[0] != now[0]:
         return False

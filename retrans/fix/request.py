@@ -1,8 +1,7 @@
-"""The Resend Request of a multicast channel: which channel, and which numbers.
+"""Encoding and decoding of Resend Requests of a multicast channel, which name channel and numbers.
 
-Numbers alone do not say what is asked for, since each channel has its own. The channel stands in
-TargetSubID (57), or in another tag that both ends are set to. EndSeqNo 0 means all that were
-sent.
+Numbers alone are ambiguous, since each channel has its own. The channel stands in TargetSubID (57),
+or in another tag that both ends are set to. EndSeqNo 0 means all that were sent.
 """
 
 import re
@@ -15,7 +14,7 @@ from feedhandler.codecs.fix.framing import SEQUENCE_MAX, Frame, frame_message
 
 #: TargetSubID.
 CHANNEL_TAG = 57
-#: Tags that a request has anyway.
+#: Tags that a request has already, so that they cannot carry the channel.
 _TAKEN = {8, 9, 10, 34, 35, 7, 16}
 _BEGIN = re.compile(rb"\x017=(\d{1,20})\x01")
 _TEST_ID = re.compile(rb"\x01112=([^\x01]{1,64})\x01")
@@ -23,7 +22,7 @@ _END = re.compile(rb"\x0116=(\d{1,20})\x01")
 
 
 class ResendRequest(NamedTuple):
-    """The messages `begin` to `end` (0: to the last) of a channel."""
+    """A request for the messages `begin` to `end` (0: to the last) of a channel."""
 
     channel: str
     begin: int
@@ -31,7 +30,10 @@ class ResendRequest(NamedTuple):
 
 
 class RequestFormat:
-    """How both ends write a request: the tag of the channel, and BeginString."""
+    """Encodes and decodes requests, with the set tag of the channel and BeginString.
+
+    Raises `UsageError` for a tag that has another meaning.
+    """
 
     def __init__(self, channel_tag: int = CHANNEL_TAG, begin_string: str = "FIXT.1.1") -> None:
         if not 0 < channel_tag < 10**9 or channel_tag in _TAKEN:
@@ -43,17 +45,17 @@ class RequestFormat:
         self._channel = re.compile(rb"\x01%d=([^\x01]+)\x01" % channel_tag)
 
     def encode(self, request: ResendRequest) -> bytes:
-        """A request as a message. It has no place in a numbering: its MsgSeqNum is 0."""
+        """Encode a request. It has no place in a numbering: its MsgSeqNum is 0."""
         header = b"35=2\x0134=0\x01%d=%b\x01" % (self._tag, request.channel.encode())
         body = b"7=%d\x0116=%d\x01" % (request.begin, request.end)
         return envelope(self._begin_string, header + body)
 
     def test(self) -> bytes:
-        """A TestRequest: whoever gets it is to answer, if it understands."""
+        """Encode a TestRequest, which a server that understands it answers with a Heartbeat."""
         return envelope(self._begin_string, b"35=1\x0134=0\x01112=alive\x01")
 
     def reply(self, data: bytes) -> bytes | None:
-        """The Heartbeat that answers a TestRequest; None where the message is none."""
+        """Encode the Heartbeat that answers a TestRequest; return None where `data` is none."""
         frame = Frame()
         if frame_message(data, 0, len(data), frame) or frame.message_type != TEST_REQUEST:
             return None
@@ -62,7 +64,7 @@ class RequestFormat:
         return envelope(self._begin_string, b"35=0\x0134=0\x01" + said)
 
     def decode(self, data: bytes) -> ResendRequest | None:
-        """The request in a message; None where it is none, or does not say all."""
+        """Decode a request; return None where the message is none, or lacks a field."""
         frame = Frame()
         if frame_message(data, 0, len(data), frame) or frame.message_type != RESEND_REQUEST:
             return None

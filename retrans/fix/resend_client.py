@@ -1,19 +1,19 @@
-"""The client of a server of Resend Requests, with the face of `retrans.client.RequestClient`.
+"""The client of a server of Resend Requests, with the interface of `retrans.client.RequestClient`.
 
-A gateway's recovery asks for ranges of a service; here each becomes a Resend Request that names the
+A gateway's recovery requests ranges of a service; here each becomes a Resend Request that names the
 service's channel, and the messages that answer it become packets: runs of whole messages, as the
-lines bring them. Answers come in the connection (`feed`), or by a retransmission group that many
-receivers share (`datagram`), or on the lines, which is not this module's matter.
+lines bring them. Answers come over the connection (`feed`), or by a retransmission group that many
+receivers share (`datagram`), or on the lines, which is outside this module.
 
-What comes is believed only where it was asked for: a message of a channel and a number that some
-request waits for. A GapFill stands for the numbers that it skips, as far as they were asked for.
-The rest is ignored and counted, for others ask too; but what a group brings is kept for a moment,
-since this receiver may have the same loss and notice it later: then it need not ask. A message that
-is marked as a possible duplicate is given the bytes that it was published with.
+Only requested messages are believed: those of a channel and a number that some request waits for. A
+GapFill stands for the numbers that it skips, as far as they were requested. The rest is ignored and
+counted, for others ask too; but what a group brings is kept for `KEPT_NS`, since this receiver may
+have the same loss and notice it later: then it need not ask. A message that is marked as a possible
+duplicate is given the bytes that it was published with.
 
-Nothing in the protocol says that a request was refused: it is not answered, and times out. A silent
-server is asked for a sign of life by a TestRequest (1). One that has ever answered such is dead
-when it stays silent; of others nothing can be said.
+The protocol has no refusal: a refused request is not answered, and times out. A silent server is
+sent a TestRequest (1). One that has ever answered such is dead when it stays silent; of others
+nothing can be said.
 
 Bounds: `REQUESTS_MAX` requests, and for each channel `KEPT_MAX` messages of `KEPT_BYTES_MAX` bytes
 for `KEPT_NS`. Sans-IO: the time is an argument.
@@ -38,9 +38,9 @@ from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Requests that are waited for, over all channels; `outstanding_max` is at most this.
+#: Most requests that are waited for, over all channels; `outstanding_max` is at most this.
 REQUESTS_MAX = 4096
-#: Messages of a channel kept that nobody has asked for yet, and their bytes: what a busy group
+#: Most messages of a channel kept before they are requested, and their bytes: what a busy group
 #: brings between a receiver that notices a loss early and one that notices it late.
 KEPT_MAX = 4096
 KEPT_BYTES_MAX = 4 << 20
@@ -48,7 +48,7 @@ KEPT_BYTES_MAX = 4 << 20
 KEPT_NS = 1_000_000_000
 #: Bytes of a packet that is made of several messages: a datagram's.
 RUN_BYTES_MAX = 1400
-#: BeginString of a GapFill that is cut to what was asked for.
+#: BeginString of a GapFill that is cut to the requested numbers.
 _BEGIN_STRING = b"FIXT.1.1"
 _POSS_DUP = b"\x0143=Y\x01"
 
@@ -75,8 +75,10 @@ COUNTS: dict[str, str] = {
 
 
 class Topic(NamedTuple):
-    """A channel as requests and answers name it: its id, and TargetCompID of its messages. Where
-    those have none, nothing else may come by the same way."""
+    """A channel as requests and answers name it: its id, and TargetCompID of its messages.
+
+    Where those have no TargetCompID, no other channel may come by the same way.
+    """
 
     id: str
     target: bytes
@@ -84,7 +86,7 @@ class Topic(NamedTuple):
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that is waited for."""
+    """A request whose answer is waited for."""
 
     request_id: int
     service: int
@@ -101,7 +103,7 @@ class _Kept:
     epoch: int = -1
 
     def add(self, number: int, data: bytes, end: int, now_ns: int) -> None:
-        """Keep one, and drop what is too old or too much."""
+        """Keep a message, and drop what is too old or too much."""
         self._drop(number)
         self.messages[number] = (now_ns, data, end)
         self.size += len(data)
@@ -121,14 +123,14 @@ class _Kept:
             self.size -= len(known[1])
 
     def begin(self, epoch: int) -> None:
-        """What was kept in another numbering says nothing in this one."""
+        """Drop what was kept in another sequence epoch."""
         if epoch != self.epoch and self.epoch >= 0:
             self.messages.clear()
             self.size = 0
         self.epoch = epoch
 
     def of(self, first: int, end: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:
-        """What is kept that begins in a range, in its order."""
+        """Yield (number, number after, bytes) of the kept messages in a range, in order."""
         for number in range(first, end if self.messages else first):
             since, data, after = self.messages.get(number, (-KEPT_NS, b"", 0))
             if since + KEPT_NS > now_ns:
@@ -136,7 +138,10 @@ class _Kept:
 
 
 class ResendClient:
-    """One connection's client. `topics`: the channel of each service that is asked for here."""
+    """The client's end of successive connections to one server; `topics`: the channel by service.
+
+    Raises `UsageError` for channels that have the same target.
+    """
 
     def __init__(
         self,
@@ -161,7 +166,7 @@ class ResendClient:
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """A clean sheet, but for what a group brought: that needs no connection."""
+        """Reset everything that belongs to one connection; what a group brought is kept."""
         self._stream = FixStream()
         self._asked: dict[int, _Asked] = {}
         self._found: list[Event] = []
@@ -172,12 +177,12 @@ class ResendClient:
     # -- the connection -------------------------------------------------------------------------
 
     def connected(self, now_ns: int) -> None:
-        """The connection is there; nothing of an earlier one counts any more."""
+        """Begin a new connection; nothing of an earlier one counts any more."""
         self._begin(now_ns)
         self._up = True
 
     def disconnected(self, now_ns: int) -> None:
-        """The connection is gone, and every request with it."""
+        """End the connection, and every request with it."""
         if self._up and self._stream.held:
             self.counts["cut_off"] += 1
         self._up = False
@@ -185,17 +190,17 @@ class ResendClient:
 
     @property
     def up(self) -> bool:
-        """Is there a connection whose server is still believed?"""
+        """Whether there is a connection whose server has not broken the protocol."""
         return self._up
 
     @property
     def outstanding(self) -> int:
-        """Requests that somebody waits for."""
+        """The number of requests that the owner waits for."""
         return len(self._asked)
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` must be called next."""
         if not self._up:
             return NEVER_NS
         if self._found:
@@ -204,7 +209,7 @@ class ResendClient:
         return min(probe_ns, self._heard_ns + self._dead_ns) if self._answers_tests else probe_ns
 
     def take_output(self) -> bytes:
-        """The bytes to write, once."""
+        """Return the bytes to write, and forget them."""
         output = bytes(self._output)
         self._output.clear()
         return output
@@ -212,10 +217,10 @@ class ResendClient:
     # -- asking ---------------------------------------------------------------------------------
 
     def ask(self, request: Ask, now_ns: int) -> bool:
-        """Request a range; False (and counted) where there is no connection or no room. What a
-        group has brought of it is told by the next `tick`.
+        """Request a range; return False (and count it) where there is no connection or no room.
 
-        Raises `UsageError` for a range that is empty or wider than the settings allow, and for a
+        Messages of the range that a group has brought are returned by the next `tick`. Raises
+        `UsageError` for a range that is empty or wider than the settings allow, and for a
         `request_id` that is under way.
         """
         first, end = request.first, request.end
@@ -241,7 +246,7 @@ class ResendClient:
         return True
 
     def _look_up(self, asked: _Asked, request: Ask, now_ns: int) -> None:
-        """Answer from what a group brought before anybody here asked for it."""
+        """Answer from what a group brought before this receiver requested it."""
         kept = self._kept[request.service]
         kept.begin(request.epoch)
         runs = _Runs(self, self._found)
@@ -250,19 +255,19 @@ class ResendClient:
         runs.close()
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Snapshots are another server's matter: nothing is asked, and False is the answer."""
+        """Count a request for a snapshot and return False: another server has them."""
         self.counts["not_asked"] += 1
         return False
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for this request any more. A request that is not under way is ignored."""
+        """Cancel a request; one that is not under way is ignored."""
         if self._asked.pop(request_id, None) is not None:
             self.counts["cancelled"] += 1
 
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass: tell what was found, test a silent server, give it up."""
+        """Let time pass: return what was found, test a silent server, give it up."""
         if not self._up or now_ns < self.deadline_ns:
             return []
         events, self._found = self._found, []
@@ -276,7 +281,7 @@ class ResendClient:
         return events
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in what came by the connection; what it means. After `Broken` it is ignored."""
+        """Take in the connection's bytes and return their events; after `Broken`, none."""
         if not self._up or not data:
             return []
         self._heard_ns = now_ns
@@ -291,7 +296,7 @@ class ResendClient:
         return events
 
     def datagram(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in a datagram of the retransmission group; what it means."""
+        """Take in a datagram of the retransmission group and return its events."""
         events, self._found = self._found, []
         messages, at = [], 0
         while at < len(data):
@@ -312,7 +317,10 @@ class ResendClient:
     # -- messages -------------------------------------------------------------------------------
 
     def _take(self, messages: list[bytes], events: list[Event], kept_ns: int | None) -> None:
-        """Whole messages go to who asked for them; `kept_ns`: the others are kept as of then."""
+        """Hand whole messages to the requests that wait for them.
+
+        `kept_ns`: the time as of which the others are kept; None: they are not.
+        """
         runs = _Runs(self, events)
         for message in messages:
             read = self._read(message)
@@ -326,7 +334,7 @@ class ResendClient:
         runs.close()
 
     def _hand(self, runs: "_Runs", service: int, number: int, end: int, data: bytes) -> bool:
-        """Hand a message to each request that waits for numbers of it; does any?"""
+        """Hand a message to each request that waits for numbers of it; return whether any does."""
         wanted = False
         for asked in list(self._asked.values()):
             if asked.service == service and asked.missing.touches(number, end - 1):
@@ -335,7 +343,10 @@ class ResendClient:
         return wanted
 
     def _read(self, data: bytes) -> tuple[int, int, int, bytes] | None:
-        """A message of a channel: (service, number, number after, bytes); None for others."""
+        """Return a channel's message as (service, number, number after, bytes), else None.
+
+        Answers test requests, and takes the mark of a possible duplicate off.
+        """
         frame = self._frame
         if frame_message(data, 0, len(data), frame):
             self.counts["not_fix"] += 1
@@ -366,7 +377,7 @@ class ResendClient:
         return self._services.get(target)
 
     def done(self, asked: _Asked) -> bool:
-        """Everything that was asked for has come; was it still waited for?"""
+        """Remove a request whose range has all come; return whether it was still waited for."""
         if self._asked.pop(asked.request_id, None) is None:
             return False
         self.counts["answered"] += 1
@@ -374,7 +385,7 @@ class ResendClient:
 
 
 class _Runs:
-    """Messages of one request that follow one another, joined to packets; told in `events`."""
+    """Joins consecutive messages of one request to packets, appended to `events`."""
 
     def __init__(self, client: ResendClient, events: list[Event]) -> None:
         self._client = client
@@ -385,7 +396,7 @@ class _Runs:
         self._bytes = 0
 
     def take(self, asked: _Asked, number: int, end: int, data: bytes) -> None:
-        """A message for a request; of a GapFill what was asked for."""
+        """Take a message for a request; of a GapFill only the requested numbers."""
         ranges = asked.missing.within(number, end - 1)
         if not ranges:
             return
@@ -412,7 +423,7 @@ class _Runs:
         self._end += 1
 
     def close(self) -> None:
-        """Tell the packet that is being joined."""
+        """Emit the packet that is being joined."""
         if self._asked is not None and self._parts:
             self._tell(self._asked, self._first, self._end, b"".join(self._parts))
         self._asked, self._bytes = None, 0
@@ -428,7 +439,7 @@ class _Runs:
 
 
 def gap_fill(first: int, end: int) -> bytes:
-    """A GapFill for `first` to `end` - 1."""
+    """Encode a GapFill for `first` to `end` - 1."""
     return envelope(_BEGIN_STRING, b"35=4\x0134=%d\x01123=Y\x0136=%d\x01" % (first, end))
 
 
@@ -437,7 +448,7 @@ def _is_gap_fill(data: bytes) -> bool:
 
 
 def _gap_filled(data: bytes) -> int:
-    """NewSeqNo of a GapFill; 0 for what is none."""
+    """Return NewSeqNo (36) of a GapFill; 0 for any other message."""
     try:
         said = dict(reversed(fields(data)))
     except FixError:
@@ -449,7 +460,7 @@ def _gap_filled(data: bytes) -> int:
 
 
 def unmarked(data: bytes, frame: Frame) -> bytes:
-    """A message with PossDupFlag as it was before it had that: lines are compared byte by byte."""
+    """Return a message without PossDupFlag, as published: lines are compared byte by byte."""
     at = data.find(_POSS_DUP, frame.body - 1, frame.header_end)
     if at < 0:
         return data

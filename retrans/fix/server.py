@@ -5,9 +5,9 @@ server need not be the publisher. Requests go in, messages to send come out, to 
 retransmission group or the main one, or to the one who asked in its TCP session. By multicast a
 range is answered once within `once_ns`, whoever asks.
 
-Nobody is told that a request was wrong: such ones are ignored, and counted by reason. Messages
-that the store no longer holds are not answered, or are skipped by a GapFill, as set; numbers that
-the publisher left out are always skipped. A GapFill begins with the first number that it skips.
+Wrong requests are ignored, without an answer, and counted by reason. Messages that the store no
+longer holds are not answered, or are skipped by a GapFill, as set; numbers that the publisher left
+out are always skipped. A GapFill begins with the first number that it skips.
 
 Times are integer ns and arguments.
 """
@@ -23,13 +23,13 @@ from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.store import PacketStore
 
 NEVER = (1 << 63) - 1
-#: Ranges that wait to be answered, over all channels and clients.
+#: Most ranges that wait to be answered, over all channels and clients.
 WAITING_MAX = 10_000
-#: Messages that a request may ask for: more is a matter for a snapshot.
+#: Most messages that a request may ask for: more is a matter for a snapshot.
 REQUEST_MESSAGES_MAX = 100_000
-#: Answered ranges of a channel that are remembered.
+#: Most answered ranges of a channel that are remembered.
 ANSWERED_MAX = 1024
-#: In the place of a client: everybody.
+#: Stands for all clients in place of one.
 ALL = -1
 
 
@@ -54,7 +54,7 @@ class ResendSettings:
 
 
 class Answer(NamedTuple):
-    """Messages to send, in order. `client`: whose session, or `ALL`."""
+    """Messages to send, in order; `client` is the client of the session, or `ALL`."""
 
     channel: str
     client: int
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 class ServedChannel:
-    """A channel that is served: what was sent, and how its messages are made.
+    """A channel that is served: its store, and the functions that make its messages.
 
     gap_fill  (first number skipped, number after the last) as a message
     repeated  a message with PossDupFlag
@@ -85,17 +85,17 @@ class ServedChannel:
         self._numbering = store.numbering
 
     def skip(self, first: int, last: int) -> None:
-        """The publisher leaves these numbers out."""
+        """Record that the publisher leaves out `first` to `last`."""
         self.follow()
         self.skipped.add(first, last)
 
     def withhold(self, first: int, last: int) -> None:
-        """Do not answer these numbers, though they are held: a loss on purpose."""
+        """Leave `first` to `last` unanswered though they are held: a loss on purpose."""
         self.follow()
         self.withheld.add(first, last)
 
     def follow(self) -> None:
-        """Forget what belongs to a numbering before the present one."""
+        """Forget what belongs to a sequence epoch before the store's present one."""
         if self._numbering != self.store.numbering:
             self._numbering = self.store.numbering
             self.answered.clear()
@@ -121,13 +121,13 @@ class ResendServer:
         self._waiting: deque[_Wanted] = deque()
 
     def add(self, name: str, channel: ServedChannel) -> None:
-        """Serve a channel under this name."""
+        """Serve a channel under this name. Raises `UsageError` where the name is taken."""
         if name in self._channels:
             raise UsageError(f"channel {name} is served already", "add it once")
         self._channels[name] = channel
 
     def request(self, request: ResendRequest | None, client: int, now_ns: int) -> None:
-        """Take a client's request, or what should have been one; answers come from `tick`."""
+        """Take a client's request (None: an unreadable one); `tick` returns its answers."""
         self.counts["requests"] += 1
         if (fault := self._fault(request)) or request is None:
             self.counts[fault] += 1
@@ -154,7 +154,7 @@ class ResendServer:
             self.deadline_ns = now_ns + self.settings.timer_ns if timed else now_ns
 
     def tick(self, now_ns: int) -> list[Answer]:
-        """The answers that are due."""
+        """Return the answers that are due."""
         if now_ns < self.deadline_ns:
             return []
         self.deadline_ns = NEVER
@@ -171,11 +171,11 @@ class ResendServer:
         return answers
 
     def forget(self, client: int) -> None:
-        """A client has gone: nothing waits for it."""
+        """Drop the answers that wait for a client that is gone."""
         self._waiting = deque(each for each in self._waiting if each.client != client)
 
     def _fault(self, request: ResendRequest | None) -> str:
-        """What is wrong with a request; "" where nothing is."""
+        """Return the fault of a request, as its counter's name, or ""."""
         if request is None:
             return "unreadable"
         channel = self._channels.get(request.channel)
@@ -195,7 +195,7 @@ class ResendServer:
     def _fresh(
         self, channel: ServedChannel, whose: int, first: int, last: int, now_ns: int
     ) -> list[tuple[int, int]]:
-        """The parts of a range that were not answered to the same receivers of late."""
+        """Return the parts of a range that were not answered to the same receivers of late."""
         channel.follow()
         while channel.answered and channel.answered[0][0] <= now_ns:
             channel.answered.popleft()
@@ -203,7 +203,7 @@ class ResendServer:
         return done.missing_in(first, last)
 
     def _messages(self, channel: ServedChannel, wanted: _Wanted) -> list[bytes]:
-        """The messages of a range, with GapFills where there are none."""
+        """Return the messages of a range, with GapFills for skipped ones."""
         messages: list[bytes] = []
         at = wanted.first
         for first, end, data in channel.store.packets(wanted.first, wanted.last + 1):

@@ -1,12 +1,12 @@
-"""The client of a server of Market Data Requests, with the face of `client.RequestClient`.
+"""The client of a server of Market Data Requests, with the interface of `client.RequestClient`.
 
-A gateway's recovery asks for a service's snapshot; here that is a request for the present state of
-the books of the service's channel. `MarketDataClient` asks, collects and checks; it tries once,
-for when to try again is recovery's to say. A whole state is handed on as one `RefreshSnapshot`,
-and `snapshot_of` makes packets of it, which are what the gateway's snapshot blocks consist of.
+A gateway's recovery requests a service's snapshot; here that is a request for the present state of
+the books of the service's channel. `MarketDataClient` requests, collects and checks; it tries once,
+since recovery decides when to try again. A whole state is handed on as one `RefreshSnapshot`, and
+`snapshot_of` makes packets of it, which are what the gateway's snapshot blocks consist of.
 
-`fits` tells whether a state is of the numbering that the stream is in: by SenderSubID (50), where
-both say it. Sans-IO: the time is an argument.
+`fits` says whether a state belongs to the stream's sequence epoch: by SenderSubID (50), where both
+have it. Sans-IO: the time is an argument.
 """
 
 import re
@@ -46,7 +46,7 @@ COUNTS: dict[str, str] = {
     "wrong_answers": "answers that were not what was asked for, or not whole",
     "wrong": "connections on which a server sent what it may not",
 }
-#: What a server's refusal means to recovery; others are requests that cannot be read.
+#: The reason that recovery gets for a server's refusal; BADLY_FORMED for others.
 _REASONS = {
     Refusal.UNKNOWN_CHANNEL.name: RefreshReject.WRONG_SERVICE,
     Refusal.TOO_MANY.name: RefreshReject.NO_DATA,
@@ -59,7 +59,7 @@ _NUMBERING = re.compile(rb"\x0150=(\d{1,20})\x01")
 
 
 class StateClient:
-    """One connection's client. `channels`: of each service that is asked for here, its id."""
+    """The client's end of successive connections; `channels`: the channel id by service."""
 
     def __init__(self, channels: Mapping[int, str], settings: RecoverySettings, seed: int) -> None:
         self._channels = dict(channels)
@@ -76,7 +76,7 @@ class StateClient:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counted so far, by the names of `COUNTS`."""
+        """The counters so far, by the names of `COUNTS`."""
         told = self._client.counts
         return {
             **self._counts,
@@ -91,43 +91,43 @@ class StateClient:
 
     @property
     def up(self) -> bool:
-        """Is there a connection?"""
+        """Whether there is a connection."""
         return self._client.up
 
     def connected(self, now_ns: int) -> None:
-        """The connection is there."""
+        """Begin a connection."""
         self._client.connected(now_ns)
 
     def disconnected(self, now_ns: int) -> None:
-        """The connection is gone; what was asked is told as failed by the next one's first tick."""
+        """End the connection; requests sent on it fail at the first `tick` of the next one."""
         self._client.disconnected(now_ns)
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick` has something to do."""
+        """When `tick` must be called next."""
         return self._client.deadline_ns
 
     def take_output(self) -> bytes:
-        """The bytes to write, once."""
+        """Return the bytes to write, and forget them."""
         return self._client.take_output()
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in what came; what it means."""
+        """Take in received bytes and return their events."""
         return self._told(self._client.feed(data, now_ns))
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Let time pass."""
+        """Let time pass and return its events."""
         return self._told(self._client.tick(now_ns))
 
     # -- asking ---------------------------------------------------------------------------------
 
     def ask(self, request: Ask, now_ns: int) -> bool:
-        """Messages by number are another server's matter: nothing is asked."""
+        """Count a request for packets and return False: another server has them."""
         self._counts["not_asked"] += 1
         return False
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Ask for the present state; False (and counted) without a connection or room."""
+        """Request the present state; return False (and count it) without a connection or room."""
         try:
             if not self.up:
                 raise UsageError("no connection", "ask when there is one")
@@ -139,7 +139,7 @@ class StateClient:
         return True
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for this request any more. A request that is not under way is ignored."""
+        """Cancel a request; one that is not under way is ignored."""
         for number, request in list(self._asked.items()):
             if request.request_id == request_id:
                 del self._asked[number]
@@ -147,7 +147,7 @@ class StateClient:
                 self._counts["cancelled"] += 1
 
     def _told(self, events: Sequence[object]) -> list[Event]:
-        """What the client tells, in recovery's words."""
+        """Return the client's events as events of recovery (`retrans.events`)."""
         told: list[Event] = []
         for event in events:
             if isinstance(event, Broken):
@@ -170,8 +170,10 @@ class StateClient:
 
 
 def snapshot_of(event: RefreshSnapshot) -> Snapshot:
-    """A state as packets: runs of snapshots, numbered from 1 within the state, since each is one of
-    the channel's messages to a reader but has no number there."""
+    """Return a state as packets: runs of snapshots, numbered from 1 within the state.
+
+    To a reader each is one of the channel's messages, but it has no number there.
+    """
     packets: list[bytes] = []
     run, held = bytearray(), 0
     for number, message in enumerate(event.messages, 1):
@@ -187,7 +189,7 @@ def snapshot_of(event: RefreshSnapshot) -> Snapshot:
 
 
 def numbered(message: bytes, number: int) -> bytes:
-    """The message with another MsgSeqNum."""
+    """Return the message with another MsgSeqNum."""
     frame = Frame()
     frame_message(message, 0, len(message), frame)
     begin_string = message[2 : message.index(b"\x01")]
@@ -196,7 +198,7 @@ def numbered(message: bytes, number: int) -> bytes:
 
 
 def trimmed(packet: bytes, first: int) -> bytes:
-    """What of a run of messages has numbers from `first` on: a state may end within one."""
+    """Return the messages of a run from the number `first` on; a state may end within a run."""
     frame, at = Frame(), 0
     while at < len(packet) and not frame_message(packet, at, len(packet) - at, frame):
         if frame.sequence >= first:
@@ -206,7 +208,7 @@ def trimmed(packet: bytes, first: int) -> bytes:
 
 
 def fits(snapshot: Snapshot, store: PacketStore) -> bool:
-    """Is the state of the numbering that was published last? True where either does not say."""
+    """Return whether the state is of the epoch published last; True where either has none."""
     latest = store.packet(store.taken - 1) if store.count else None
     if latest is None or not snapshot.packets:
         return True

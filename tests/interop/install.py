@@ -2,11 +2,11 @@
 Porcupine, which judges histories, and QuickFIX/J, which judges FIX messages.
 
 `python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, Qpid
-JMS, Vert.x Proton, QuickFIX/J and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the
-versions of the files beside this (Kafka's: `bench/kafka`), and builds the programs in Go, Java and
-Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What
-is up to date already is left alone. Where a tool is missing it says so, does the rest, and ends
-with exit code 1.
+JMS, Vert.x Proton, QuickFIX/J and, for benches, Kafka and Aeron by Maven, fe2o3-amqp by cargo, at
+the versions of the files beside this (the benches': `bench/kafka`, `bench/aeron`), and builds the
+programs in Go, Java and Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default
+`~/.cache/feedhandler/clients`). What is up to date already is left alone. Where a tool is missing
+it says so, does the rest, and ends with exit code 1.
 """
 
 import hashlib
@@ -37,6 +37,8 @@ JAVA_PROGRAMS = {
     "quickfixj": HERE / "quickfixj",
     # The bench's, with the broker itself among its libraries.
     "kafka": HERE.parents[1] / "bench" / "kafka",
+    # Another bench's, with its driver.
+    "aeron": HERE.parents[1] / "bench" / "aeron",
 }
 #: The Maven plug-in that brings a program's libraries.
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"

@@ -1,9 +1,9 @@
 """The link on which a client declares and discharges transactions (AMQP 1.0, 4.1).
 
-What it promises: each transaction is its link's: what is not discharged when the link, its session
-or its connection ends is rolled back. A discharge is answered once what it says is durable:
+What it promises: each transaction belongs to its link: what is not discharged when the link, its
+session or its connection ends is rolled back. A discharge is answered once its effect is durable:
 accepted, or rejected with `amqp:transaction:rollback` and the reason, where nothing was done. Where
-the queue that was to do it has stopped meanwhile, nobody knows: then the link is ended.
+the home queue has stopped meanwhile, the outcome is unknown: then the link is ended.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,14 +24,15 @@ from feedhandler.amqp.durable.transactions import (
 )
 from feedhandler.amqp.outlet import Peer
 
-#: Declares and discharges that one link may have on their way.
+#: Declares and discharges that one link may have in flight.
 ORDERS_MAX = 64
-#: None is larger.
+#: Bytes of a declare or discharge at most.
 ORDER_BYTES_MAX = 4096
 
 
 class Coordinator(QueueEnd):
-    """See the module. `others` are all links of its connection that are queues'."""
+    """A controller's link; see the module. `others` returns all links of its connection that are
+    queues'."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Coordinator(QueueEnd):
             link.flow(link.aborted)
         for other in list(self._others()):
             if not isinstance(other, Coordinator):
-                other.work()  # what came on the other links came before a discharge
+                other.work()  # messages on the other links precede a discharge
         arrived = list(link.arrived)
         link.clear()
         for number, data, settled, _ in arrived:
@@ -111,7 +112,7 @@ class Coordinator(QueueEnd):
 
     def leave(self, orderly: bool = False) -> None:
         if not self.over:
-            self.work()  # what came before the goodbye counts
+            self.work()  # what came before the close still counts
         super().leave()
         opened, self._open = self._open, {}
         for transaction in opened.values():

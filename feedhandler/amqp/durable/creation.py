@@ -1,9 +1,9 @@
-"""Queues that clients create while the node runs: kept in a folder of the operator's.
+"""Queues that clients create while the node runs, kept in a folder of the operator's.
 
-What it is for: a management request `create` at the address of a queue that is not there makes one;
-its table of configuration is written to `queue.json` in its folder, and found there again when the
-node starts. What a queue was created as does not change: a second creation says the same, or is
-refused.
+What it is for: a management request `create` at the address of a queue that does not exist makes
+one; its table of configuration is written to `queue.json` in its folder, and found there again when
+the node starts. The definition of a queue does not change: a second creation must be the same, or
+is refused.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import QueueLink
 
 FILE_NAME = "queue.json"
-#: A client's definition is no longer.
+#: Bytes of a client's definition at most.
 DEFINITION_BYTES_MAX = 16 << 10
-#: Blocks of a queue that a client creates, at first and at most.
+#: Size of the blocks of a queue that a client creates.
 BLOCK_BYTES = 8 << 20
 
 
 class NotCreated(Exception):
-    """Why a queue is not created: the word of the answer, and what there is to say."""
+    """Refusal to create a queue: the answer's word (a key of `CODES`), and the reason."""
 
     def __init__(self, word: str, reason: str) -> None:
         super().__init__(reason)
@@ -45,7 +45,8 @@ class NotCreated(Exception):
 
 
 def configs_in(folder: str) -> Iterator[DurableQueueConfig]:
-    """The queues that were created in a folder, by name. Raises `ConfigError`."""
+    """Yield the configurations of the queues in a folder, by name. Raises `ConfigError` for one
+    that cannot be read."""
     if not folder or not os.path.isdir(folder):
         return
     for path in sorted(Path(folder).glob(f"*/{FILE_NAME}")):
@@ -58,7 +59,7 @@ def configs_in(folder: str) -> Iterator[DurableQueueConfig]:
 
 
 def config_of(folder: str, name: str, arguments: dict[str, Any]) -> DurableQueueConfig:
-    """The table of a queue that a client wants. Raises `NotCreated`."""
+    """Build the configuration of a queue from a client's request. Raises `NotCreated`."""
     text = arguments.get("definition")
     if not isinstance(text, str | bytes) or len(text) > DEFINITION_BYTES_MAX:
         raise NotCreated("invalid", "definition is no JSON text, as feedhandler keyed sends it")
@@ -81,7 +82,8 @@ def config_of(folder: str, name: str, arguments: dict[str, Any]) -> DurableQueue
 
 
 def same(existing: DurableQueueConfig, wanted: DurableQueueConfig) -> str:
-    """What an existing queue says that a second creation does not; "" where they are the same."""
+    """Compare an existing queue's definition with a second creation; return the differences, "" for
+    none."""
     if existing.key is None or wanted.key is None:
         return "no key"
     others = differences(existing.key, wanted.key)
@@ -91,7 +93,7 @@ def same(existing: DurableQueueConfig, wanted: DurableQueueConfig) -> str:
 
 
 def write_config(config: DurableQueueConfig) -> None:
-    """Have a queue found again when the node starts. Raises `OSError`."""
+    """Write a queue's configuration durably, to be found when the node starts. Raises `OSError`."""
     make_folder(config.folder)
     files = RealFiles()
     try:
@@ -102,7 +104,7 @@ def write_config(config: DurableQueueConfig) -> None:
 
 
 class Unmade:
-    """The address of a queue that is not there yet, as a request's link sees it."""
+    """The queue of a management address whose queue does not exist yet."""
 
     fault = ""
 
@@ -115,12 +117,12 @@ class Unmade:
         self.flush = flush
 
     def flush_soon(self) -> None:
-        """Have connections written to."""
+        """Schedule writing to connections."""
         asyncio.get_running_loop().call_soon(self.flush)
 
 
 class MakingDesk:
-    """Takes the request that makes a queue."""
+    """Handles the request that creates a queue."""
 
     def __init__(self, queues: "DurableQueues", name: str, flush: Callable[[], None]) -> None:
         self.queue = Unmade(name, flush)
@@ -128,14 +130,14 @@ class MakingDesk:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, steps: Steps) -> None:
-        """Go through these steps: there is one at a time."""
+        """Run all these steps: there is only one request at a time."""
         for hold in steps:
             if hold is not None:
                 hold(partial(self.run, steps))
                 return
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
-        """Make the queue; `reply` is called once, later."""
+        """Create the queue; `reply` is called once, later."""
         if arguments.get("operation") != "create":
             name = self.queue.name
             reply(answer_of("unknown", f"no queue is named {name!r}: create it first"), None)
@@ -160,7 +162,7 @@ class MakingDesk:
 def fault_of(
     configs: tuple[DurableQueueConfig, ...], wanted: DurableQueueConfig
 ) -> NotCreated | None:
-    """Why a queue cannot be made beside these; None: it can."""
+    """Return why a queue cannot be created beside these; None where it can."""
     if len(configs) >= MAX_QUEUES:
         return NotCreated("invalid", f"a node has {MAX_QUEUES} queues at most")
     if not NAME.fullmatch(wanted.name):

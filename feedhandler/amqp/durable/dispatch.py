@@ -1,12 +1,12 @@
 """Dispatch of a queue's next message: competing consumers, in the queue's order.
 
 What it is for: messages that were read (`add`) wait here until a consumer has credit; `serve` hands
-them out, oldest first, to the consumers in turn, so that each message goes to one of them. What
-came back is counted (`tried`), and told to whoever gets it next.
+them out, oldest first, to the consumers in turn, so that each message goes to one of them. Failed
+deliveries are counted (`tried`), and the next consumer of the message gets the count.
 
 What it promises: no more is taken from the queue than consumers have asked for. Nothing here is
 durable: after a restart every message that the queue had then may have been with a consumer, and is
-handed out as such. No I/O, no clock.
+marked as redelivered. No I/O, no clock.
 """
 
 from collections import OrderedDict, deque
@@ -21,22 +21,24 @@ class Taker(Protocol):
     """A consumer's link."""
 
     def ready(self) -> bool:
-        """Whether one more message may be handed out now."""
+        """Return whether one more message may be handed out now."""
         ...
 
     def wants(self) -> int:
-        """How many messages it has asked for and not got."""
+        """Return how many messages it has asked for and not got."""
         ...
 
     def hand_out(self, number: int, content: bytes, first: bool, failures: int) -> None:
-        """Send a message; `first`: nobody had it before; `failures`: deliveries that failed."""
+        """Send a message; `first`: no consumer had it before; `failures`: deliveries that
+        failed."""
 
     def settle_drain(self) -> None:
-        """There is nothing to hand out: unused credit may go back."""
+        """Return unused credit where the client drains it: there is nothing to hand out."""
 
 
 class Dispatch:
-    """See the module. Ids below `old_end` were there when the queue was opened."""
+    """Dispatch of one queue; see the module. Ids below `old_end` were there when the queue was
+    opened."""
 
     def __init__(self, old_end: int) -> None:
         self._old_end = old_end
@@ -49,38 +51,38 @@ class Dispatch:
 
     @property
     def takers(self) -> int:
-        """How many consumers there are."""
+        """Number of consumers."""
         return len(self._takers)
 
     def everybody(self) -> list[Taker]:
-        """Every consumer."""
+        """Return every consumer."""
         return list(self._takers)
 
     def join(self, taker: Taker) -> None:
-        """One consumer more."""
+        """Add a consumer."""
         self._takers.append(taker)
 
     def leave(self, taker: Taker) -> None:
-        """One consumer less; what it had is given back by its queue."""
+        """Remove a consumer; its queue gives back what it had."""
         self._takers.remove(taker)
 
     def wanted(self) -> int:
-        """How many messages are asked for beyond those that are ready."""
+        """Return how many messages are asked for beyond those that are ready."""
         return sum(taker.wants() for taker in self._takers) - len(self._ready)
 
     # -- messages ---------------------------------------------------------------------------
 
     @property
     def ready(self) -> int:
-        """Messages that wait for a consumer's credit."""
+        """Number of messages that wait for a consumer's credit."""
         return len(self._ready)
 
     def add(self, items: Iterable[tuple[int, bytes]]) -> None:
-        """Messages, id and content, in the queue's order, behind those that are ready."""
+        """Add messages, as (id, content), in the queue's order, behind those that are ready."""
         self._ready.extend(items)
 
     def serve(self, limit: int) -> int:
-        """Hand out up to `limit` messages; how many that were."""
+        """Hand out up to `limit` messages; return how many that were."""
         served = 0
         while served < limit and self._ready:
             taker = self._next()
@@ -95,7 +97,7 @@ class Dispatch:
         return served
 
     def _next(self) -> Taker | None:
-        """The consumer whose turn it is, of those that are ready."""
+        """Return the next consumer in turn that is ready; None where none is."""
         for _ in range(len(self._takers)):
             taker = self._takers[0]
             self._takers.rotate(-1)
@@ -104,13 +106,13 @@ class Dispatch:
         return None
 
     def withdraw(self) -> list[int]:
-        """Nothing is ready any more: the ids of what was."""
+        """Remove all messages that are ready; return their ids."""
         numbers = [number for number, _ in self._ready]
         self._ready.clear()
         return numbers
 
     def remove(self, number: int) -> bool:
-        """A message that is ready is not to be handed out; whether it was there."""
+        """Remove a message that is ready; return whether it was there."""
         for place, (each, _) in enumerate(self._ready):
             if each == number:
                 del self._ready[place]
@@ -120,7 +122,7 @@ class Dispatch:
     # -- what came back ---------------------------------------------------------------------
 
     def tried(self, number: int, failed: bool) -> int:
-        """A message came back; how many of its deliveries have failed."""
+        """Record that a message came back; return how many of its deliveries have failed."""
         failures = self._tried.get(number, 0) + failed
         self._tried[number] = failures
         if len(self._tried) > TRIED_MAX:
@@ -128,7 +130,7 @@ class Dispatch:
         return failures
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """These messages are over."""
+        """Forget the failures of messages that have ended."""
         if self._tried:
             for number in numbers:
                 self._tried.pop(number, None)

@@ -1,11 +1,11 @@
-"""The file of a queue's message-ids, and making the index whole when the queue is opened.
+"""The file of a queue's message-ids, and completing the index when the queue is opened.
 
-What it is for: `open_index` reads the file `message-ids` in the queue's folder, and from the items
-themselves what that lacks: those of the newest blocks. It runs in a thread, before anybody uses the
-queue. `IndexFile.append` adds a page, in the queue's thread.
+What it is for: `open_index` reads the file `message-ids` in the queue's folder, and takes from the
+items themselves what that lacks: those of the newest blocks. It runs in a thread, before the queue
+is used. `IndexFile.append` adds a page, in the queue's thread.
 
-What it promises: the file is an aid and no more. Where it cannot be written, or is damaged or gone,
-the ids of items whose blocks were used anew are unknown after a restart; no message is concerned.
+What it promises: the file is an aid only. Where it cannot be written, or is damaged or gone, the
+ids of items in recycled blocks are unknown after a restart; messages are not affected.
 """
 
 import os
@@ -20,12 +20,12 @@ from feedhandler.journal.opening import KEEP_NS
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.notes import tell
 
-#: More of the file is not read: records of a day, and the rest of the day before.
+#: Bytes of the file that are read at most: records of a day, and the rest of the day before.
 FILE_BYTES_MAX = 1 << 30
 
 
 class IndexFile:
-    """The file, from where it ends now on."""
+    """The file of message-ids, open for appending at `end`."""
 
     def __init__(self, files: Files, path: str, end: int) -> None:
         self._files = files
@@ -34,7 +34,8 @@ class IndexFile:
         self._failed = False
 
     def append(self, record: bytes) -> None:
-        """Add a page's record, and have it on the disk before its items' blocks are used anew."""
+        """Append a page's record, and sync it before its items' blocks are recycled. A failure is
+        reported once; later calls do nothing."""
         if self._failed:
             return
         try:
@@ -49,8 +50,8 @@ class IndexFile:
 def open_index(
     engine: Engine, message_in: Callable[[bytes], bytes]
 ) -> tuple[MessageIds, IndexFile]:
-    """The index of an open queue that nobody uses yet, and its file; `message_in` finds the AMQP
-    message in an item. Raises `OSError`."""
+    """Return the index of an open queue that is not in use yet, and its file. `message_in` finds
+    the AMQP message in an item. Raises `OSError`."""
     files, store = engine.files, engine.store
     path = os.path.join(engine.folder, FILE_NAME)
     if not files.exists(path):

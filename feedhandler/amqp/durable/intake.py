@@ -1,12 +1,13 @@
 """Messages on their way from producers to the disk: gathered, put, accepted once durable.
 
-What it is for: `offer` takes a message of a producer's, `push` puts all that were offered into the
-persistent queue, `confirm` tells producers what is durable by now, and has the index know their
-message-ids. Contents are kept for a while (`Recent`), so that what is taken at once is not read.
+What it is for: `offer` takes a producer's message, `push` puts all that were offered into the
+persistent queue, `confirm` notifies producers of what is durable by now, and adds their message-ids
+to the index. Contents are kept for a while (`Recent`), so that what is taken at once need not be
+read.
 
 What it promises: messages are put in the order in which they were offered. Producers' credit is
-such that what all of them have on their way fits `waiting_bytes_max`; while that much waits for the
-disk they get none, and hear (`settled`) when there is room again.
+such that what all of them have in flight fits `waiting_bytes_max`; while that much waits for the
+disk they get none, and are notified (`settled`) when there is room again.
 """
 
 from collections import deque
@@ -24,8 +25,8 @@ from feedhandler.keyed.producers import Stamp
 
 #: Contents that are kept in memory from being put to being handed out.
 RECENT_BYTES_MAX = 4 << 20
-#: Producers' credit goes by the sizes of what they sent before: where these grow all at once, more
-#: may wait than is meant to, but not more than so many times that.
+#: Producers' credit is computed from the sizes of what they sent before: where these grow suddenly,
+#: more may wait than the bound, but not more than so many times the bound.
 OVERFULL = 2
 UNDECODABLE = "amqp:decode-error"
 FULL = "amqp:resource-limit-exceeded"
@@ -38,11 +39,11 @@ class Hearer(Protocol):
     """A producer's link."""
 
     def settled(self) -> None:
-        """That was all for now; or there is room again."""
+        """Grant credit again: all notices of a flush have been given, or there is room again."""
 
 
 class Source(Hearer, Protocol):
-    """Who put a message: hears by its own number that it is durable."""
+    """The sender of a message, which is notified by its own number that it is durable."""
 
     def accepted(self, number: int) -> None: ...
 
@@ -51,19 +52,19 @@ class Sender(Source, Protocol):
     """A client that puts messages."""
 
     def refused(self, number: int, condition: str, reason: str, again: bool = False) -> None:
-        """A message is not taken; `again`: it may be sent again."""
+        """Refuse a message; `again`: it may be sent again."""
 
 
 class Recent:
     """Contents by id, as many as there is room for: they are taken in the order in which they came,
-    so what came first stays."""
+    so the first ones are kept."""
 
     def __init__(self) -> None:
         self._contents: dict[int, bytes] = {}
         self._bytes = 0
 
     def keep(self, number: int, content: bytes) -> bool:
-        """Keep one; False where there is no room for it."""
+        """Keep a content; return False where there is no room for it."""
         if self._bytes + len(content) > RECENT_BYTES_MAX:
             return False
         self._contents[number] = content
@@ -71,22 +72,22 @@ class Recent:
         return True
 
     def take(self, number: int) -> bytes | None:
-        """The content, which is not kept any more; None where it was not."""
+        """Remove and return a content; None where it is not kept."""
         content = self._contents.pop(number, None)
         if content is not None:
             self._bytes -= len(content) + ENTRY_BYTES
         return content
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove all contents."""
         self._contents.clear()
         self._bytes = 0
 
 
 class Credit:
-    """How many messages producers may have on their way: all of them within what may wait."""
+    """Credit of a queue's producers: all that they have in flight fits what may wait."""
 
-    #: So many messages more may come, whatever their size.
+    #: How many messages more may come, whatever their size.
     free = 1 << 62
 
     def __init__(self, config: DurableQueueConfig) -> None:
@@ -102,16 +103,16 @@ class Credit:
         raise NotImplementedError
 
     def window(self, message_bytes: float) -> int:
-        """How many messages of about this size a producer may have on their way."""
+        """Return how many messages of about this size a producer may have in flight, 1 at least."""
         each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
         return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
 
     def starve(self, source: Hearer) -> None:
-        """Have `source` hear by `settled` when there is room again."""
+        """Register `source` to be notified by `settled` when there is room again."""
         self._starved[source] = None
 
     def feed(self) -> None:
-        """Where there is room again, those who waited for it hear so."""
+        """Notify the producers that wait for room, where there is room again."""
         if self._starved and self.has_room:
             starved, self._starved = self._starved, {}
             for source in starved:
@@ -119,7 +120,8 @@ class Credit:
 
 
 class Intake(Credit):
-    """See the module. `on_page` gets each page of the index, to be written."""
+    """The intake of one queue; see the module. `on_page` gets each page of the index, to be
+    written."""
 
     def __init__(
         self,
@@ -152,12 +154,12 @@ class Intake(Credit):
 
     @property
     def overfull(self) -> bool:
-        """Whether so much waits that even messages whose credit was given are not taken."""
+        """Whether so much waits that even messages for which credit was given are rejected."""
         return self.waiting_bytes > OVERFULL * self._config.waiting_bytes_max
 
     def offer(self, source: Sender, number: int, content: bytes) -> bool:
-        """A message that a producer has sent; whether it is taken: it goes to the disk with the
-        next `push`."""
+        """Take a producer's message, for the next `push`; return False where it was refused as no
+        AMQP message."""
         try:
             found = look(content)
         except SectionError as error:
@@ -167,7 +169,7 @@ class Intake(Credit):
         return True
 
     def add(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
-        """A message that goes to the disk with the next `push`."""
+        """Add a message, for the next `push`."""
         self._waiting.append((source, number, content, message_id))
         self.waiting_bytes += len(content) + ENTRY_BYTES
 
@@ -188,7 +190,8 @@ class Intake(Credit):
         self._flying.append((first, first + len(batch) - 1, flying))
 
     def confirm(self, durable_id: int) -> None:
-        """Messages up to this id are durable: their producers hear of it."""
+        """Notify the producers of messages up to this id, which are durable; write a full page of
+        the index."""
         sources: dict[Source, None] = {}
         while self._flying and self._flying[0][1] <= durable_id:
             first, _, batch = self._flying.popleft()
@@ -208,8 +211,7 @@ class Intake(Credit):
             source.settled()
 
     def take_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
-        """A message that another queue sends, with what that queue has come to. Raises
-        `QueueStopped`."""
+        """Put a message that another queue sends, and its stamp with it. Raises `QueueStopped`."""
         self.push()
         producers = {stamp.producer: (stamp.epoch, stamp.sequence)}
         first = self._store.commit_soon([content], producers=producers).first_id
@@ -224,8 +226,11 @@ class Intake(Credit):
         ended: Sequence[int],
         producers: Mapping[bytes, ProducerState],
     ) -> Committed:
-        """Put messages, and behind them parcels, and have others end as delivered: all of it, or
-        nothing. Raises `QueueStopped`, and `UsageError` where it cannot be: then nothing was done.
+        """Put messages, and behind them parcels, and mark others as delivered, as one group: all or
+        nothing.
+
+        Raises `QueueStopped`, and `UsageError` where the group is not possible: then nothing was
+        done.
         """
         ends = [(number, Status.DELIVERED) for number in ended]
         committed = self._store.commit_soon([*contents, *parcels], ends, (), producers)
@@ -240,19 +245,19 @@ class Intake(Credit):
         return committed
 
     def stop(self) -> None:
-        """Nothing goes any more."""
+        """Stop granting credit; drop the contents that are kept."""
         self._starved.clear()
         self.recent.clear()
 
 
 class _Nobody:
-    """Who put messages and hears of them otherwise."""
+    """Source of messages whose sender is notified in another way."""
 
     def accepted(self, number: int) -> None:
-        """A transaction was answered as a whole."""
+        """Do nothing: a transaction is answered as a whole."""
 
     def settled(self) -> None:
-        """Nothing more is to come."""
+        """Do nothing: no more is to come."""
 
 
 _NOBODY = _Nobody()

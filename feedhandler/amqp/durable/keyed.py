@@ -1,13 +1,14 @@
 """A keyed queue of the node: serial per key, parallel across keys, each message with one effect.
 
 What it is for: `KeyedDurableQueue` puts together the queue's rules (`feedhandler.keyed.queue`), its
-store (`feedhandler.keyed.journalled`) and its links. What links ask in a turn is committed as one
-group; what they hear is durable. A message's number on a consumer's link is its delivery's fence.
+store (`feedhandler.keyed.journalled`) and its links. What links ask for in a turn is committed as
+one group, and is answered once it is durable. A message's number on a consumer's link is its
+delivery's fence.
 
 What it promises: as every queue of the node (`stored`): the loop never waits for the disk. What a
 consumer gets has been read in the queue's thread, unless it is in memory still. A consumer that is
-gone, or has had a message longer than the queue allows, has nothing any more: what it says then is
-counted as stale, and answered by a release.
+gone, or has held a message longer than the queue allows, holds nothing any more: outcomes that it
+sends then are counted as stale, and answered by a release.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ from feedhandler.keyed.settings import NEVER
 from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
 from feedhandler.notes import Level, tell
 
-#: Messages that are handed out before the loop serves anybody else.
+#: Messages that are handed out before the loop serves other clients.
 SHARE = 256
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
@@ -52,37 +53,37 @@ class KeyedTaker(Protocol):
 
     @property
     def name(self) -> str:
-        """Who it is, for people."""
+        """Name of the consumer, for display."""
         ...
 
     @property
     def in_hand(self) -> int:
-        """Messages that it has, or that are being read for it."""
+        """Number of messages that it has, or that are being read for it."""
         ...
 
     def ready(self) -> bool:
-        """Whether one more message may be handed out now. Where not, it is offered to the queue
-        again (`offer`) once it may."""
+        """Return whether one more message may be handed out now. Where not, it calls the queue's
+        `offer` once it may."""
         ...
 
     def reserve(self, messages: int) -> None:
-        """So many messages more (or less) are being read for it."""
+        """Count `messages` more (or less) that are being read for it."""
 
     def hand_out_keyed(self, content: bytes, delivery: Delivery) -> None:
         """Send a message."""
 
     def settle_drain(self) -> None:
-        """There is nothing to hand out: unused credit may go back."""
+        """Return unused credit where the client drains it: there is nothing to hand out."""
 
     def finished(self, fences: Iterable[int]) -> None:
-        """What became of these is recorded."""
+        """Settle these deliveries: their outcome is recorded."""
 
     def disowned(self, fences: Iterable[int]) -> None:
-        """It has these messages no more."""
+        """Release these deliveries, which it does not hold any more."""
 
 
 class KeyedDurableQueue(StoredQueue):
-    """See the module. `find` finds another queue of the node, for what goes there."""
+    """A keyed queue; see the module. `find` finds another queue of the node by name, to send to."""
 
     watches_days = False
     operations = (*StoredQueue.operations, *OPERATIONS)
@@ -114,7 +115,7 @@ class KeyedDurableQueue(StoredQueue):
         self._taker_of: dict[int, KeyedTaker] = {}
         self._joined = 0
         self._to_read: list[tuple[int, Delivery]] = []
-        #: Deliveries that wait to be read; nobody gets what comes after one before it.
+        #: Deliveries that wait to be read; what comes after one is not handed out before it.
         self._unread: set[int] = set()
         self._reading = self._serving = self._pushing = False
         self._fates: dict[int, list[Told]] = {}
@@ -136,14 +137,15 @@ class KeyedDurableQueue(StoredQueue):
             self.config, self.definition, self.store, self.core, self.journalled, self.ids,
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
-        # What nobody takes any more gives its place in memory back.
+        # A message that is dropped frees its content in memory.
         self.journalled.on_dropped = self.intake.recent.take
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
 
     def _restore(self) -> None:
-        """In a thread, before anybody uses the queue: what it holds, and who has sent it."""
+        """Restore what the queue holds, and its producers; called in a thread before the queue is
+        used. Raises `UsageError`."""
         engine = self.store.engine
         if read_definition(engine.files, engine.folder) is None and engine.store.next_id > 1:
             raise UsageError(
@@ -196,7 +198,7 @@ class KeyedDurableQueue(StoredQueue):
         return not self.fault and self.journalled.busy
 
     def push(self) -> None:
-        """Commit what was asked in this turn."""
+        """Commit what was asked for in this turn."""
         if self.fault:
             return
         try:
@@ -205,7 +207,8 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        # Room that producers have credit for counts: who never uses his would hold this up.
+        # Room for which producers have credit counts as free: a producer that never uses its credit
+        # would hold this up.
         if self.fault or not self.store.engine.has_room:
             return False
         if not self.intake.take_parcel(content, stamp, told):
@@ -266,7 +269,7 @@ class KeyedDurableQueue(StoredQueue):
         return None
 
     def _no_room(self, work: Work, puts: list[Read]) -> Refusal | None:
-        """Why not all of a transaction can be taken now."""
+        """Return why not all of a transaction can be taken now; None where it can."""
         engine = self.store.engine
         if fault := self._room_fault(self._parcels, work):
             return Refusal(fault, failed=False)
@@ -288,7 +291,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- after a flush ----------------------------------------------------------------------
 
     def _on_settled(self) -> None:
-        """The persistent queue has flushed, or has stopped."""
+        """Act on a flush of the persistent queue, or on its stop."""
         if self.fault:
             return
         engine = self.store.engine
@@ -308,7 +311,7 @@ class KeyedDurableQueue(StoredQueue):
         self.flush()
 
     def _move_on(self) -> None:
-        """Where blocks are short, what nobody takes keeps none of them."""
+        """Move messages that are not taken out of old blocks, where blocks are short."""
         try:
             self.journalled.move_some()
         except FeedhandlerError as error:
@@ -317,18 +320,18 @@ class KeyedDurableQueue(StoredQueue):
     # -- handing out ------------------------------------------------------------------------
 
     def consumer(self, peer: Peer, link: Any, forget: Forget) -> KeyedConsumer:
-        """A link that gets messages."""
+        """Make a consumer's link."""
         return KeyedConsumer(peer, link, forget, self)
 
     def join(self, taker: KeyedTaker) -> None:
-        """One consumer more; it is served when it has credit."""
+        """Add a consumer; it is served when it has credit."""
         self._joined += 1
         self._numbers[taker] = self._joined
         self._taker_of[self._joined] = taker
         self.offer(taker)
 
     def leave(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
-        """A consumer is gone: what it had goes to the others."""
+        """Remove a consumer: what it had goes to the others."""
         self._rota.remove(taker)
         self._asking.pop(taker, None)
         self._draining.pop(taker, None)
@@ -345,14 +348,14 @@ class KeyedDurableQueue(StoredQueue):
         return not (self.core.open_to_all or self._reading or self._to_read)
 
     def offer(self, taker: KeyedTaker) -> None:
-        """This consumer may have room for a message more."""
+        """Note that this consumer may have room for one more message."""
         if taker in self._numbers:
             self._rota.offer(taker, taker.in_hand)
             if self.definition.run > 1:
                 self._asking[taker] = None
 
     def drain(self, taker: KeyedTaker) -> None:
-        """Have this consumer's unused credit go back once nothing can be handed out."""
+        """Return this consumer's unused credit once nothing can be handed out."""
         if taker in self._numbers:
             self._draining[taker] = None
 
@@ -370,7 +373,7 @@ class KeyedDurableQueue(StoredQueue):
                 taker.settle_drain()
 
     def _serve_share(self) -> int:
-        """Hand out at most a share; how many that were."""
+        """Hand out at most `SHARE` messages; return how many that were."""
         given, now_ns = 0, time.monotonic_ns()
         while given < SHARE and not self.fault:
             found = self._next(now_ns)
@@ -382,7 +385,8 @@ class KeyedDurableQueue(StoredQueue):
         return given
 
     def _next(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
-        """The next consumer and its message; None where nobody with room may have any."""
+        """Return the next consumer and its message; None where no consumer with room may have
+        any."""
         core, rota = self.core, self._rota
         while core.open_to_all and (taker := rota.next()) is not None:
             if taker.ready() and (delivery := core.take(self._numbers[taker], now_ns)):
@@ -390,7 +394,8 @@ class KeyedDurableQueue(StoredQueue):
         return self._next_of_a_run(now_ns) if self.definition.run > 1 else None
 
     def _next_of_a_run(self, now_ns: int) -> tuple[KeyedTaker, Delivery] | None:
-        """The next message that only one consumer may have, of those that have room."""
+        """Return the next message that only one consumer may have, of the consumers that have
+        room."""
         for number in self.core.followed():
             if (taker := self._taker_of.get(number)) is not None:
                 self._asking[taker] = None
@@ -426,12 +431,12 @@ class KeyedDurableQueue(StoredQueue):
         taker.hand_out_keyed(content, delivery)
 
     def who(self, consumer: int) -> str:
-        """A consumer's name, for people; "" for none."""
+        """Return a consumer's name, for display; "" where it is gone."""
         taker = self._taker_of.get(consumer)
         return "" if taker is None else taker.name
 
     def token(self, number: int) -> str:
-        """What names a message for ever, in whatever queue of whatever node."""
+        """Return a message's token, unique among all queues of all nodes."""
         return f"{self._token}-{number}"
 
     def _serve_soon(self) -> None:
@@ -446,7 +451,7 @@ class KeyedDurableQueue(StoredQueue):
             self.flush()
 
     def push_soon(self) -> None:
-        """Commit what was asked outside of a link's turn."""
+        """Schedule a commit of what was asked for outside of a link's turn."""
         if not self._pushing:
             self._pushing = True
             self._loop.call_soon(self._push_now)
@@ -464,7 +469,8 @@ class KeyedDurableQueue(StoredQueue):
         future.add_done_callback(functools.partial(self._on_read, asked))
 
     def _read(self, asked: list[tuple[int, Delivery]]) -> dict[int, bytes | None]:
-        """In the thread: contents, as many as there is room for; None for what does not verify."""
+        """Read contents, as many as there is room for; None for those that do not verify. Called in
+        the queue's thread."""
         numbers = sorted(delivery.number for _, delivery in asked)
         found = self.store.engine.delivery.read_many(numbers, READ_BYTES_MAX)
         return {
@@ -507,7 +513,8 @@ class KeyedDurableQueue(StoredQueue):
         self.flush()
 
     def _read_one(self, number: int, then: Callable[[bytes | None], None]) -> None:
-        """Read a message that is to go elsewhere."""
+        """Read a message that is to be sent elsewhere; `then` is called on the loop, with None
+        where it does not verify."""
 
         def done(future: "asyncio.Future[bytes | None]") -> None:
             if self.fault or future.cancelled():
@@ -523,10 +530,11 @@ class KeyedDurableQueue(StoredQueue):
         read = functools.partial(self.store.engine.delivery.read, number)
         self._loop.run_in_executor(self._threads, read).add_done_callback(done)
 
-    # -- what becomes of messages -----------------------------------------------------------
+    # -- outcomes of messages ---------------------------------------------------------------
 
     def deliver(self, taker: KeyedTaker, fences: list[int]) -> None:
-        """A consumer has accepted these: once that is durable it hears so, and their keys go on."""
+        """Acknowledge deliveries; once that is durable the consumer is notified. Stale ones are
+        released."""
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.acknowledge(number, fence)]
         self._stale(taker, set(fences).difference(mine))
@@ -543,7 +551,8 @@ class KeyedDurableQueue(StoredQueue):
             taker.disowned(fences)
 
     def give_back(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
-        """A consumer gives these back: they go on to the next one, in their places."""
+        """Return deliveries to their places, for the next consumer; `failed` counts against the
+        message."""
         number = self._numbers.get(taker, 0)
         for fence in fences:
             self.counts[QueueCounter.RETURNED] += 1
@@ -552,7 +561,7 @@ class KeyedDurableQueue(StoredQueue):
         self.push_soon()
 
     def refuse(self, taker: KeyedTaker, fences: list[int], why: str) -> None:
-        """A consumer says that these are no good."""
+        """Reject deliveries, for the reason `why`."""
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
         self._stale(taker, set(fences).difference(mine))
@@ -566,7 +575,7 @@ class KeyedDurableQueue(StoredQueue):
              queue=self.name, message=number)  # fmt: skip
 
     def _watch_time(self) -> None:
-        """Have an eye on how long consumers have what they have."""
+        """Set the timer for the next delivery that a consumer holds for too long."""
         deadline_ns = self.core.deadline_ns
         if self._timer is not None or deadline_ns == NEVER or self.fault:
             return
@@ -583,7 +592,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- other queues -----------------------------------------------------------------------
 
     def send_parcels(self) -> None:
-        """What goes to other queues is put there, in order, and ends here then."""
+        """Send parcels to other queues, in order; each ends here once it is durable there."""
         parcels = self.journalled.parcels
         if parcels:
             self._parcels.add(parcels)
@@ -624,7 +633,7 @@ class KeyedDurableQueue(StoredQueue):
         self._desk.do(operation, arguments, reply)
 
     def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
-        """Cancel everything that nobody has; `told` hears of it once it is recorded."""
+        """Cancel everything that no consumer has; `told` is called once that is recorded."""
         cancelled: list[int] = []
         engine = self.store.engine
         end = engine.store.visible_end
@@ -652,7 +661,8 @@ class KeyedDurableQueue(StoredQueue):
     def _end_share(
         self, shares: Iterator[list[int]], note: Callable[[int], None], done: Callable[[], None]
     ) -> None:
-        """Have a share of many messages end, and the next one in the next turn of the loop."""
+        """Process one share of ended messages, and schedule the next one for the next turn of the
+        loop."""
         if self.fault:
             done()
             return
@@ -669,7 +679,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- the day's end ----------------------------------------------------------------------
 
     def _watch_day(self) -> None:
-        """Where a trading day has ended: what is left of it expires, a share a turn."""
+        """Expire, a share a turn, what is left of a trading day that has ended."""
         engine = self.store.engine
         began_ns = engine.settings.day_began_ns(engine.clock())
         if began_ns > engine.day_ns:
@@ -686,7 +696,7 @@ class KeyedDurableQueue(StoredQueue):
     # -- figures ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters and state, for status, statistics and metrics."""
+        """Return counters and state, for status, statistics and metrics."""
         told = super().snapshot()
         if not self._opened:
             return told

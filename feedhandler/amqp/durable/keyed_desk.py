@@ -2,7 +2,7 @@
 
 operation    arguments                            answer
 unpark       id                                   unparked; unknown where it is not parked
-keys                                              the longest: values, who has the first, how many
+keys                                              the longest: values, first's consumer, count
 list         after: an id                         what is not delivered above it, a page
 create       definition, as `creation` reads it   exists, or different
 """
@@ -28,13 +28,13 @@ PAGE_MESSAGES = 64
 
 
 class KeyedDesk:
-    """See the module."""
+    """Handles these requests for one queue."""
 
     def __init__(self, queue: "KeyedDurableQueue") -> None:
         self._queue = queue
 
     def do(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do it; `reply` is called once, now or later."""
+        """Do a request; `reply` is called once, now or later."""
         after = arguments.get("after", 0)
         if operation == "create":
             reply(answer_of(*self._created_again(arguments)), None)
@@ -48,7 +48,7 @@ class KeyedDesk:
             reply(answer_of("invalid", f"after is a number from 0 to {NUMBER_MAX}"), None)
 
     def _created_again(self, arguments: dict[str, Any]) -> tuple[str, str]:
-        """Somebody wants to create this queue, which is there: the answer, and what to say."""
+        """Return the answer and its reason for a request to create this queue, which exists."""
         queue = self._queue
         try:
             wanted = config_of("", queue.name, arguments)
@@ -94,7 +94,8 @@ class KeyedDesk:
         return {"id": line.number, **row}
 
     def _values(self, number: int) -> str:
-        """In the thread: the values of a message's key, for people; "" where it cannot be read."""
+        """Return the values of a message's key, for display; "" where it cannot be read. Called in
+        the queue's thread."""
         queue = self._queue
         content = queue.store.engine.delivery.read(number)
         if content is None:

@@ -1,4 +1,4 @@
-"""What producers send to a keyed queue, on its way to the disk."""
+"""Messages that producers send to a keyed queue, on their way to the disk."""
 
 import functools
 from collections import deque
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from feedhandler.keyed.queue import KeyedQueue
 
 
-#: What a producer hears whose stamp does not follow; else the message itself is at fault.
+#: Condition for a message whose stamp does not follow; by NEXT the message itself is at fault.
 CONDITIONS = {
     Standing.NEXT: REFUSED,
     Standing.GAP: "feedhandler:sequence-gap",
@@ -40,11 +40,11 @@ class KeyedSource(Sender, Protocol):
     """A client that puts messages."""
 
     def refused_late(self, number: int, condition: str, reason: str) -> None:
-        """As `refused`, of a message that `offer` has taken."""
+        """Refuse, as `refused` does, a message that `offer` has taken."""
 
 
 class KeyedIntake(Credit):
-    """See the module."""
+    """The intake of one keyed queue."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class KeyedIntake(Credit):
 
     @property
     def overfull(self) -> bool:
-        """Whether so much waits that even messages whose credit was given are not taken."""
+        """Whether so much waits that even messages for which credit was given are rejected."""
         waiting = self._store.engine.store.waiting_bytes + self._journalled.gathered_bytes
         return waiting > OVERFULL * self._config.waiting_bytes_max
 
     @property
     def free(self) -> int:  # type: ignore[override]
-        """So many messages more may come."""
+        """How many messages more may come."""
         return self._core.room - self.granted
 
     @property
@@ -92,7 +92,7 @@ class KeyedIntake(Credit):
         return self._store.engine.has_room and self.free > 0
 
     def offer(self, source: KeyedSource, number: int, content: bytes) -> bool:
-        """A message that a producer has sent; whether it is on its way to the disk."""
+        """Take a producer's message; return False where it was refused."""
         try:
             read = read_message(content, self._format)
         except SectionError as error:
@@ -111,15 +111,18 @@ class KeyedIntake(Credit):
         return True
 
     def put(self, content: bytes, read: Read) -> None:
-        """A message of a transaction, which fits (`KeyedQueue.refusal`)."""
+        """Take a message of a transaction, which was checked by `KeyedQueue.refusal`."""
         answer = self._core.put(content, read.stamp, read.material)
         assert answer.outcome in (Outcome.STORING, Outcome.REPEATED), answer.reason
         self._added(answer.number, content, read)
         self._journalled.hear(self._count)
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        """A message that another queue sends; False: not now. One without a key goes to the queue
-        of dead messages: who has sent it has checked that, but queues are made anew."""
+        """Take a message that another queue sends; return False where there is no room now.
+
+        One without a key goes to the queue of dead messages: the sending queue has checked that,
+        but this queue may have been created anew since.
+        """
         try:
             read = read_message(content, self._format)
             answer = self._core.put_sent(content, stamp, read.material)
@@ -150,8 +153,8 @@ class KeyedIntake(Credit):
         self._heard[source] = None
 
     def confirm(self, durable_id: int) -> None:
-        """Messages up to this id are durable: their message-ids are known from now on, and their
-        producers hear that this was all."""
+        """Add message-ids up to `durable_id` to the index, and notify producers that all outcomes
+        are given."""
         while self._names and self._names[0][0] <= durable_id:
             self._ids.add(*self._names.popleft())
         engine = self._store.engine
@@ -166,6 +169,6 @@ class KeyedIntake(Credit):
             source.settled()
 
     def stop(self) -> None:
-        """Nothing goes any more."""
+        """Stop granting credit; drop the contents that are kept."""
         self._starved.clear()
         self.recent.clear()

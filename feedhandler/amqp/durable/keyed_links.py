@@ -1,4 +1,4 @@
-"""The consumers' links of keyed queues. A delivery has its fence for a number."""
+"""Consumers' links of keyed queues. A delivery's number is its fence."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -18,24 +18,25 @@ class KeyedConsumer(Consumer):
 
     _queue: "KeyedDurableQueue"
 
-    #: Messages that are being read for it: they have their part of its credit.
+    #: Messages that are being read for it: they use part of its credit.
     _reserved = 0
 
     @property
     def in_hand(self) -> int:
-        """Messages that it has, or that are being read for it."""
+        """Number of messages that it has, or that are being read for it."""
         return len(self.unsettled) + self._reserved
 
     def ready(self) -> bool:
-        """Whether one more may be handed out now; where not, flow or the socket will tell."""
+        """Return whether one more may be handed out now; where not, `flow` is called once it
+        may."""
         return super().ready() and self.link.credit() > self._reserved
 
     def reserve(self, messages: int) -> None:
-        """So many messages more (or less) are being read for it."""
+        """Count `messages` more (or less) that are being read for it."""
         self._reserved += messages
 
     def hand_out_keyed(self, content: bytes, delivery: Delivery) -> None:
-        """Send a message; where that fails, it is among those that another consumer gets."""
+        """Send a message; where that fails, the connection ends and another consumer gets it."""
         self.unsettled[delivery.fence] = None
         try:
             self._send_keyed(content, delivery)
@@ -70,7 +71,8 @@ class KeyedConsumer(Consumer):
         queue.serve()
 
     def flow(self) -> None:
-        """The client has given credit, or drains it, or the connection has room again."""
+        """Offer itself to the queue: the client has given credit or drains it, or the connection
+        has room again."""
         self._queue.offer(self)
         super().flow()
         if self._draining:
@@ -78,7 +80,8 @@ class KeyedConsumer(Consumer):
 
     @contained
     def disowned(self, fences: Iterable[int]) -> None:
-        """It has these messages no more: what it says of them comes too late."""
+        """Release these deliveries, which it does not hold any more: outcomes for them come too
+        late."""
         for fence in fences:
             self.link.disown(fence)
         self._stir()

@@ -1,15 +1,15 @@
 """An AMQP message as a keyed queue reads it: its producer's stamp, where its key stands.
 
 What it is for: `read_message` goes through a message once, and finds what `sections.look` does, the
-stamp, and what the queue's structure is read from: its body, or its properties and annotations.
+stamp, and what the queue's key is read from: its body, or its properties and annotations.
 `delivery_annotations` are what a consumer gets besides the message.
 
-    a producer says    by the message annotation, or application property
+    a producer sends   by the message annotation, or application property
     its id             x-opt-producer      text or bytes, 1 to 64
     its epoch          x-opt-epoch         a number from 0; absent: 0
     its sequence       x-opt-sequence      a number from 1
 
-    a consumer hears   by the delivery annotation
+    a consumer gets    by the delivery annotation
     the token          x-opt-token         text: the queue's identity and the message's number
     the fence          x-opt-fence         a number that rises with each delivery
     what it is after   x-opt-after         a list of fences: of messages of its keys that the same
@@ -54,7 +54,8 @@ _NUMBER_END = 1 << 64
 
 @dataclass(slots=True)
 class Read:
-    """What a keyed queue knows of a message; `stamp` is None where its producer says nothing."""
+    """A parsed message: its sections, its stamp (None where the producer gave none), and what the
+    key is read from."""
 
     look: Look
     stamp: Stamp | None
@@ -71,7 +72,8 @@ class _Parts:
 
 
 def read_message(data: bytes, form: Format) -> Read:
-    """Raises `SectionError`: no message, or a stamp that is none."""
+    """Parse a message for a queue of this format. Raises `SectionError` where it is no message, or
+    its stamp is invalid."""
     parts = _Parts(Look(passed_on=len(data)))
     look = parts.look
     for code, at, value, end in sections(data):
@@ -101,7 +103,7 @@ def _map(value: Any) -> dict[Any, Any]:
 
 
 def _bytes(data: bytes, at: int, end: int, code: int) -> bytes:
-    """A body's bytes; of a value that is neither text nor bytes none."""
+    """Return a body section's bytes; b"" for a value that is neither text nor bytes."""
     kind = data[at]
     if kind == 0xA0 or (kind == 0xA1 and code == VALUE):
         return data[at + 2 : end]
@@ -133,7 +135,8 @@ def _is_number(value: Any, least: int) -> bool:
 
 
 def _material(parts: _Parts, form: Format) -> Any:
-    """What the structure reads: the body, or AMQP's own values by their names."""
+    """Return what the structure reads: the body, or for `Format.AMQP` the properties and
+    annotations by name."""
     if form is not Format.AMQP:
         return parts.body[0] if len(parts.body) == 1 else b"".join(parts.body)
     named = {
@@ -146,7 +149,7 @@ def _material(parts: _Parts, form: Format) -> Any:
 
 
 def delivery_annotations(token: str, fence: int, after: tuple[int, ...] = ()) -> bytes:
-    """Encode the section that tells a consumer token, fence, and what the message is after."""
+    """Encode the section with token, fence, and the fences that the message is after."""
     values = symbol(TOKEN) + encode(token) + symbol(FENCE) + b"\x80" + fence.to_bytes(8, "big")
     if not after:
         return b"\x00\x53\x71\xc1" + bytes([len(values) + 1, 4]) + values
@@ -155,7 +158,8 @@ def delivery_annotations(token: str, fence: int, after: tuple[int, ...] = ()) ->
 
 
 def with_reason(data: bytes, queue: str, reason: str) -> bytes:
-    """A message as it goes to the dead queue: annotated with where it comes from, and why."""
+    """Annotate a message for the dead queue with its queue and the reason; bytes that are no
+    message are returned as they are."""
     added = {ORIGIN: queue, REASON: reason}
     before, rest = b"", data
     try:
@@ -171,7 +175,7 @@ def with_reason(data: bytes, queue: str, reason: str) -> bytes:
 
 
 def encode_annotations(values: dict[Any, Any]) -> bytes:
-    """A map whose keys are symbols, where they are text."""
+    """Encode a map; keys that are text become symbols."""
     items = [
         part
         for key, value in values.items()

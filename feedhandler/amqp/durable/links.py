@@ -1,15 +1,14 @@
 """The links of durable queues on one connection: producers, consumers, management, answers.
 
 What it is for: each stands between one of the engine's links and a queue. `work` is called in the
-connection's turns, after the engine's events: it takes in what the client has sent or said. `flow`:
-the client has given credit, or wants it drained. `blocked`: something could go out once the socket
-has taken what is before it. `leave`: the link is over.
+connection's turns, after the engine's events: it takes what the client has sent. `flow` is called
+when the client has given credit, or drains it. `blocked`: something could be sent once the socket
+takes more. `leave` is called when the link has ended.
 
-What it promises: a producer never has more messages on their way than its queue's `credit`; what it
-sends is accepted once durable, or rejected with a reason; of a consumer that goes away everything
-that was not settled goes to another one. An error of ours that comes up while the queue speaks to
-one link is the end of that link's connection (`Peer.fail`), not of the queue, nor of whose turn it
-was.
+What it promises: a producer never has more messages in flight than its queue's `credit`; what it
+sends is accepted once durable, or rejected with a reason; when a consumer goes away everything that
+was not settled goes to another one. An internal error while a queue calls a link ends that link's
+connection (`Peer.fail`), not the queue, nor the connection whose turn it was.
 """
 
 from collections import deque
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
     from feedhandler.amqp.durable.creation import MakingDesk
     from feedhandler.amqp.durable.stored import StoredQueue
 
-#: Management requests that one link may have on their way.
+#: Management requests that one link may have in flight.
 REQUESTS_MAX = 64
 #: Answers that may wait for one link's credit, and bytes of them: past that, requests for it wait.
-#: What is beyond in spite of that (answers that were long in coming) is dropped, as to who is gone.
+#: Answers beyond that in spite of it (to requests that took long) are dropped.
 ANSWERS_MAX = 1024
 ANSWERS_BYTES_MAX = 4 << 20
 #: Bytes of requests that may wait at one queue, of all its clients; further ones are rejected.
 REQUESTS_BYTES_MAX = 4 << 20
-#: A producer's messages are about as large as the last so many.
+#: A producer's mean message size is taken over about this many messages.
 MEAN_OF = 8
-#: A management request is no larger.
+#: Bytes of a management request at most.
 REQUEST_BYTES_MAX = 16 << 10
 TOO_LARGE = "amqp:link:message-size-exceeded"
 LIMIT = "amqp:resource-limit-exceeded"
@@ -60,7 +59,7 @@ Forget = Callable[[Any], None]
 
 
 def contained(method: Callable[..., None]) -> Callable[..., None]:
-    """What a queue calls of a link: its errors are the end of the link's connection."""
+    """Wrap a link's method that a queue calls: an exception ends the link's connection only."""
 
     @wraps(method)
     def contained(self: "QueueEnd", *arguments: Any, **named: Any) -> None:
@@ -73,13 +72,13 @@ def contained(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Flushing(Protocol):
-    """What of a queue's its links are written by."""
+    """The part of a queue by which its links have their connections written to."""
 
     def flush_soon(self) -> None: ...
 
 
 class QueueEnd:
-    """What they have in common; `forget` has the connection know the link no more."""
+    """Base of the links of queues; `forget` removes the link from its connection."""
 
     blocked = False
 
@@ -91,7 +90,7 @@ class QueueEnd:
         self.over = False
 
     def _stir(self) -> None:
-        """Something goes out on the link: its connection is written to soon."""
+        """Have the link's connection written to soon."""
         self.peer.stir()
         self._soon()
 
@@ -104,13 +103,13 @@ class QueueEnd:
             self._stir()
 
     def work(self) -> None:
-        """Take in what the client has sent or said."""
+        """Process what the client has sent."""
 
     def flow(self) -> None:
-        """The client has given credit, or drains it."""
+        """Act on credit that the client has given, or drains."""
 
     def leave(self, orderly: bool = False) -> None:
-        """The link is over; `orderly`: its client said so, with the link or the connection."""
+        """End the link; `orderly`: its client closed it, or the connection."""
         self.over = True
 
 
@@ -149,8 +148,11 @@ class Producer(QueueEnd):
     def _take_in_transaction(
         self, number: int, data: bytes | None, state: bytes
     ) -> TransactionError | None:
-        """Have a transaction keep one message; what is wrong with it dooms the transaction, so that
-        its controller hears of it. Why there is no transaction to doom."""
+        """Have a transaction keep one message; return why there is no transaction, None where there
+        is.
+
+        An invalid message dooms the transaction, so that its controller is told at the discharge.
+        """
         queue, transactions = self._queue, self._queue.transactions
         transaction = None
         try:
@@ -195,7 +197,7 @@ class Producer(QueueEnd):
         self.link.give_back(number, proton.REJECTED, condition, reason)
 
     def refused(self, number: int, condition: str, reason: str, again: bool = False) -> None:
-        """A message is not taken; `again`: it may be sent again."""
+        """Refuse a message; `again`: release it, for it may be sent again."""
         if again:
             self._queue.counts[QueueCounter.FULL] += 1
             self.link.give_back(number, proton.RELEASED, condition, reason)
@@ -204,12 +206,12 @@ class Producer(QueueEnd):
 
     @contained
     def refused_late(self, number: int, condition: str, reason: str) -> None:
-        """A message that was taken is refused after all."""
+        """Reject a message that was taken."""
         self._held -= 1
         self._reject(number, condition, reason)
 
     def _grant(self) -> None:
-        """Let the client send more, as long as the queue has room."""
+        """Give the client credit, as long as the queue has room."""
         if self.over:
             return
         intake = self._queue.intake
@@ -226,13 +228,13 @@ class Producer(QueueEnd):
 
     @contained
     def accepted(self, number: int) -> None:
-        """A message is durable."""
+        """Accept a message, which is durable."""
         self._held -= 1
         self.link.accept(number)
 
     @contained
     def settled(self) -> None:
-        """That was all for now; or there is room again."""
+        """Grant credit, after a flush or as there is room again."""
         if not self.over:
             self._grant()
             self._stir()
@@ -240,7 +242,7 @@ class Producer(QueueEnd):
     def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
-            self.work()  # what came before the goodbye counts
+            self.work()  # what came before the close still counts
         finally:
             self._queue.links.pop(self, None)
             self._queue.intake.producers -= 1
@@ -248,9 +250,11 @@ class Producer(QueueEnd):
 
 
 class Consumer(QueueEnd):
-    """A link that gets messages of `queue`; `unsettled` are those it has, beside those of which its
-    client has said something in a transaction that is not over (`_enlisted`: whether it has settled
-    them)."""
+    """A link that gets messages of `queue`.
+
+    `unsettled` are those that it has; those for which its client has sent an outcome in an open
+    transaction are in `_enlisted` (the value: whether the client has settled them).
+    """
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, queue: Any) -> None:
         super().__init__(peer, link, forget, queue)
@@ -269,11 +273,11 @@ class Consumer(QueueEnd):
 
     @property
     def name(self) -> str:
-        """Who it is, for people: the client's address, and the link's name."""
+        """Name of the consumer, for display: the client's address, and the link's name."""
         return f"{getattr(self.peer, 'peer', '')} {self.link.name}"
 
     def ready(self) -> bool:
-        """Whether one more may be sent now; where not, flow or the socket will tell."""
+        """Return whether one more may be sent now; where not, `flow` is called once it may."""
         link: proton.HandoutLink = self.link
         if self.over:
             return False
@@ -284,12 +288,12 @@ class Consumer(QueueEnd):
         return False
 
     def wants(self) -> int:
-        """Its credit, as far as more can be sent to it now."""
+        """Return its credit, as far as more can be sent to it now."""
         link: proton.HandoutLink = self.link
         return link.credit() if self.ready() else 0
 
     def hand_out(self, number: int, content: bytes, first: bool, failures: int) -> None:
-        """Send a message; where that fails, it is among those that another consumer gets."""
+        """Send a message; where that fails, the connection ends and another consumer gets it."""
         self.unsettled[number] = None
         try:
             self._send(number, content, first, failures)
@@ -343,7 +347,7 @@ class Consumer(QueueEnd):
     def _settle(
         self, accepted: list[int], refused: list[int], released: list[int], failed: list[int]
     ) -> None:
-        """The client has said what becomes of these."""
+        """Pass the outcomes of messages to the queue."""
         queue = self._queue
         if accepted:
             queue.deliver(self, accepted)
@@ -358,8 +362,8 @@ class Consumer(QueueEnd):
     # -- as transactions see it -------------------------------------------------------------
 
     def _enlist(self, number: int, state: bytes, settled: bool) -> None:
-        """The client has said in a transaction what is to become of a message. Of what cannot be
-        it hears by the end of the link, for nothing else answers it."""
+        """Add a message's outcome to its transaction. Where that is impossible the link is ended,
+        for nothing else answers the outcome."""
         self._enlisted[number] = settled
         transactions = self._queue.transactions
         try:
@@ -372,8 +376,8 @@ class Consumer(QueueEnd):
         transactions.answer(transaction, self._queue, self, number, outcome)
 
     def _say_more(self, number: int, outcome: int, settled: bool) -> None:
-        """The client has said one thing more of a message: it settles it, or has changed its mind,
-        which it cannot where a transaction knows of it."""
+        """Process a further state of a message in a transaction: its settlement; a different
+        outcome dooms the transaction."""
         if number not in self._enlisted:
             return
         self._enlisted[number] |= settled
@@ -383,31 +387,32 @@ class Consumer(QueueEnd):
                 transaction.doom("a message of it was disposed of outside of it")
 
     def enlists(self, number: int) -> bool:
-        """Whether it still has this message, in a transaction."""
+        """Return whether it still has this message, in a transaction."""
         return number in self._enlisted and not self._queue.fault
 
     def committing(self, numbers: list[int]) -> None:
-        """These are the queue's to end; it says by `finished` once they have."""
+        """Hand these over to the queue, which ends them; it calls `finished` once they have
+        ended."""
         for number in numbers:
             self._release(number)
 
     @contained
     def rolled_back(self, numbers: list[int], *, failed: bool) -> None:
-        """These are in no transaction any more: what the client has settled is given again."""
+        """Take these out of their transaction; those that the client has settled are given back."""
         mine = {number: self._release(number) for number in numbers if number in self._enlisted}
         self.unsettled |= dict.fromkeys(number for number, settled in mine.items() if not settled)
         self._give_back([number for number, settled in mine.items() if settled], failed)
 
     @contained
     def returned(self, numbers: list[int], *, failed: bool) -> None:
-        """The transaction is durable: the client gives these back."""
+        """Give these back, as their transaction says, which is durable."""
         mine = [number for number in numbers if number in self._enlisted]
         for number in mine:
             self._release(number)
         self._give_back(mine, failed)
 
     def _release(self, number: int) -> bool:
-        """A message is in no transaction any more; whether the client has settled it."""
+        """Take a message out of its transaction; return whether the client has settled it."""
         self._transaction_of.pop(number, None)
         return self._enlisted.pop(number, False)
 
@@ -420,14 +425,14 @@ class Consumer(QueueEnd):
 
     @contained
     def finished(self, numbers: Iterable[int]) -> None:
-        """What became of these is recorded."""
+        """Settle these messages, whose outcome is recorded."""
         for number in numbers:
             self.link.finish(number)
         self._stir()
 
     def flow(self) -> None:
         link: proton.HandoutLink = self.link
-        self.work()  # what came back goes out before what is newer
+        self.work()  # messages that came back are sent before newer ones
         link.wants_flow = self.blocked = False
         self._draining = True
         self._queue.serve()
@@ -435,7 +440,7 @@ class Consumer(QueueEnd):
 
     @contained
     def settle_drain(self) -> None:
-        """Unused credit goes back where the client drains it, once nothing can be handed out."""
+        """Return unused credit where the client drains it, once nothing can be handed out."""
         if self._draining and (self._queue.idle or self.link.credit() == 0):
             self._draining = False
             self.link.drained(asked=True)
@@ -444,7 +449,7 @@ class Consumer(QueueEnd):
     def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
-            self.work()  # what it said before the goodbye counts
+            self.work()  # outcomes sent before the close still count
         finally:
             self._queue.links.pop(self, None)
             numbers = [*self.unsettled, *self._enlisted]
@@ -453,13 +458,13 @@ class Consumer(QueueEnd):
 
 
 def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
-    """Header and the beginning of a data section for bytes that are no AMQP message."""
+    """Build the header and the start of a data section for bytes that are no AMQP message."""
     head = head_of(look(b"\x00\x53\x70\x45"), first, failures)
     return head + BODY_HEAD + len(content).to_bytes(4, "big")
 
 
 class Answers(QueueEnd):
-    """A link that answers to management requests go out on; `address` is their reply-to."""
+    """A link on which answers to management requests are sent; `address` is their reply-to."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, address: str) -> None:
         super().__init__(peer, link, forget, None)
@@ -475,7 +480,7 @@ class Answers(QueueEnd):
             link.open()
 
     def send(self, data: bytes) -> None:
-        """Send an answer, or let it wait for credit."""
+        """Send an answer, or let it wait for credit; it is dropped where `ANSWERS_MAX` wait."""
         if self.over:
             return
         if len(self._waiting) >= ANSWERS_MAX:
@@ -487,11 +492,11 @@ class Answers(QueueEnd):
 
     @property
     def full(self) -> bool:
-        """Whether no more should be asked for this link."""
+        """Whether requests for this link must wait."""
         return len(self._waiting) >= ANSWERS_MAX // 2 or self._waiting_bytes > ANSWERS_BYTES_MAX
 
     def hold(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` once it is not full any more, or is over."""
+        """Call `go_on` once it is not full any more, or has ended."""
         self._held.append(go_on)
 
     def _release(self) -> None:
@@ -520,7 +525,7 @@ class Answers(QueueEnd):
 
 
 class Requests(QueueEnd):
-    """A link that management requests come in on. `answers` finds a link by its reply-to."""
+    """A link on which management requests come in. `answers` finds a link by its reply-to."""
 
     def __init__(
         self,
@@ -562,7 +567,7 @@ class Requests(QueueEnd):
             self._desk.run(self._steps())
 
     def _steps(self) -> Steps:
-        """Do what is asked, one request after the other."""
+        """Do the requests that wait, one after the other."""
         try:
             while self._asked:
                 number, data = self._asked.popleft()
@@ -579,7 +584,7 @@ class Requests(QueueEnd):
             self.link.flow(1)
 
     def _take(self, number: int, data: bytes | None) -> Steps:
-        """Do what is asked, and have the answer sent."""
+        """Do one request, and have the answer sent."""
         try:
             if data is None:
                 raise SectionError(f"more than {REQUEST_BYTES_MAX} bytes")

@@ -1,19 +1,19 @@
-"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat.
+"""Management requests to a queue: cancel, cancel-all, forward, find, stat.
 
 What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
-those of the answer, and its body, once the answer holds: `cancelled` is said when that is durable.
-What is asked wrongly is answered too, with a status code that says so.
+those of the answer, and its body, once the answer holds: `cancelled` is sent when that is durable.
+An invalid request is answered too, with a status code that says so.
 
     operation    arguments                                    answer
     cancel       message-id, or id (the queue's number);      cancelled, delivered, delivering,
-                 wait: no `delivering`, but what came of it   expired, damaged, unknown
+                 wait: the final status, not `delivering`     expired, damaged, unknown
     cancel-all                                                cancelled and delivering: how many;
                                                               what is to be forwarded, first page
     forward      after, until: of the page before             a further page of that
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
 
-Of a keyed queue more may be asked (`keyed_desk`).
+Keyed queues take further requests (`keyed_desk`).
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
 rest is done in later turns of the loop (`steps`), and the answer is the same.
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import Cancelled, Forwarding, StoredQueue
 
 Reply = Callable[[dict[str, Any], Any], None]
-#: Work in steps. What a step yields, if anything, is called with what goes on with the work.
+#: Work in steps. A step that yields a callable waits: it is called with the continuation.
 Steps = Iterator[Callable[[Callable[[], None]], None] | None]
 
 #: Messages that one step concerns: under a millisecond's work.
 MESSAGES_A_STEP = 32
-#: What every queue is asked.
+#: Operations of every queue.
 OF_EVERY_QUEUE = ("cancel", "cancel-all", "forward", "find", "stat")
 #: Steps of one turn of the loop, of all requests to a queue.
 STEPS_A_TURN = 4
 
-#: Numbers of messages count from 1, and at any rate stay below this for longer than disks last.
-#: What is outside is a client's mistake; what is inside, every client has a type for.
+#: Largest number of a message; they count from 1, and no disk lasts long enough to reach it. Every
+#: client library has an integer type for this range.
 NUMBER_MAX = (1 << 63) - 1
 
-#: Status codes by answer: 200 it was done; 409 too late; 410 it is gone; 404 nobody knows it.
+#: Status codes by answer: 200 done; 409 too late; 410 gone; 404 unknown.
 CODES = {
     "cancelled": 200,
     "delivered": 409,
@@ -67,21 +67,21 @@ CODES = {
     "different": 409,
     "invalid": 400,
 }
-#: Of several messages with one message-id the answer that comes first here is told.
+#: Of several messages with one message-id, the answer that comes first here is given.
 _WORST = ("stopped", "delivered", "delivering", "damaged", "expired", "cancelled", "unknown")
 
 
 class Desk:
-    """Does what is asked of `queue`. `may_cancel`: the client may cancel and find, not only ask for
-    figures."""
+    """Handles the management requests of `queue`. `may_cancel`: the client may cancel and find, not
+    only read figures."""
 
     def __init__(self, queue: "StoredQueue", may_cancel: bool) -> None:
         self.queue = queue
         self._may_cancel = may_cancel
 
     def run(self, steps: Steps) -> None:
-        """Go through these steps, as far as this turn of the loop has room for them; the rest is
-        for later turns."""
+        """Run these steps, as far as this turn of the loop has units for them; the rest in later
+        turns."""
         while self.queue.turns.take(1):
             try:
                 hold = next(steps)
@@ -93,8 +93,8 @@ class Desk:
         self.queue.turns.wait(partial(self.run, steps))
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
-        """Do it, in steps; `reply` is called once, now or later. `heard`: whether anybody still
-        waits for the answer."""
+        """Do a request, in steps; `reply` is called once, now or later. `heard`: whether a link
+        still waits for the answer."""
         queue = self.queue
         queue.counts[QueueCounter.REQUESTS] += 1
         operation = arguments.get("operation")
@@ -120,7 +120,7 @@ class Desk:
     def _of_some(
         self, operation: str, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]
     ) -> Steps:
-        """Cancel or find: which messages are meant?"""
+        """Cancel or find the messages that the arguments name."""
         message_id = id_bytes(arguments.get("message-id"))
         number = arguments.get("id")
         if message_id:
@@ -184,7 +184,7 @@ class Desk:
         reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
 
     def _forward(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """A further page of what is to be forwarded."""
+        """Answer with a further page of what is to be forwarded."""
         after, until = arguments.get("after", 0), arguments.get("until")
         if not is_number(after) or not (until is None or is_number(until)):
             reason = f"after and until are numbers from 0 to {NUMBER_MAX}"
@@ -221,7 +221,8 @@ _WORDS = {
 
 
 def answer_of(word: str, reason: str = "") -> dict[str, Any]:
-    """The answer that this word is, with what there is to say."""
+    """Return the application-properties of an answer with this word, and the reason or a standard
+    text."""
     return _status(CODES[word], word, reason or _WORDS.get(word, "OK"))
 
 

@@ -1,17 +1,17 @@
-"""Which of a queue's items has which message-id: so that a producer cancels by the id it chose.
+"""Index of a queue's items by message-id, so that a producer can cancel by the id that it chose.
 
 What it is for: a message-id is in the item's own bytes, which are durable; this is an index over
-them, made anew from what it lacks whenever the queue is opened. An item is known by its id in the
-queue and by a keyed hash of its message-id (8 bytes; the key is the queue's random number, so that
-nobody can make two that are alike). Items that ended stay known for the day: "already delivered" is
-an answer, "unknown" is not.
+them, completed whenever the queue is opened. An entry is an item's id in the queue and a keyed hash
+of its message-id (8 bytes; the key is the queue's random number, so that no client can construct
+collisions). Items that ended stay in the index for the day: "already delivered" is an answer,
+"unknown" is not.
 
 The newest entries are a dictionary; full pages of them are sorted arrays, 16 bytes an entry, which
-`full_page` also gives as a record for the file `message-ids`. What the file lacks is in items that
-are still there: a page is written before the blocks of its items can be used anew.
+`full_page` also returns as a record for the file `message-ids`. What the file lacks is in items
+that are still there: a page is written before the blocks of its items can be recycled.
 
-What it promises: at most `ENTRIES_MAX` entries, the oldest page gives way; a record that does not
-verify is passed over. No I/O.
+What it promises: at most `ENTRIES_MAX` entries, the oldest page is dropped; a record that does not
+verify is not used. No I/O.
 """
 
 import struct
@@ -23,10 +23,10 @@ from crc32c import crc32c
 FILE_NAME = "message-ids"
 #: Entries of a page: sorting one takes the event loop half a millisecond.
 PAGE_ENTRIES = 8192
-#: Items of a page at most, those without a message-id too: as many are looked at again, besides
-#: those of the newest block, when a queue is opened.
+#: Items of a page at most, those without a message-id too: as many are read again, besides those of
+#: the newest block, when a queue is opened.
 PAGE_ITEMS = 65_536
-#: Entries that are known, with those that ended today: 64 MiB.
+#: Entries of the index, those of items that ended today included: 64 MiB.
 ENTRIES_MAX = 1 << 22
 #: Magic, version, bytes of this, queue, first id covered, last, when, entries, CRC32C of all else.
 RECORD = struct.Struct("<4sHH16sQQQII")
@@ -58,8 +58,8 @@ class MessageIds:
         return self._entries + self._count
 
     def add(self, number: int, message_id: bytes) -> None:
-        """Item `number` (each is above the one before) has this message-id, as of `id_bytes`; b"":
-        none."""
+        """Add item `number` (each above the one before) with this message-id, as of `id_bytes`; b""
+        for none."""
         self.last = number
         if not message_id:
             return
@@ -74,7 +74,8 @@ class MessageIds:
         self._count += 1
 
     def find(self, message_id: bytes) -> list[int]:
-        """Items with this message-id, oldest first: several where a producer has used it again."""
+        """Return the items with this message-id, oldest first: several where a producer has reused
+        it."""
         key = self._hash(message_id)
         found: list[int] = []
         word = numpy.uint64(key)
@@ -90,8 +91,8 @@ class MessageIds:
         return self._count >= PAGE_ENTRIES or self.last - self.covered >= PAGE_ITEMS
 
     def full_page(self, stamp_ns: int) -> bytes:
-        """Make a page of the newest entries, if any; the record for the file, which says up to
-        where items need not be looked at. b"" where there is no newer item."""
+        """Make a page of the newest entries; return the record for the file, which also says up to
+        which id items need not be read again. b"" where there is no newer item."""
         if self.last <= self.covered:
             return b""
         first, self.covered = self.covered + 1, self.last
@@ -129,9 +130,12 @@ class MessageIds:
         return head + struct.pack("<I", crc32c(body, crc32c(head))) + body
 
     def load(self, data: bytes, since_ns: int, end_id: int) -> bytes:
-        """Take in the file's records that are not older than `since_ns`; what the file is to hold
-        now. From the first record on that does not verify, or knows ids from `end_id` on, which
-        nobody has, nothing is believed: their items are to be looked at again."""
+        """Load the file's records that are not older than `since_ns`; return the bytes that the
+        file must hold now.
+
+        Loading stops at the first record that does not verify, or has ids from `end_id` on, which
+        do not exist: items from there on must be read again.
+        """
         kept, at = [], 0
         while (record := self._parse(data, at)) is not None:
             first, last, stamp_ns, end, page = record
@@ -146,7 +150,8 @@ class MessageIds:
         return b"".join(kept)
 
     def _parse(self, data: bytes, at: int) -> tuple[int, int, int, int, Page] | None:
-        """First id, last, time stamp, end and page of the record at `at`; None where none is."""
+        """Parse the record at `at` into first id, last, time stamp, end and page; None where there
+        is none."""
         if at + RECORD.size > len(data):
             return None
         magic, version, _, queue, first, last, stamp_ns, count, crc = RECORD.unpack_from(data, at)

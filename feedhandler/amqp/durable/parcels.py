@@ -1,13 +1,13 @@
-"""Messages on their way from one queue of the node to another: there once, then ended here.
+"""Messages on their way from one queue of the node to another: put there once, then ended here.
 
 What it is for: a message that is to go to another queue (a dead one, one that a transaction has
 put) is an item of this queue's journal first (`feedhandler.keyed.envelope.Parcel`), and counts as
-there as soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and
-the item's number as its stamp, so that it is there once however often that is begun again; then the
-item ends.
+sent as soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and
+the item's number as its stamp, so that it is put there once however often the sending is repeated;
+then the item ends.
 
-Those for one queue go in order. A queue that takes nothing now is asked again a little later, and
-holds up no other.
+Those for one queue go in order. A queue that takes nothing now is tried again a little later, and
+delays no other.
 """
 
 import functools
@@ -28,12 +28,13 @@ PARCELS_AT_ONCE = 64
 #: beside its message.
 PARCELS_BYTES_MAX = 16 << 20
 ENTRY_BYTES = 256
-#: What the id of a queue begins with that sends to others.
+#: Prefix of a queue's producer id when it sends to others.
 SENDER = OWN + b"queue:"
 
 
 class Parcels:
-    """See the module. `arrived` is called with each that is durable where it was sent."""
+    """The parcels of one queue; see the module. `arrived` is called with each that is durable where
+    it was sent."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Parcels:
         return len(self._out) + sum(map(len, self._waiting.values()))
 
     def fault(self, contents: Iterable[bytes]) -> str:
-        """Why these may not be sent, too; "" where they may."""
+        """Return why these may not be sent, too; "" where they may."""
         more_bytes = sum(len(each) + ENTRY_BYTES for each in contents)
         if not more_bytes or self.kept_bytes + more_bytes <= PARCELS_BYTES_MAX:
             return ""
@@ -62,13 +63,13 @@ class Parcels:
         return f"too much waits in queue {self._queue.name} to be sent to {names}"
 
     def add(self, parcels: Iterable[tuple[int, Parcel]]) -> None:
-        """These are durable here; in the order of their numbers."""
+        """Add parcels that are durable here, in the order of their numbers."""
         for number, parcel in parcels:
             self._waiting.setdefault(parcel.queue, deque()).append((number, parcel))
             self.kept_bytes += len(parcel.message) + ENTRY_BYTES
 
     def send(self) -> None:
-        """Have the others take what they take now."""
+        """Send to the other queues as much as they take now."""
         for name, parcels in list(self._waiting.items()):
             target = self._find(name)
             while parcels and len(self._out) < PARCELS_AT_ONCE and not self._queue.fault:

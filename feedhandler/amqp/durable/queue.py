@@ -3,16 +3,16 @@
 What it is for: what producers send is put into the persistent queue in order, many messages a sync;
 each is accepted once it is durable. Consumers get what is pending, as far as they have credit
 (`dispatch`); what they accept is recorded, what they do not goes to the next one. `cancel` ends a
-message that nobody has.
+message that no consumer has.
 
 What it promises: the event loop never waits for the disk: the persistent queue's thread writes, a
 thread of this queue's own reads what is not in memory any more. What waits for the disk is bounded:
 producers get no more credit while the bound is reached. A disk that fails stops the queue: `fault`
-says why, every link of it is closed with the reason, nothing more is accepted, and nobody else is
-harmed.
+says why, every link of it is closed with the reason, nothing more is accepted, and other queues and
+clients are not affected.
 
-Links call in from their connections' turns; `flush` has connections written that something was
-added to outside of their own.
+Links call in from their connections' turns; `flush` has connections written to that something was
+added to outside of their own turns.
 """
 
 import asyncio
@@ -50,19 +50,20 @@ from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 
-#: Messages that are read, or handed out, before the loop serves anybody else.
+#: Messages that are read, or handed out, before the loop serves other clients.
 SHARE = 256
-#: Messages that are looked at together as the queue is opened.
+#: Messages that are read together as the queue is opened.
 LOOK = 16
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
-#: Under this name, which no producer can have, the journal keeps between which numbers there may be
-#: parcels.
+#: Producer name, which no client can have, under which the journal keeps the range of numbers that
+#: may be parcels.
 PARCELS = b"\x00parcels"
 
 
 class DurableQueue(StoredQueue):
-    """See the module. `options` go to the persistent queue (a disk for tests)."""
+    """A first-in, first-out queue; see the module. `options` go to the persistent queue (a disk for
+    tests)."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class DurableQueue(StoredQueue):
         self._more = True
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
-        #: Messages on their way to other queues, and their numbers: they are handed to nobody.
+        #: Messages on their way to other queues, and their numbers: no consumer gets them.
         self._parcels: Parcels
         self._parcel_numbers: set[int] = set()
         self._committing: deque[_Commit] = deque()
@@ -168,7 +169,7 @@ class DurableQueue(StoredQueue):
     # -- after a flush ----------------------------------------------------------------------
 
     def _on_settled(self) -> None:
-        """The persistent queue has flushed, or has stopped."""
+        """Act on a flush of the persistent queue, or on its stop."""
         if self.fault:
             return
         engine = self.store.engine
@@ -189,7 +190,7 @@ class DurableQueue(StoredQueue):
         self.flush()
 
     def _when(self, marks: int, then: Callable[[], None]) -> None:
-        """Do that once so many status changes are durable."""
+        """Call `then` once `marks` status changes are durable."""
         if self.store.engine.durable_marks >= marks:
             then()
         else:
@@ -202,17 +203,19 @@ class DurableQueue(StoredQueue):
     # -- handing out ------------------------------------------------------------------------
 
     def consumer(self, peer: Peer, link: Any, forget: Forget) -> Consumer:
-        """A link that gets messages."""
+        """Make a consumer's link."""
         return Consumer(peer, link, forget, self)
 
     def join(self, taker: Taker) -> None:
-        """One consumer more; it is served when it has credit."""
+        """Add a consumer; it is served when it has credit."""
         self.dispatch.join(taker)
 
     def leave(self, taker: Taker, numbers: list[int], *, failed: bool) -> None:
-        """A consumer is gone: what it had goes to the others. It has `failed` where it did not say
-        goodbye; where it did, it had fetched these ahead: clients do so by the thousand, and
-        whoever counted that as a failure would declare messages dead that nobody has looked at.
+        """Remove a consumer: what it had goes to the others.
+
+        `failed`: it did not say goodbye. A consumer that did had merely fetched these ahead:
+        clients do so by the thousand, and to count that as a failure would declare messages dead
+        that no consumer has processed.
         """
         self.dispatch.leave(taker)
         if not self.fault and numbers:
@@ -244,7 +247,7 @@ class DurableQueue(StoredQueue):
             self._claim(min(wanted, self._share))
 
     def _answer_drains(self) -> None:
-        """Where nothing can be handed out, unused credit may go back."""
+        """Return unused credit to consumers that drain it, where nothing can be handed out."""
         if self.idle:
             for taker in self.dispatch.everybody():
                 taker.settle_drain()
@@ -260,8 +263,8 @@ class DurableQueue(StoredQueue):
         self.flush()
 
     def _claim(self, limit: int) -> None:
-        """Take the next messages out of the persistent queue; those that are not in memory are
-        read in the thread."""
+        """Claim the next messages from the persistent queue; read those that are not in memory, in
+        the thread."""
         done = self._guard(lambda: self.store.engine.delivery.claim(limit))
         if done is None:
             return
@@ -282,8 +285,8 @@ class DurableQueue(StoredQueue):
     def _read(
         self, items: list[tuple[int, bytes | None]], blocks: list[Block]
     ) -> list[tuple[int, bytes | None]]:
-        """In the thread: contents that are not there yet, as many as there is room for; None for
-        what does not verify."""
+        """Read the contents that are missing, as many as there is room for; None for those that do
+        not verify. Called in the queue's thread."""
         found: list[tuple[int, bytes | None]] = []
         size = 0
         for (number, content), block in zip(items, blocks, strict=True):
@@ -295,7 +298,7 @@ class DurableQueue(StoredQueue):
         return found
 
     def _on_read(self, future: "asyncio.Future[list[tuple[int, bytes | None]]]") -> None:
-        """Contents were read: hand them out, unless something older came back meanwhile."""
+        """Hand out contents that were read, unless something older came back meanwhile."""
         numbers, self._reading = self._reading, set()
         if self.fault or future.cancelled():
             return
@@ -329,10 +332,11 @@ class DurableQueue(StoredQueue):
         self._guard(lambda: self.store.engine.delivery.spoil(number))
         tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
 
-    # -- what becomes of messages -----------------------------------------------------------
+    # -- outcomes of messages ---------------------------------------------------------------
 
     def deliver(self, holder: Holder, numbers: list[int]) -> None:
-        """A consumer has accepted these: that is recorded, then it hears so."""
+        """Record that a consumer has accepted these; `holder.finished` is called once that is
+        durable."""
         done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
         if done is None:
             return
@@ -348,8 +352,8 @@ class DurableQueue(StoredQueue):
         self._when(marks, recorded)
 
     def give_back(self, numbers: list[int], *, failed: bool) -> None:
-        """These were not delivered: they are handed out again, in order; `failed` counts, and too
-        many failures are a message's end."""
+        """Return messages that were not delivered, to be handed out again in order; `failed`
+        counts, and too many failures make a message dead."""
         most = self.config.redeliveries_max
         self.counts[QueueCounter.RETURNED] += len(numbers)
         back = []
@@ -363,13 +367,13 @@ class DurableQueue(StoredQueue):
             self._take_back(back)
 
     def _take_back(self, numbers: list[int]) -> None:
-        """Give these, and what is ready, to the persistent queue again: it knows the order."""
+        """Release these, and what is ready, to the persistent queue, which knows the order."""
         self._reread = self._reread or bool(self._reading)
         self._release(sorted(numbers + self.dispatch.withdraw()))
         self._serve_soon()
 
     def _release(self, numbers: list[int]) -> None:
-        """The persistent queue has these again: they are the next ones."""
+        """Release messages to the persistent queue: they are the next ones."""
         delivery = self.store.engine.delivery
         done = self._guard(lambda: [(number, delivery.release(number)) for number in numbers])
         self._more = True
@@ -381,7 +385,7 @@ class DurableQueue(StoredQueue):
                 self._when(done[1], self._fate_teller(number, status))
 
     def _fate_teller(self, number: int, status: Status) -> Callable[[], None]:
-        """What there is to tell once this is recorded."""
+        """Return what to call once this message's status is recorded."""
 
         def told() -> None:
             if status is Status.CANCELLED:
@@ -436,7 +440,7 @@ class DurableQueue(StoredQueue):
         return None
 
     def _committed(self, commit: "_Commit") -> None:
-        """A transaction is durable."""
+        """Complete a transaction, which is durable."""
         ended = [number for _, number in commit.work.accepted]
         self.counts[QueueCounter.DELIVERED] += len(ended)
         self.dispatch.forget(ended)
@@ -449,15 +453,15 @@ class DurableQueue(StoredQueue):
         self._parcels.send()
 
     def _take_parcels(self, parcels: list[tuple[int, Parcel]]) -> None:
-        """These are durable: they are nobody's but ours, until they are where they go."""
+        """Hold parcels, which are durable here, until they are durable where they go."""
         for number, _ in parcels:
             self._parcel_numbers.add(number)
             self.store.engine.delivery.hold(number)
         self._parcels.add(parcels)
 
     def _parcels_left(self) -> list[tuple[int, Parcel]]:
-        """In a thread, as the queue is opened: messages that were on their way to others. Raises
-        `OSError`."""
+        """Find the messages that were on their way to other queues; called in a thread as the queue
+        is opened. Raises `OSError`."""
         after, end = self.store.producer(PARCELS) or (1, 1)
         after -= 1
         found: list[tuple[int, Parcel]] = []
@@ -469,7 +473,7 @@ class DurableQueue(StoredQueue):
         return found
 
     def _arrived(self, number: int, parcel: Parcel) -> None:
-        """A parcel is durable where it was sent."""
+        """End a parcel, which is durable where it was sent."""
         done = self._guard(lambda: self.store.engine.delivery.deliver([number]))
         if done is not None:
             self._when(done[1], lambda: self._parcel_numbers.discard(number))
@@ -477,8 +481,7 @@ class DurableQueue(StoredQueue):
     # -- dead messages ----------------------------------------------------------------------
 
     def bury(self, holder: Holder | None, numbers: list[int], why: str) -> None:
-        """These are not to be handed out again: they go to the queue of dead messages, or are
-        cancelled."""
+        """Move dead messages to the queue of dead messages, or cancel them where there is none."""
         self.counts[QueueCounter.DEAD] += len(numbers)
         dead = self._find(self.config.dead)
         where = f"moved to queue {dead.name}" if dead is not None else "cancelled"
@@ -494,7 +497,7 @@ class DurableQueue(StoredQueue):
         task.add_done_callback(self._moving.discard)
 
     def _end(self, holder: Holder | None, numbers: list[int]) -> None:
-        """Cancel what is in hand."""
+        """Cancel messages that are in hand."""
         delivery = self.store.engine.delivery
 
         def end() -> None:
@@ -516,7 +519,7 @@ class DurableQueue(StoredQueue):
         self._when(done[1], recorded)
 
     async def _move(self, dead: "DurableQueue", holder: Holder | None, numbers: list[int]) -> None:
-        """Put messages into the queue of dead ones, durably; then end them here."""
+        """Put messages into the queue of dead messages, durably; then end them here."""
         delivery = self.store.engine.delivery
         for number in numbers:
             block = delivery.find(number)
@@ -533,9 +536,12 @@ class DurableQueue(StoredQueue):
     # -- cancelling -------------------------------------------------------------------------
 
     def cancel(self, number: int, told: Told, wait: bool = False) -> None:
-        """Cancel a message; `told` gets the answer, once that is recorded: `cancelled`,
-        `delivered`, `delivering` (a consumer has it), `expired`, `damaged` or `unknown`. `wait`: in
-        place of `delivering` what became of it in the end."""
+        """Cancel a message; `told` gets the answer, once that is recorded.
+
+        It is `cancelled`, `delivered`, `delivering` (a consumer has it), `expired`, `damaged`,
+        `unknown` or `stopped`. `wait`: in place of `delivering`, the final status once there is
+        one.
+        """
         if number in self._reading:
             self._after_reading.append(lambda: self.cancel(number, told, wait))
             return
@@ -561,8 +567,10 @@ class DurableQueue(StoredQueue):
 
     def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
-        is put, taken or delivered meanwhile. `told` hears of it once it is recorded; None: the
-        queue has stopped."""
+        is put, taken or delivered meanwhile.
+
+        `told` is called once that is recorded, with None where the queue has stopped.
+        """
         engine = self.store.engine
         # What no consumer has yet is pending, though it is on its way to one.
         self._take_back(sorted(self._reading))
@@ -585,7 +593,7 @@ class DurableQueue(StoredQueue):
     # -- figures ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters and state, for status, statistics and metrics."""
+        """Return counters and state, for status, statistics and metrics."""
         told = super().snapshot()
         if not self._opened:
             return told
@@ -622,7 +630,7 @@ _CANCEL_COUNTS = {
 
 
 class _Arrival:
-    """A message that another queue has sent."""
+    """Source of a message that another queue has sent."""
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -631,18 +639,18 @@ class _Arrival:
         self._told()
 
     def settled(self) -> None:
-        """Nothing more is to come."""
+        """Do nothing: no more is to come."""
 
 
 class _Mover:
-    """Puts one message into another queue: a producer within."""
+    """A source that puts one message into another queue."""
 
     def __init__(self, queue: DurableQueue) -> None:
         self._queue = queue
         self._done = asyncio.get_running_loop().create_future()
 
     async def put(self, content: bytes) -> None:
-        """Returns once it is durable."""
+        """Put the message, and wait until it is durable."""
         self._queue.intake.add(self, 0, content, b"")
         self._queue.push()
         await self._done
@@ -652,4 +660,4 @@ class _Mover:
             self._done.set_result(None)
 
     def settled(self) -> None:
-        """Nothing more is to come."""
+        """Do nothing: no more is to come."""

@@ -2,10 +2,11 @@
 
 What it is for: `queue.<name>` is a queue; as a target it takes messages, as a source it gives them.
 `queue.<name>/$management` takes requests; answers go to a link of the same connection, whose source
-the node names (dynamic), or whose target has the address that the request calls its reply-to.
+the node names (dynamic), or whose target has the address that the request has as its reply-to.
 
-What it promises: a link that cannot be is refused with a reason: no such queue, not the user's, the
-queue has stopped, what is asked of it is not there (browsing, filters).
+What it promises: a link that cannot be served is refused with a reason: there is no such queue, the
+user is not entitled, the queue has stopped, it asks for what queues do not have (browsing,
+filters).
 """
 
 import asyncio
@@ -37,14 +38,15 @@ if TYPE_CHECKING:
 
 PREFIX = "queue."
 MANAGEMENT = "/$management"
-#: What the node calls links for answers.
+#: Prefix of the addresses of links for answers.
 REPLY_PREFIX = "$reply."
 
 AnyLink = Producer | Consumer | Requests | Answers | Coordinator
 
 
 def kind_of(sending: bool, address: str) -> type[proton.Link] | None:
-    """The engine's class for a link to this address; None: it is none of a queue's."""
+    """Return the engine's class for a link to this address; None where it is not a queue's.
+    `sending`: the node sends on it."""
     if address == proton.COORDINATOR and not sending:
         return proton.IntakeLink
     if not address.startswith(PREFIX):
@@ -55,7 +57,8 @@ def kind_of(sending: bool, address: str) -> type[proton.Link] | None:
 
 
 class DurableQueues:
-    """See the module. `flush` has connections written; `options` are for tests."""
+    """All durable queues of a node; see the module. `flush` has connections written to; `options`
+    are for tests."""
 
     def __init__(
         self,
@@ -77,19 +80,22 @@ class DurableQueues:
             self.all[config.name] = self._made(config)
 
     def _made(self, config: DurableQueueConfig) -> "StoredQueue":
-        """A queue, not open yet."""
+        """Make a queue, which is not open yet."""
         queue = _queue(config, self._flush, self.all.get, **self._options)
         queue.transactions = self.transactions
         return queue
 
     @property
     def message_bytes_max(self) -> int:
-        """The largest message that any of them takes."""
+        """Size of the largest message that any of them takes; 0 without queues."""
         return max((each.message_bytes_max for each in self.all.values()), default=0)
 
     async def create(self, name: str, arguments: dict[str, Any]) -> tuple[str, str]:
-        """Create a queue as a client asks: `created`, or what there is instead, and what to say.
-        Raises `NotCreated`, and what opening a queue raises."""
+        """Create a queue as a client asks; return the answer (`created`, `exists` or `different`),
+        and a reason.
+
+        Raises `NotCreated`, and what opening a queue raises.
+        """
         from feedhandler.amqp.durable.creation import (
             NotCreated,
             config_of,
@@ -118,8 +124,11 @@ class DurableQueues:
         return "created", ""
 
     async def open(self) -> None:
-        """Open every queue. Raises what the operator has to change (`ConfigError`, `UsageError`);
-        a queue that cannot be opened for another reason is refused to its clients, and told of."""
+        """Open every queue. Raises `ConfigError` or `UsageError` for what the operator has to
+        change.
+
+        A queue that cannot be opened for another reason is refused to its clients, and reported.
+        """
         try:
             for queue in self.all.values():
                 try:
@@ -141,7 +150,7 @@ class DurableQueues:
         await asyncio.gather(*(queue.close() for queue in self.all.values()))
 
     def stop_taking(self) -> None:
-        """Give producers no more credit: the end has begun."""
+        """Give producers no more credit, as the node stops."""
         for queue in self.all.values():
             queue.closing = True
 
@@ -151,13 +160,13 @@ class DurableQueues:
         return any(queue.busy for queue in self.all.values())
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Figures of each queue."""
+        """Return figures of each queue."""
         return [queue.snapshot() for queue in self.all.values()]
 
     # -- links ------------------------------------------------------------------------------
 
     def concerns(self, link: Any) -> bool:
-        """Whether a link that a client attaches is a queue's, or for answers of one."""
+        """Return whether a link that a client attaches is a queue's, or for answers of one."""
         if isinstance(link, proton.IntakeLink | proton.HandoutLink):
             return True
         if isinstance(link, proton.ReceiverLink):
@@ -175,8 +184,8 @@ class DurableQueues:
         answers: Callable[[str], Answers | None],
         others: Callable[[], Iterable[QueueEnd]],
     ) -> AnyLink:
-        """Accept a link; `others` are all of its connection's. Raises AddressError where it cannot
-        be."""
+        """Accept a link; `others` returns all of its connection's. Raises AddressError where it
+        cannot be served."""
         if link.coordinator:
             self._demand_transactions(user)
             return Coordinator(peer, link, forget, self.transactions, others)
@@ -202,7 +211,8 @@ class DurableQueues:
         forget: Forget,
         answers: Callable[[str], Answers | None],
     ) -> AnyLink:
-        """A link on which the client sends."""
+        """Accept a link on which the client sends: to a queue, or to its management. Raises
+        AddressError."""
         address = link.target_address
         name = address.removesuffix(MANAGEMENT).removeprefix(PREFIX)
         if address.endswith(MANAGEMENT) and name not in self.all and self._folder:
@@ -225,7 +235,7 @@ class DurableQueues:
         return Requests(peer, link, forget, desk, answers)
 
     def _demand_transactions(self, user: User) -> None:
-        """Refuse a coordinator's link where there is nothing that it could be for."""
+        """Check that the user can use transactions at all. Raises AddressError."""
         if not self.all:
             raise AddressError(
                 "this node has no durable queues, and so no transactions", "amqp:not-implemented"
@@ -239,7 +249,7 @@ class DurableQueues:
             )
 
     def _find(self, address: str) -> "StoredQueue":
-        """The queue with this address."""
+        """Return the open queue with this address. Raises AddressError."""
         name = address.removeprefix(PREFIX)
         queue = self.all.get(name)
         if queue is None:
@@ -250,12 +260,12 @@ class DurableQueues:
 
 
 def grants(names: frozenset[str], name: str) -> bool:
-    """Whether the queue is among those named; `*` is every one."""
+    """Return whether the queue is among those named; `*` is every one."""
     return name in names or "*" in names
 
 
 def _created_in(folder: str) -> tuple[DurableQueueConfig, ...]:
-    """The queues that clients have created. Raises `ConfigError`."""
+    """Return the configurations of queues that clients have created. Raises `ConfigError`."""
     from feedhandler.amqp.durable.creation import configs_in
 
     return tuple(configs_in(folder))
@@ -267,7 +277,8 @@ def _queue(
     find: Callable[[str], "StoredQueue | None"],
     **options: Any,
 ) -> "StoredQueue":
-    """A queue. Imported here: a gateway without queues does without the journal, too."""
+    """Make a queue. Its module is imported here: a gateway without queues does not load the
+    journal."""
     if config.key is not None:
         from feedhandler.amqp.durable.keyed import KeyedDurableQueue
 
@@ -278,8 +289,11 @@ def _queue(
 
 
 def _plain(link: Any, queue: "StoredQueue") -> None:
-    """Refuse what would be another promise than the queue's: who browses means to leave messages
-    there, who filters means to leave the others there; to ignore that would take them away."""
+    """Refuse links that browse or filter. Raises AddressError.
+
+    Such a client expects that messages, or the others, stay in the queue; to ignore that would take
+    them away.
+    """
     if link.browsing:
         raise AddressError(
             f"queue {queue.name} cannot be browsed (distribution-mode copy): what is got is taken; "

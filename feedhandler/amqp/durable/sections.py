@@ -1,13 +1,13 @@
-"""An AMQP message's sections, as far as a queue looks into them, and the ones it writes itself.
+"""An AMQP message's sections, as far as a queue reads them, and those that it writes itself.
 
-What it is for: a producer's message is kept as it came. `look` finds what a queue has to know of
-it: where the sections begin that it passes on untouched (all behind header and delivery
-annotations, AMQP 1.0, 3.2), and the message-id. `head_of` makes the header with which a message is
-handed out: how often that was tried before belongs there. `read_request` and `write_reply` are the
-same for management messages, which are read whole.
+What it is for: a producer's message is kept as it came. `look` finds what a queue needs of it:
+where the sections begin that it passes on untouched (all behind header and delivery annotations,
+AMQP 1.0, 3.2), and the message-id. `head_of` makes the header with which a message is handed out,
+which has the number of failed deliveries. `read_request` and `write_reply` are for management
+messages, which are read whole.
 
-What it promises: bytes that are no message are a `SectionError`, whatever they are; nothing is read
-beyond them; nesting is bounded. No I/O.
+What it promises: bytes that are no message raise a `SectionError`, whatever they are; nothing is
+read beyond them; nesting is bounded. No I/O.
 """
 
 import struct
@@ -31,15 +31,15 @@ from feedhandler.amqp.durable.values import (
     sections,
 )
 
-#: A longer message-id is not told in an answer, so that answers are bounded.
+#: Bytes of a message-id in an answer; a longer one is left out, so that answers are bounded.
 ID_BYTES_MAX = 1024
 MessageId = str | bytes | int | uuid.UUID
 
 
 @dataclass(slots=True)
 class Look:
-    """What a queue knows of a message: where what it passes on begins; its priority and ttl, as
-    they are encoded (b"": none); the message-id, by `id_bytes` (b"": none)."""
+    """What a queue needs of a message: the offset of what it passes on; priority and ttl, encoded
+    (b"": none); the message-id, by `id_bytes` (b"": none)."""
 
     passed_on: int = 0
     priority: bytes = b""
@@ -49,8 +49,8 @@ class Look:
 
 @dataclass(slots=True)
 class Request:
-    """A management message: application-properties, where the answer goes, and what it is told
-    apart by there, encoded."""
+    """A management request: application-properties, reply-to, and the encoded correlation-id of its
+    answer."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
     reply_to: str = ""
@@ -58,7 +58,7 @@ class Request:
 
 
 def look(data: bytes) -> Look:
-    """What a queue has to know of a message. Raises `SectionError`."""
+    """Find what a queue needs of a message. Raises `SectionError`."""
     found = Look(passed_on=len(data))
     for code, at, value, end in sections(data):
         if code == HEADER:
@@ -75,8 +75,8 @@ def look(data: bytes) -> Look:
 
 
 def message_id(data: bytes) -> MessageId | None:
-    """A message's message-id as its producer wrote it; None where it has none, or one longer than
-    `ID_BYTES_MAX`, and for bytes that are no message."""
+    """Return a message's message-id as its producer wrote it; None where it has none, or one longer
+    than `ID_BYTES_MAX`, and for bytes that are no message."""
     try:
         for code, _, value, end in sections(data):
             if code == PROPERTIES:
@@ -89,8 +89,8 @@ def message_id(data: bytes) -> MessageId | None:
 
 
 def shown(data: bytes) -> tuple[str, bytes]:
-    """A message for people: its message-id as text ("" for none), its body's bytes (of a value that
-    is neither text nor bytes: as Python writes it). Raises `SectionError`."""
+    """Return a message for display: its message-id as text ("" for none), and its body's bytes (the
+    repr of a value that is neither text nor bytes). Raises `SectionError`."""
     message_id, body = "", b""
     for code, _, value, end in sections(data):
         if code == PROPERTIES:
@@ -109,8 +109,9 @@ def _words(value: Any) -> bytes:
 
 
 def id_bytes(value: Any) -> bytes:
-    """A message-id as bytes that differ where the ids do: an unsigned number, text, bytes, UUID.
-    b"" for what is none. (Clients that ask for an id say a number as what they have.)"""
+    """Encode a message-id (unsigned number, text, bytes or UUID) so that equal bytes mean equal
+    ids; b"" for anything else. A number is equal whatever AMQP type it came in: clients choose
+    differently."""
     if isinstance(value, str):
         return b"s" + value.encode()
     if isinstance(value, bytes):
@@ -126,8 +127,8 @@ def id_bytes(value: Any) -> bytes:
 
 
 def head_of(found: Look, first: bool, count: int) -> bytes:
-    """The header section of a message that is handed out: durable; `first`: to nobody before;
-    `count`: tries that have failed."""
+    """Build the header section of a message that is handed out: durable; `first`: to no consumer
+    before; `count`: failed deliveries."""
     if not found.priority and not found.ttl:
         return _plain_head(first, min(count, 255))
     fields = (
@@ -143,7 +144,7 @@ def head_of(found: Look, first: bool, count: int) -> bytes:
 
 @lru_cache(maxsize=512)
 def _plain_head(first: bool, count: int) -> bytes:
-    """As `head_of`, for a message without priority and ttl, and few tries."""
+    """Build the header of a message without priority and ttl, with `count` up to 255."""
     return b"\x00\x53\x70\xc0\x07\x05\x41\x40\x40" + bytes([0x41 if first else 0x42, 0x52, count])
 
 
@@ -151,7 +152,7 @@ def _plain_head(first: bool, count: int) -> bytes:
 
 
 def read_request(data: bytes) -> Request:
-    """A management message. Raises `SectionError`."""
+    """Parse a management message. Raises `SectionError`."""
     found = Request()
     for code, _, value, end in sections(data):
         if code == PROPERTIES:
@@ -159,7 +160,7 @@ def read_request(data: bytes) -> Request:
             fields += [b"\x40"] * (6 - len(fields))
             reply_to = decode(fields[4], 0)[0]
             found.reply_to = reply_to if isinstance(reply_to, str) else ""
-            # Whoever gives no correlation-id is answered by his message-id.
+            # Without a correlation-id the answer has the request's message-id.
             found.correlation = fields[0] if fields[5] == b"\x40" else fields[5]
         elif code == APPLICATION_PROPERTIES:
             arguments = decode(data, value)[0]
@@ -170,7 +171,7 @@ def read_request(data: bytes) -> Request:
 
 
 def write_reply(request: Request, arguments: dict[str, Any], body: Any) -> bytes:
-    """The answer to a request: application-properties, and a value as body."""
+    """Encode the answer to a request: application-properties, and a value as body."""
     fields = [b"\x40", b"\x40", encode(request.reply_to), b"\x40", b"\x40", request.correlation]
     packed = b"".join(fields)
     properties = b"\xd0" + struct.pack(">II", len(packed) + 4, len(fields)) + packed

@@ -1,13 +1,13 @@
-"""What every queue of the node is: a folder with a persistent queue, links, and one way to stop.
+"""Base of every queue of the node: a folder with a persistent queue, links, and one way to stop.
 
 What it is for: `StoredQueue` opens and closes the persistent queue and the index of message-ids,
-knows the queue's links, and says by `fault` why nothing goes. What kind of queue it is, says the
-class that is made from it: first in, first out (`queue.DurableQueue`), or serial per key
-(`keyed.KeyedQueue`). Both have what links and the management desk ask of a queue.
+keeps the queue's links, and says by `fault` why it has stopped. The subclasses are the kinds of
+queues: first in, first out (`queue.DurableQueue`), and serial per key (`keyed.KeyedDurableQueue`).
+Both have what links and the management desk need of a queue.
 
 What it promises: the event loop never waits for the disk. A disk that fails stops the queue:
-`fault` says why, every link of it is closed with the reason, nothing more is accepted, and nobody
-else is harmed.
+`fault` says why, every link of it is closed with the reason, nothing more is accepted, and other
+queues and clients are not affected.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 
-#: Where another queue takes nothing now, it is asked again after so long; so often a queue with
-#: keys looks whether a day is over.
+#: Wait before another queue that takes nothing now is tried again; also the interval at which a
+#: keyed queue checks whether a day is over.
 AGAIN_SECONDS = 1.0
-#: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
+#: Messages of one answer of cancels to forward; further ones take further requests.
 FORWARD_PAGE = 256
 
 Told = Callable[[str], None]
@@ -49,13 +49,13 @@ Found = TypeVar("Found")
 
 
 class Holder(Protocol):
-    """Who has messages in hand: hears that what became of them is recorded."""
+    """A holder of messages, which is notified once their outcome is recorded."""
 
     def finished(self, numbers: Iterable[int]) -> None: ...
 
 
 class QueueLink(Protocol):
-    """Any link of a queue's."""
+    """Any link of a queue."""
 
     def end(self, condition: str, reason: str) -> None: ...
 
@@ -72,7 +72,7 @@ class Forwarding:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What came of cancelling everything: how many were cancelled, how many consumers have (they
+    """The result of cancelling everything: how many were cancelled, how many consumers have (they
     are cancelled if they come back), and the first page of what is to be forwarded."""
 
     cancelled: int
@@ -80,23 +80,23 @@ class Cancelled:
     forward: Forwarding
 
 
-#: Figures of the persistent queue that are told as they are.
+#: Figures of the persistent queue that a snapshot has unchanged.
 _FIGURES = (
     "next_id", "blocks", "blocks_free", "blocks_max", "flushes", "journal_bytes", "checkpoints",
     "stalls", "damaged", "recovery_ms", "durability",
 )  # fmt: skip
 
 
-#: Figures that a queue without keys has, too: nothing.
+#: Figures of keyed queues; 0 for a queue without keys.
 _OF_KEYS = ("keys", "parked", "producers_known", "parcels")
 
 
 class StoredQueue:
-    """See the module. `options` go to the persistent queue (a disk for tests)."""
+    """Base of a queue; see the module. `options` go to the persistent queue (a disk for tests)."""
 
     #: Whether the persistent queue has messages expire at a day's end.
     watches_days = True
-    #: What its management is asked.
+    #: Management operations that it takes.
     operations: tuple[str, ...] = OF_EVERY_QUEUE
 
     def __init__(
@@ -115,7 +115,7 @@ class StoredQueue:
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
-        #: Those of the node that it is a queue of.
+        #: The transactions of its node.
         self.transactions = Transactions()
         self._options = options
         self._ending = contextlib.AsyncExitStack()
@@ -129,7 +129,7 @@ class StoredQueue:
     # -- open and closed --------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the persistent queue. Raises what it raises; `fault` says so too."""
+        """Open the persistent queue. Raises what it raises; `fault` is set then, too."""
         self._loop = asyncio.get_running_loop()
         self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
         try:
@@ -157,18 +157,18 @@ class StoredQueue:
         self.fault = ""
 
     def _message_in(self, content: bytes) -> bytes:
-        """The AMQP message of an item; b"" for none."""
+        """Return the AMQP message of an item; b"" for none."""
         return content
 
     def _overhead(self) -> int:
-        """Bytes that an item has beside its message."""
+        """Return the bytes that an item has beside its message."""
         return 0
 
     async def _begin(self) -> None:
-        """The persistent queue is open: what else this kind of queue needs."""
+        """Set up what this kind of queue needs besides the persistent queue, which is open."""
 
     def _on_settled(self) -> None:
-        """The persistent queue has flushed, or has stopped."""
+        """Act on a flush of the persistent queue, or on its stop."""
 
     def _expired(self, number: int) -> None:
         self.counts[QueueCounter.EXPIRED] += 1
@@ -192,7 +192,7 @@ class StoredQueue:
         raise NotImplementedError
 
     def consumer(self, peer: Peer, link: Any, forget: Callable[[Any], None]) -> Any:
-        """A link that gets messages."""
+        """Make a consumer's link."""
         raise NotImplementedError
 
     def cancel(self, number: int, told: Told, wait: bool = False) -> None:
@@ -200,27 +200,27 @@ class StoredQueue:
         raise NotImplementedError
 
     def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
-        """Cancel everything that is pending; `told` hears of it once it is recorded."""
+        """Cancel everything that is pending; `told` is called once that is recorded."""
         raise NotImplementedError
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do what only this kind of queue is asked (`operations` has it)."""
+        """Do a request that only this kind of queue takes (`operations` has it)."""
         raise NotImplementedError
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        """Another queue of the node sends a message: it is put once, however often that is tried;
-        `told` once it is durable. False: not now."""
+        """Put a message that another queue of the node sends, once however often that is tried;
+        `told` is called once it is durable. Returns False where there is no room now."""
         raise NotImplementedError
 
     def send_parcels(self) -> None:
-        """Have what goes to other queues put there, as far as they take it now."""
+        """Send to other queues as much as they take now."""
         raise NotImplementedError
 
     # -- transactions -----------------------------------------------------------------------
 
     def accepts(self, content: bytes, *, home: bool) -> str:
-        """Why this message could not be put by a transaction; "" where it could. `home`: in one
-        with the rest of it."""
+        """Return why a transaction could not put this message here; "" where it could. `home`: this
+        queue commits the transaction."""
         raise NotImplementedError
 
     def transact(
@@ -230,14 +230,17 @@ class StoredQueue:
         raise NotImplementedError
 
     def _room_fault(self, parcels: Parcels, work: Work) -> str:
-        """Why there is no room now for a transaction; "" where there is. Producers have credit for
-        what may wait for the disk; a transaction may come on top, for it cannot be told to wait."""
+        """Return why there is no room now for a transaction; "" where there is.
+
+        Producers have credit for what may wait for the disk; a transaction may exceed that, for it
+        cannot be made to wait.
+        """
         if self.store.engine.store.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
             return f"too much waits for the disk in queue {self.name}"
         return parcels.fault(content for _, content in work.sent)
 
     def _format_fault(self) -> str:
-        """Why there are no transactions; "" where there are."""
+        """Return why this queue has no transactions; "" where it has."""
         version = self.store.engine.store.version
         if version >= VERSION:
             return ""
@@ -249,7 +252,7 @@ class StoredQueue:
     # -- the end ----------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Write what waits and let the queue go; its links are gone by now."""
+        """Write what waits and close the queue; its links are gone by now."""
         self.closing = True
         self._closing()
         for timer in self._later.values():
@@ -260,10 +263,10 @@ class StoredQueue:
             await self._ending.aclose()
 
     def _closing(self) -> None:
-        """The end has begun: what goes on by itself ends."""
+        """Stop background work, as the queue begins to close."""
 
     def stop(self, reason: str) -> None:
-        """The disk has failed: nothing goes any more; links hear why."""
+        """Stop the queue, whose disk has failed; its links are ended with the reason."""
         if self.fault:
             return
         self.fault = reason
@@ -274,10 +277,11 @@ class StoredQueue:
         self.flush()
 
     def _stopped(self) -> None:
-        """Nothing goes any more: whoever waits for something of this queue is to be told."""
+        """Notify all that wait for something of this queue that it has stopped."""
 
     def _guard(self, change: Callable[[], Any]) -> tuple[Any, int] | None:
-        """Change something of the persistent queue; None where it has stopped."""
+        """Change the persistent queue; return the result and the number of marks to wait for, None
+        where it has stopped."""
         try:
             return self.store.change_soon(change)
         except FeedhandlerError as error:
@@ -285,12 +289,12 @@ class StoredQueue:
             return None
 
     def _failed(self, error: BaseException) -> None:
-        """Reading has failed: that is the queue's end, too."""
+        """Stop the queue because reading has failed."""
         reason = error if isinstance(error, OSError) else OSError(str(error))
         self.stop(str(self.store.engine.stop(reason)))
 
     def in_a_while(self, what: str, do: Callable[[], None]) -> None:
-        """Do something a little later, once, however often that is asked meanwhile."""
+        """Call `do` in `AGAIN_SECONDS`, once however often `what` is asked for meanwhile."""
         if what not in self._later and not (self.fault and self._opened):
             self._later[what] = self._loop.call_later(AGAIN_SECONDS, self._now, what, do)
 
@@ -300,13 +304,13 @@ class StoredQueue:
             do()
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Do something once what is under way is done, unless the queue has stopped by then."""
+        """Call `do` in the next turn of the loop, unless the queue has stopped by then."""
         self._loop.call_soon(lambda: None if self.fault else do())
 
     # -- writing to links -------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Have connections written to after what else is to be done in this turn."""
+        """Schedule writing to connections, after what else is to be done in this turn."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush_now)
@@ -320,15 +324,17 @@ class StoredQueue:
     def forward(
         self, after: int, until: int | None, told: Callable[["Forwarding | None"], None]
     ) -> None:
-        """A page of the messages above `after` and below `until` (None: of all) that were delivered
-        today, or that consumers have; `told` hears of it, by None that the queue has stopped."""
+        """Get a page of the messages above `after` and below `until` (None: all) that were
+        delivered today, or that consumers have; `told` gets it, None where the queue has
+        stopped."""
         engine = self.store.engine
         end = engine.store.visible_end if until is None else until
         page = partial(engine.forward_page, after, end, FORWARD_PAGE)
         self.in_thread(lambda: self._named(page()), told)
 
     def in_thread(self, work: Callable[[], Found], told: Callable[[Found | None], None]) -> None:
-        """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
+        """Do `work`, which reads the disk, in the queue's thread; `told` gets the result on the
+        event loop, None where it failed."""
 
         def finish(future: "asyncio.Future[Found]") -> None:
             error = None if future.cancelled() else future.exception()
@@ -344,8 +350,8 @@ class StoredQueue:
         self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
 
     def _named(self, page: ForwardPage) -> "Forwarding":
-        """In the thread: the messages of a page with their message-ids, as far as their bytes are
-        still there."""
+        """Add the message-ids to a page, as far as the messages' bytes are still there. Called in
+        the queue's thread."""
         delivery = self.store.engine.delivery
         messages = []
         for number, delivered in page.items:
@@ -359,7 +365,7 @@ class StoredQueue:
     # -- figures ----------------------------------------------------------------------------
 
     def status_of(self, number: int) -> str:
-        """What a message is: pending, delivered, cancelled, expired, damaged or unknown."""
+        """Return a message's status: pending, delivered, cancelled, expired, damaged or unknown."""
         engine = self.store.engine
         if not 1 <= number < engine.store.visible_end:
             return "unknown"
@@ -367,7 +373,7 @@ class StoredQueue:
         return "delivered" if status is None else status.name.lower()
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters and state, for status, statistics and metrics."""
+        """Return counters and state, for status, statistics and metrics."""
         told: dict[str, Any] = {
             "name": self.name,
             "state": "stopped" if self.fault else "open",

@@ -1,20 +1,20 @@
-"""Transactions (AMQP 1.0, part 4): what each has collected, and what its discharge makes of it.
+"""Transactions (AMQP 1.0, part 4): what each has collected, and how a discharge applies it.
 
 What it is for: a controller declares a transaction and discharges it; what is put meanwhile, and
 what consumers say of messages, waits here. A discharge hands all of it to one queue, the *home*,
 whose journal makes it count as a whole or not at all: the queue whose messages were accepted, else
 the first that was put to. What was put to others goes there as parcels, out of the home's journal.
 
-    what is said         what becomes of it at a commit         and at a rollback
+    operation            at a commit                            at a rollback
     put                  in its queue                           forgotten
     accepted             ended, in one with what was put        with its consumer still; or, where
                                                                 that has settled it, given again
     released, modified   given back, once the rest is durable   the same
 
-What it promises: nothing that a transaction was told is passed over. What it cannot do is refused
-with a reason, and a transaction that was refused anything is *doomed*: it can only be rolled back,
-and the first reason is told again at its discharge. What all of them keep is bounded. A discharge
-is checked before anything of it is done: `Place.transact` does all, or says why it does nothing.
+What it promises: no operation of a transaction is ignored. What it cannot do is refused with a
+reason, and a transaction that was refused anything is *doomed*: it can only be rolled back, and the
+first reason is given again at its discharge. What all of them keep is bounded. A discharge is
+checked before anything of it is done: `Place.transact` does all, or returns why it does nothing.
 
 No I/O, no engine, no time. `coordinator.py` is the link that controllers speak on.
 """
@@ -44,7 +44,7 @@ OPEN_MAX = 64
 MESSAGES_MAX = 4096
 BYTES_MAX = 8 << 20
 BYTES_TOTAL = 64 << 20
-#: What each message of a transaction costs beside its bytes, and each transaction.
+#: Overhead in bytes of each message of a transaction, and of each transaction.
 ENTRY_BYTES = 256
 
 ROLLBACK = "amqp:transaction:rollback"
@@ -65,7 +65,7 @@ _OUTCOMES = {
 
 
 class TransactionError(Exception):
-    """What a transaction, or its controller, is refused: the condition, and the reason."""
+    """A refusal to a transaction or its controller: the condition, and the reason."""
 
     def __init__(self, condition: str, reason: str) -> None:
         super().__init__(reason)
@@ -74,16 +74,16 @@ class TransactionError(Exception):
 
 
 class Outcome(Enum):
-    """What a consumer says of a message in a transaction."""
+    """A consumer's outcome for a message in a transaction."""
 
     ACCEPTED = auto()
     RELEASED = auto()
     FAILED = auto()
-    REFUSED = auto()  # no good: there is no such thing in a transaction, and it is doomed
+    REFUSED = auto()  # rejected: not supported in a transaction, which is doomed
 
 
 class Fate(Enum):
-    """What came of a discharge."""
+    """The result of a discharge."""
 
     DONE = auto()  # committed and durable; or rolled back, as was asked
     ROLLED_BACK = auto()  # a commit was asked: nothing of it was done
@@ -91,55 +91,57 @@ class Fate(Enum):
 
 
 class Taker(Protocol):
-    """A consumer's link: which of its messages are in a transaction it knows itself."""
+    """A consumer's link, which knows which of its messages are in a transaction."""
 
     def enlists(self, number: int) -> bool:
-        """Whether it still has this message, in a transaction."""
+        """Return whether it still has this message, in a transaction."""
         ...
 
     def committing(self, numbers: list[int]) -> None:
-        """These are the home's to end; it says by `finished` once they have."""
+        """Hand these over to the home, which ends them; `finished` is called once they have
+        ended."""
 
     def finished(self, numbers: Iterable[int]) -> None:
-        """These have ended, durably."""
+        """Settle these, which have ended durably."""
 
     def rolled_back(self, numbers: list[int], *, failed: bool) -> None:
-        """These are in no transaction any more: what its client has settled is given again."""
+        """Take these out of their transaction; those that the client has settled are given back."""
 
     def returned(self, numbers: list[int], *, failed: bool) -> None:
-        """The transaction is durable: its client gives these back."""
+        """Give these back, as their transaction says, which is durable."""
 
 
 class Refusal(NamedTuple):
-    """Why a home does nothing of a transaction. `failed`: that is the transaction's own doing, and
-    would be so again; else there is no room, or something has stopped."""
+    """Why a home does nothing of a transaction. `failed`: the transaction itself is the cause, and
+    would fail again; else there is no room, or something has stopped."""
 
     reason: str
     failed: bool = True
 
 
 class Place(Protocol):
-    """A queue that is put to."""
+    """A queue that a transaction puts messages into."""
 
     name: str
     fault: str
 
     def accepts(self, content: bytes, *, home: bool) -> str:
-        """Why it would not take this message; "" where it would. `home`: in one with the rest."""
+        """Return why it would not take this message; "" where it would. `home`: it commits the
+        transaction."""
         ...
 
     def transact(
         self, work: "Work", done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
         """Do all of `work`, durably: `done` is called once it is, `lost` where the queue stops
-        before. Or none of it: why."""
+        before. Or do none of it, and return why."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a transaction does at its home: messages that were `accepted` there, those that are
-    `put` there, those that are `sent` to other queues."""
+    `put` there, those that are `sent` to other queues, by name."""
 
     accepted: list[tuple[Taker, int]]
     put: list[bytes]
@@ -154,7 +156,7 @@ class _Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """One that was declared; `owner` is the connection whose links may name it."""
+    """A transaction that was declared; `owner` is the connection whose links may name it."""
 
     id: bytes
     owner: object
@@ -167,16 +169,16 @@ class Transaction:
 
     @property
     def home(self) -> Place | None:
-        """The queue that makes it count."""
+        """The queue whose journal commits it; None where there is nothing to commit."""
         return self.acknowledged or (self.put[0][0] if self.put else None)
 
     def doom(self, reason: str, *, failed: bool = True) -> None:
-        """It can only be rolled back, and this is why."""
+        """Let it only be rolled back, for this reason; the first reason is kept."""
         self.doomed = self.doomed or Refusal(reason, failed)
 
 
 class Transactions:
-    """See the module: all of a node's."""
+    """All transactions of a node; see the module."""
 
     def __init__(self) -> None:
         self.kept_bytes = 0
@@ -187,13 +189,13 @@ class Transactions:
 
     @property
     def open(self) -> int:
-        """How many are open."""
+        """Number of open transactions."""
         return len(self._open)
 
     # -- what is collected ------------------------------------------------------------------
 
     def declare(self, owner: object) -> Transaction:
-        """Begin one. Raises `TransactionError`."""
+        """Begin a transaction. Raises `TransactionError` at the bounds."""
         if self._count.get(owner, 0) >= OPEN_MAX:
             raise TransactionError(LIMIT, f"{OPEN_MAX} transactions are open on this connection")
         if self.kept_bytes + ENTRY_BYTES > BYTES_TOTAL:
@@ -205,22 +207,23 @@ class Transactions:
         return transaction
 
     def find(self, owner: object, name: bytes) -> Transaction:
-        """The open one with this id. Raises `TransactionError`."""
+        """Return the owner's open transaction with this id. Raises `TransactionError`."""
         found = self._open.get(name)
         if found is None or found.owner is not owner:
             raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
         return found
 
     def put(self, transaction: Transaction, place: Place, content: bytes) -> None:
-        """Something is put into a queue. Raises `TransactionError`; the transaction is doomed."""
+        """Add a message to put into a queue. Raises `TransactionError` at the bounds; the
+        transaction is doomed then."""
         self._room(transaction, len(content))
         transaction.put.append((place, content))
 
     def answer(
         self, transaction: Transaction, place: Place, taker: Taker, number: int, outcome: Outcome
     ) -> None:
-        """A consumer of `place` says what becomes of a message; what is wrong with that dooms the
-        transaction, for there is nobody to tell before its discharge."""
+        """Add a consumer's outcome for a message of `place`. An invalid one dooms the transaction,
+        as there is no earlier answer than its discharge."""
         transaction.answers.append(_Answer(taker, number, outcome))
         try:
             self._room(transaction, 0)
@@ -238,7 +241,8 @@ class Transactions:
             )
 
     def _room(self, transaction: Transaction, more_bytes: int) -> None:
-        """Count one message more. Raises `TransactionError`."""
+        """Count one message more. Raises `TransactionError` and dooms the transaction at the
+        bounds."""
         more_bytes += ENTRY_BYTES
         count = len(transaction.put) + len(transaction.answers)
         reason = ""
@@ -261,7 +265,8 @@ class Transactions:
     def discharge(
         self, transaction: Transaction, fail: bool, told: Callable[[Fate, str], None]
     ) -> None:
-        """End one: `told` hears how, once that is durable, and why it was not committed."""
+        """End a transaction; `told` gets the result, once that is durable, and why it was not
+        committed."""
         self._close(transaction)
         if fail:
             self._roll_back(transaction, failed=True)
@@ -273,13 +278,13 @@ class Transactions:
             told(Fate.ROLLED_BACK, refusal.reason)
 
     def abandon(self, transaction: Transaction, *, failed: bool) -> None:
-        """Its controller is gone: roll it back. `failed`: without a goodbye."""
+        """Roll back a transaction whose controller is gone. `failed`: without a goodbye."""
         if transaction.id in self._open:
             self._close(transaction)
             self._roll_back(transaction, failed=failed)
 
     def _close(self, transaction: Transaction) -> None:
-        """It can be named no more."""
+        """Remove the transaction from those that can be named."""
         owner = transaction.owner
         del self._open[transaction.id]
         self._count[owner] -= 1
@@ -289,7 +294,7 @@ class Transactions:
     def _commit(
         self, transaction: Transaction, told: Callable[[Fate, str], None]
     ) -> Refusal | None:
-        """Have the home do all of it; or why not."""
+        """Have the home do all of it; return why not, None where it does."""
         refusal = self._fault(transaction)
         if refusal is not None:
             return refusal
@@ -325,7 +330,7 @@ class Transactions:
 
     @staticmethod
     def _fault(transaction: Transaction) -> Refusal | None:
-        """Why it cannot be committed, as far as this can be seen here."""
+        """Return why it cannot be committed, as far as this can be checked here."""
         for each in transaction.answers:
             if not each.taker.enlists(each.number):
                 return Refusal(NOT_HELD)
@@ -347,7 +352,7 @@ class Transactions:
             taker.rolled_back(numbers, failed=failed)
 
     def _over(self, transaction: Transaction) -> None:
-        """It keeps nothing any more."""
+        """Drop what the transaction keeps."""
         self.kept_bytes -= transaction.kept_bytes
         transaction.kept_bytes = 0
         transaction.put.clear()
@@ -356,7 +361,7 @@ class Transactions:
 def _by_taker(
     transaction: Transaction, outcomes: Iterable[Outcome]
 ) -> list[tuple[Taker, list[int]]]:
-    """What consumers said with these outcomes, each one's together."""
+    """Return the numbers of messages with these outcomes, by consumer."""
     wanted, found = set(outcomes), dict[Taker, list[int]]()
     for each in transaction.answers:
         if each.outcome in wanted:
@@ -368,18 +373,18 @@ def _by_taker(
 
 
 class Declare(NamedTuple):
-    """A controller begins a transaction."""
+    """A controller's request to begin a transaction."""
 
 
 class Discharge(NamedTuple):
-    """A controller ends one; `fail`: by a rollback."""
+    """A controller's request to end a transaction; `fail`: by a rollback."""
 
     name: bytes
     fail: bool
 
 
 def read_order(data: bytes) -> Declare | Discharge:
-    """What a controller asks (4.5.2, 4.5.3). Raises `TransactionError`."""
+    """Parse a controller's request (4.5.2, 4.5.3). Raises `TransactionError`."""
     try:
         found = [(value, end) for code, _, value, end in sections(data) if code == VALUE]
         if len(found) != 1:
@@ -401,12 +406,13 @@ def read_order(data: bytes) -> Declare | Discharge:
 
 
 def read_put_state(fields: bytes) -> bytes:
-    """The txn-id of a message that is put in a transaction (4.5.8). Raises `TransactionError`."""
+    """Parse the txn-id of a message that is put in a transaction (4.5.8). Raises
+    `TransactionError`."""
     return _state(fields)[0]
 
 
 def read_outcome(fields: bytes) -> tuple[bytes, Outcome]:
-    """What a consumer says in a transaction: the txn-id, and the outcome. Raises
+    """Parse a consumer's transactional state: the txn-id, and the outcome. Raises
     `TransactionError`."""
     name, outcome = _state(fields)
     if outcome is None:
@@ -423,7 +429,8 @@ def read_outcome(fields: bytes) -> tuple[bytes, Outcome]:
 
 
 def _state(fields: bytes) -> tuple[bytes, tuple[int, list[bytes]] | None]:
-    """The txn-id and the outcome, if any, of a transactional state."""
+    """Parse a transactional state: the txn-id, and the outcome as (code, fields), if any. Raises
+    `TransactionError`."""
     try:
         values = fields_of(fields, 0, skip(fields, 0))
         name = decode(values[0], 0)[0] if values else None
@@ -439,7 +446,7 @@ def _state(fields: bytes) -> tuple[bytes, tuple[int, list[bytes]] | None]:
 
 
 def _described(data: bytes, at: int, end: int, names: dict[bytes, int]) -> tuple[int, list[bytes]]:
-    """The descriptor's code, and the fields, of a described list."""
+    """Parse a described list: the descriptor's code, and the fields. Raises `SectionError`."""
     if at >= end or data[at] != 0:
         raise SectionError("no described value")
     value = skip(data, at + 1)
@@ -452,10 +459,11 @@ def _described(data: bytes, at: int, end: int, names: dict[bytes, int]) -> tuple
 
 
 def write_declared(name: bytes) -> bytes:
-    """The fields of a declared state (4.5.5)."""
+    """Encode the fields of a declared state (4.5.5)."""
     return bytes(encoded_list([encode(name)]))
 
 
 def write_accepted(name: bytes) -> bytes:
-    """The fields of the state in which a message that is put in a transaction is answered."""
+    """Encode the fields of the state with which a message that is put in a transaction is
+    answered."""
     return bytes(encoded_list([encode(name), b"\x00\x53\x24\x45"]))

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
 """AMQP 1.0's encoding, as far as queues read and write it: values, and a message's sections.
 
-What it is for: `sections` finds where the sections of a message stand, `fields_of` the items of a
-list, `decode` is a value as Python has it, `encode` the other way.
+What it is for: `sections` finds where the sections of a message are, `fields_of` returns the items
+of a list, `decode` converts a value to Python, `encode` the other way.
 
-What it promises: bytes that are no value, or no message, are a `SectionError`, whatever they are;
-nothing is read beyond them; nesting is bounded. Compiled: it looks at each byte of what stands
-before a message's body. No I/O.
+What it promises: bytes that are no value, or no message, raise a `SectionError`, whatever they are;
+nothing is read beyond them; nesting is bounded. Compiled: it reads each byte before a message's
+body. No I/O.
 
 Source: OASIS AMQP 1.0, part 1 (types), 3.2 (sections).
 """
@@ -35,9 +35,9 @@ NAMES = {
         ("footer:map", FOOTER),
     )
 }
-#: Values in values in values: no message of a queue's is deeper.
+#: Depth of nested values; a deeper message is refused.
 DEPTH_MAX = 8
-#: Items of one compound value that is read.
+#: Items of one compound value that are read.
 ITEMS_MAX = 1024
 _NUMBERS = {
     0x60: ">H", 0x61: ">h", 0x71: ">i", 0x81: ">q", 0x51: ">b", 0x54: ">b", 0x55: ">b",
@@ -52,7 +52,7 @@ class SectionError(ValueError):
 @cython.cfunc
 @cython.locals(value=cython.ulonglong, end=cython.Py_ssize_t)
 def _number(data: bytes, at: cython.Py_ssize_t, width: cython.int) -> cython.ulonglong:
-    """The unsigned number of `width` bytes at `at`."""
+    """Return the unsigned big-endian number of `width` bytes at `at`. Raises `SectionError`."""
     end = at + width
     if end > len(data):
         raise SectionError("a value is cut off, or too deep")
@@ -65,7 +65,7 @@ def _number(data: bytes, at: cython.Py_ssize_t, width: cython.int) -> cython.ulo
 
 @cython.locals(code=cython.int, kind=cython.int, size=cython.ulonglong)
 def skip(data, at, depth=0):
-    """Where the value that begins at `at` ends."""
+    """Return where the value that begins at `at` ends. Raises `SectionError`."""
     if at >= len(data) or depth > DEPTH_MAX:
         raise SectionError("a value is cut off, or too deep")
     code = data[at]
@@ -93,7 +93,8 @@ def skip(data, at, depth=0):
     last=cython.int, code=cython.int,
 )  # fmt: skip
 def sections(data):
-    """(code, where it begins, where its value begins, where it ends) of each section, in order."""
+    """Return (code, offset, offset of its value, end) of each section, in order. Raises
+    `SectionError`."""
     found: list = []
     at = 0
     size = len(data)
@@ -132,7 +133,7 @@ def _section_code(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) ->
 
 @cython.locals(code=cython.int)
 def fields_of(data, at, end):
-    """The items of a list, encoded as they are. Raises `SectionError`."""
+    """Return the items of a list, still encoded. Raises `SectionError`."""
     code = data[at]
     if code == 0x45:
         return []
@@ -147,7 +148,8 @@ def fields_of(data, at, end):
     number=cython.ulonglong,
 )  # fmt: skip
 def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cython.int) -> list:
-    """The items of a list, or of a map, keys and values in turn."""
+    """Return the encoded items of a list, or of a map, keys and values in turn. Raises
+    `SectionError`."""
     fields: list = []
     count = _number(data, at + 1 + width, width)
     place = at + 1 + 2 * width
@@ -162,8 +164,8 @@ def _items(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, width: cy
 
 @cython.locals(code=cython.int, end=cython.Py_ssize_t)
 def decode(data, at, depth=0):
-    """(value, where it ends). What Python has no like of (arrays, decimals) is None. Raises
-    `SectionError`."""
+    """Decode a value; return it and where it ends. What Python has no type for (arrays, decimals)
+    is None. Raises `SectionError`."""
     end = skip(data, at, depth)
     return _value(data, at, end, depth), end
 
@@ -227,13 +229,14 @@ class Encoded(bytes):
 
 
 def encoded_list(items: list[bytes]) -> Encoded:
-    """A list of encoded values."""
+    """Encode a list of encoded values."""
     body = b"".join(items)
     return Encoded(b"\xd0" + struct.pack(">II", len(body) + 4, len(items)) + body)
 
 
 def encode(value: Any) -> bytes:
-    """A value of a reply: None, bool, int, float, str, bytes, UUID, lists and maps of these."""
+    """Encode a value of a reply: None, bool, int, float, str, bytes, UUID, lists and maps of
+    these."""
     if isinstance(value, Encoded):
         return bytes(value)
     if value is None:
@@ -258,7 +261,7 @@ def encode(value: Any) -> bytes:
 
 
 def symbol(text: str) -> bytes:
-    """A symbol: the key of an annotation."""
+    """Encode a symbol: the key of an annotation."""
     return _sized(0xA3, text.encode("ascii", "replace"))
 
 

@@ -1,21 +1,21 @@
-"""One broker's side of the fan-out: its window, its numbering, what it says of messages.
+"""One broker's outlet of the fan-out: its window, its numbering, the outcomes of its messages.
 
 What it is for: to the fan-out a `Destination` is one more link: routing, thinning, grains and
-quality messages are the same. Behind it is no subscriber's credit alone but a broker that has to
-confirm: what is sent stays in the `Window` until it has.
+quality messages are the same. It depends on a broker's confirmations, not on credit alone: what is
+sent stays in the `Window` until it is confirmed.
 
 What it promises: messages of a service leave in order; what waits and what is unconfirmed never
-exceed `queue_bytes` together; nothing here waits for the broker. What gives way when that bound is
-reached, and how it is told, is the `Backlog`'s.
+exceed `queue_bytes` together; nothing here waits for the broker. What is dropped when that bound is
+reached, and how it is announced, is the `Backlog`'s.
 
-What it adds to a message: a group-sequence that counts per routing key. A hole in it is a loss on
+What it adds to a message: a group-sequence that counts per routing key. A gap in it is a loss on
 the way to the broker. Numbers of quality messages are given as they are sent.
 
 When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
 `flush_batches` is called because it has gathered for long enough; without room in the window it
 grows until it is full.
 
-What it leaves to others: what goes around a message (`envelope`); sockets, connecting, time
+What it leaves to others: header and address of a message (`envelope`); sockets, connecting, time
 (`publisher`).
 """
 
@@ -42,11 +42,11 @@ _KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
 
 @cython.cclass
 class Destination(Backlog):
-    """A broker that receives what `subscription` asks for.
+    """The outlet of a broker that receives what `subscription` asks for.
 
-    `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: nanoseconds that do
-    not go back. `on_batch` is called when batches stay open at the end of a hand-over because more
-    waits for the fan-out; None: none does. `policy`: what gives way at the bound; by `detach` the
+    `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: monotonic ns.
+    `on_batch` is called when batches stay open at the end of a turn of the fan-out because more
+    waits for it; None: none stays open. `policy`: what is dropped at the bound; by `detach` the
     destination puts itself into its connection's `overruns`.
     """
 
@@ -76,7 +76,7 @@ class Destination(Backlog):
         self.abandoned = 0
 
     def connect(self, link: PublisherLink, envelope: Envelope) -> None:
-        """Send on this link from now on, in such an envelope; what was unconfirmed goes first."""
+        """Send on this link from now on, in this envelope; unconfirmed messages go first."""
         self.link = link
         self.envelope = envelope
         self.sender = link
@@ -84,7 +84,7 @@ class Destination(Backlog):
         self.given_up = False
 
     def disconnect(self) -> int:
-        """The link is gone; how many messages are to be sent again."""
+        """Forget the link, which is gone; return how many messages will be sent again."""
         given_up = self.given_up
         self.connect(PublisherLink(), self.envelope)
         self.given_up = given_up
@@ -96,7 +96,7 @@ class Destination(Backlog):
 
     @cython.cfunc
     def _number(self, key: str) -> cython.longlong:
-        """The next group-sequence of a routing key."""
+        """Take the next group-sequence of a routing key."""
         number: cython.longlong = self.numbers.get(key, 0)
         if len(self.numbers) >= _KEYS_MAX and number == 0:
             self.numbers.clear()
@@ -111,7 +111,7 @@ class Destination(Backlog):
 
     @cython.cfunc
     def _first(self) -> cython.bint:
-        """Whether something has to be sent again before anything new."""
+        """Return whether something has to be sent again before anything new."""
         return len(self.window.again) > 0
 
     @cython.cfunc
@@ -124,7 +124,7 @@ class Destination(Backlog):
 
     @cython.cfunc
     def _is_behind(self) -> cython.bint:
-        """Whether anything waits for credit, room or confirmation."""
+        """Return whether anything waits for credit, room or confirmation."""
         return (
             len(self.queue) > 0
             or self.untold
@@ -147,8 +147,8 @@ class Destination(Backlog):
         return Backlog.drain(self)
 
     def _overflow(self) -> None:
-        """The bound is passed: the oldest give way, or, by `detach`, all that waits does, and
-        what comes from then on, until the broker is there again."""
+        """Drop the oldest past the bound; by `detach`, drop all that waits and all that comes until
+        the broker is connected again."""
         if self.policy != DETACH:
             Backlog._overflow(self)
             return
@@ -161,7 +161,8 @@ class Destination(Backlog):
         self.peer.touch()
 
     def _lose(self, parcel: Parcel) -> None:
-        """A message that was not numbered yet leaves a hole in its key's numbers all the same."""
+        """Record the loss of a message; one that has no number yet takes one, so that the loss is a
+        gap in its key's numbers."""
         if parcel.number_at > 0:
             self._number(parcel.key)
         Backlog._lose(self, parcel)
@@ -181,7 +182,7 @@ class Destination(Backlog):
         return 0
 
     def abandon(self, parcel: Parcel) -> None:
-        """A message was refused for good: the destination is told like of one that was dropped."""
+        """Record that a message was refused for good; it is announced like a dropped one."""
         self.abandoned += 1
         self.shortfalls[parcel.service].refuse(parcel)
         self.untold = True
@@ -191,9 +192,10 @@ class Destination(Backlog):
 
     @cython.ccall
     def settle_batches(self) -> cython.int:
-        """At the end of a hand-over: send what was gathered, unless more is to come at once.
+        """Send what was gathered at the end of a turn of the fan-out, unless more is to come at
+        once.
 
-        Without room it stays open and grows, up to its limit: as many packets as wait.
+        Without room a batch stays open and grows, up to its limit: as many packets as wait.
         """
         if not self.more or self.on_batch is None:
             return self.flush_batches()
@@ -203,5 +205,5 @@ class Destination(Backlog):
 
     @cython.ccall
     def flush_batches(self) -> cython.int:
-        """Send what was gathered; what finds no room stays open, and grows."""
+        """Send what was gathered; a batch that finds no room stays open, and grows."""
         return Backlog.settle_batches(self)

@@ -1,16 +1,16 @@
-"""What goes around a message on its way to a broker: header, annotations, its own address.
+"""What is added to a message on its way to a broker: header, annotations, its own address.
 
-What it is for: the same message goes to every broker, but where it goes is said in different ways.
-To some the link says it, and routes by the subject; to others each message does, in its `to`. A
-message waits without either, because what the broker is may not be known yet, or may have changed
+What it is for: the same message goes to every broker, but brokers differ in where they look for its
+address: some take it from the link, and route by the subject; others from each message's `to`. A
+message waits without either, because the kind of broker may not be known yet, or may have changed
 by the time it is sent again. An `Envelope` is what one connection adds as it sends.
 
-What it promises: the header says durable always (a broker may take a message without one for
+What it promises: the header says durable always (a broker may treat a message without one as
 transient); all else of a message is the same whichever way it goes. A message that brings
-annotations (receive stamp, send time) has one section of them all the same, with its own behind the
+annotations (receive stamp, send time) still has one section of them, with its own behind the
 envelope's.
 
-What it leaves to others: which broker wants what (`brokers`).
+What it leaves to others: which broker needs what (`brokers`).
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from feedhandler.amqp.framing import TAG_BYTES, annotations_section
 
 #: The header section: durable, all else as by default (AMQP 1.0, 3.2.1).
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
-#: Addresses of routing keys that are remembered; past it all are made anew.
+#: Addresses of routing keys that are remembered; past it all are encoded again.
 ADDRESSES_MAX = 100_000
 
-# A message of ours begins with its properties: constructor, size and count of a list, message-id,
+# Our messages begin with their properties: constructor, size and count of a list, message-id,
 # user-id, and then the null in the place of `to` (`framing.Template`).
 _BEFORE_SIZE = b"\x00\x53\x73\xd0"
 _AFTER_SIZE = cython.declare(cython.Py_ssize_t, 8)
@@ -40,9 +40,11 @@ _PAIRS_AT = cython.declare(cython.Py_ssize_t, 12)
 
 @cython.cclass
 class Envelope:
-    """`annotations`: encoded pairs of a map, two values each, to go with `address`; or nothing.
-    `address(subject)`: what a message has in its `to`; None where the link says where messages
-    go."""
+    """Header, annotations and address for the messages of one connection.
+
+    `annotations`: encoded pairs of a map, two values each, to go with `address`; or nothing.
+    `address(subject)`: what a message has in its `to`; None where the link says where messages go.
+    """
 
     def __init__(
         self, annotations: bytes = b"", address: Callable[[str], str] | None = None
@@ -61,7 +63,8 @@ class Envelope:
     def send(
         self, link: PublisherLink, number: cython.ulonglong, key: str, data: bytes
     ) -> cython.int:
-        """Send a message with this subject under this number; the caller has asked `ready`."""
+        """Send a message with this subject under this number; the caller has checked that the link
+        is `ready`."""
         to: bytes
         if self.address is None:
             link.send_parts(number, self.lead, data, 0, 0, b"")
@@ -81,7 +84,8 @@ class Envelope:
         return 0
 
     def _annotated_lead(self, data: bytes, begin: int) -> bytearray:
-        """The lead with room for the annotations of a message whose properties begin at `begin`."""
+        """Return the lead with room for the annotations of a message whose properties begin at
+        `begin`."""
         lead: bytearray | None = self.annotated.get(begin)
         if lead is None:
             room = bytes(begin - _PAIRS_AT)
@@ -91,7 +95,7 @@ class Envelope:
         return lead
 
     def _learn(self, key: str) -> bytes:
-        """The encoded address of a routing key."""
+        """Encode and remember the address of a routing key."""
         assert self.address is not None
         value = self.address(key).encode()
         short = len(value) < 256

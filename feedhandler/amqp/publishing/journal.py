@@ -1,12 +1,12 @@
-"""The journal of one destination in the running gateway: opened, kept busy, told of, closed.
+"""The journal of one destination in the running gateway: opened, given jobs, reported on, closed.
 
 What it is for: `when_full = "journal"`. A `DestinationJournal` opens the journal before the first
-packet, has the `Spill`'s jobs done on a thread (`spill_disk`), and takes what came of each back
-into the event loop. At the end it sees to it that everything unconfirmed is in the journal.
+packet, has the `Spill`'s jobs done on a thread (`spill_disk`), and takes each result back into the
+event loop. At the end it puts everything unconfirmed into the journal.
 
 What it promises: no call but `open` and `close` waits, and those wait outside the event loop; the
-operator is told in one line each time that messages begin to go to disk and that all have come
-back, and once of a disk that failed, or does not keep up.
+operator gets one line each time that messages begin to go to disk and that all have come back, and
+one for a disk that failed, or does not keep up.
 
 What it leaves to others: which messages (`journalled`), when (`spill`), the connection
 (`publisher`).
@@ -27,21 +27,25 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.counters import DestinationCounter
 
-#: Looks at what is not in the journal yet while the gateway ends.
+#: Interval at which `close` checks whether all is in the journal.
 STOP_LOOK_SECONDS = 0.002
-#: What waits in memory at the end is put into the journal for so long at most.
+#: How long `close` waits for that at most.
 STOP_SECONDS = 5.0
 
 
 def item_bytes_max(batch_max_bytes: int) -> int:
-    """The largest item: a batch and the packet that passes its bound, with what goes around."""
+    """Return the size of the largest item: a batch and the packet that passes its bound, with
+    header, key and reason."""
     key_and_reason = 4096
     return batch_max_bytes + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX + HEAD.size + key_and_reason
 
 
 class DestinationJournal:
-    """See the module. `tell` gets lines for the operator; `on_news` is called when messages have
-    come back from the disk, or have been told of there."""
+    """The journal of one destination; see the module.
+
+    `tell` gets lines for the operator; `on_news` is called after each job, when messages may have
+    come back from the disk. All but `_on_done_there` runs on the event loop's thread.
+    """
 
     def __init__(
         self, config: PublishConfig, tell: Callable[[str], None], on_news: Callable[[], None]
@@ -85,7 +89,7 @@ class DestinationJournal:
     # -- jobs -------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Have the next job done, now or when it is due."""
+        """Give the next job to the thread, now or when it is due."""
         if self._thread is None:
             return
         destination, spill = self.destination, self.spill
@@ -111,12 +115,12 @@ class DestinationJournal:
             self._timer = None
 
     def _on_done_there(self, result: Result) -> None:
-        """On the journal's thread."""
+        """Pass a result to the event loop; called on the journal's thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended before the disk answered
             self._loop.call_soon_threadsafe(self._on_done, result)
 
     def _on_done(self, result: Result) -> None:
-        """A job has been done."""
+        """Take back the result of a job, and report a failure or a slow disk."""
         self.destination.attended = False
         self.destination.take_back(result)
         if result.error:
@@ -132,7 +136,7 @@ class DestinationJournal:
         self.look()
 
     def _tell_spilling(self) -> None:
-        """Tell when messages begin to be on the disk only, and when none is any more."""
+        """Report when messages begin to be on the disk only, and when none is any more."""
         spill = self.spill
         if spill.state is State.SPILLING and not self._told_spilling:
             self._told_spilling = True
@@ -146,7 +150,8 @@ class DestinationJournal:
     # -- the end ----------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Put what is unconfirmed into the journal, and let it go."""
+        """Put what is unconfirmed into the journal, and close it; waits `STOP_SECONDS` twice at
+        most."""
         thread, spill = self._thread, self.spill
         if thread is None:
             return
@@ -163,7 +168,7 @@ class DestinationJournal:
         self._tell_left()
 
     def _tell_left(self) -> None:
-        """Tell what becomes of the messages that the broker has not confirmed."""
+        """Report how many unconfirmed messages are in the journal, and how many are lost."""
         destination, spill = self.destination, self.spill
         unsaved = spill.unwritten
         memory = len(destination.window.held) + len(destination.queue)
@@ -178,7 +183,7 @@ class DestinationJournal:
     # -- statistics -------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Where messages go, and what is on the disk."""
+        """Return the journal's state, and what is on the disk."""
         oldest_ns = self.destination.oldest_ns
         age_ns = max(time.time_ns() - oldest_ns, 0) if oldest_ns else 0
         return {
@@ -189,7 +194,7 @@ class DestinationJournal:
         }
 
     def counts(self, now_ns: int) -> dict[DestinationCounter, float]:
-        """The journal's part of the destination's counters."""
+        """Return the journal's part of the destination's counters."""
         spill = self.spill
         return {
             DestinationCounter.JOURNALLED: spill.written,

@@ -1,20 +1,20 @@
 """A destination whose backlog goes to disk: `when_full = "journal"`.
 
-What it is for: what comes from the fan-out is made whole at once (numbered, quality messages too),
-so that it is the same message whether it leaves now or after a restart. Where it goes is the
-`Spill`'s to say: into the queue that every destination has, or by way of the journal. What the
-broker has confirmed, or what was given up, the journal is told of.
+What it is for: what comes from the fan-out is encoded at once (numbered, quality messages too), so
+that it is the same message whether it leaves now or after a restart. The `Spill` decides where it
+goes: into the queue that every destination has, or by way of the journal. The journal is told what
+the broker has confirmed, and what was given up.
 
 What it promises: the broker gets messages in the order in which they came; those of the run before
 first. What is in memory never exceeds `queue_bytes`. What is refused because the journal has no
-room, or no disk that keeps up, is dropped, the newest first, and told where it is missing: by a
-quality message before the next one that is taken.
+room, or its disk does not keep up, is dropped, the newest first, and announced where it is missing:
+by a quality message before the next one that is taken.
 
 Where the disk has failed, the destination goes on as one that drops its oldest. What was on the
-disk only is told as lost; it stays there, and the next start publishes it.
+disk only is announced as lost; it stays there, and the next start publishes it.
 
-A batch is closed at the end of its time whether the broker has room or not: what is in no message
-is in no journal.
+A batch is closed at the end of its time whether the broker has room or not: packets in an open
+batch are not in the journal.
 
 What it leaves to others: threads and files (`journal`); connections (`publisher`).
 """
@@ -46,10 +46,11 @@ _WHOLE = cython.declare(cython.Py_ssize_t, WHOLE)
 
 @cython.cclass
 class JournalledDestination(Destination):
-    """A `Destination` with a `spill`. `wall`: ns since 1970. `on_work` is called where the journal
-    may have something to do.
+    """A `Destination` with a `spill`.
 
-    `lacking`: something was refused that the receiver has not been told of.
+    `wall`: ns since 1970. `on_work` is called where the journal may have something to do, unless
+    `attended`: a job is under way or its timer set. `lacking`: something was refused that the
+    receiver has not been told of.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class JournalledDestination(Destination):
 
     @property
     def oldest_ns(self) -> int:
-        """When the oldest message came that nobody has confirmed, ns since 1970; 0: none known."""
+        """When the oldest unconfirmed message in memory came, ns since 1970; 0: there is none."""
         parcel: Parcel
         for parcel in self.window.held.values():
             return parcel.came_ns
@@ -112,7 +113,7 @@ class JournalledDestination(Destination):
         return 0
 
     def _place(self, parcel: Parcel) -> None:
-        """Take a message, or refuse it."""
+        """Accept a message where the spill has room for it, or drop it."""
         size = len(parcel.data) + (_SECTIONS_BYTES if parcel.reason else 0)
         where = self.spill.place(size, self.front_bytes)
         if where is Where.NOWHERE:
@@ -129,7 +130,7 @@ class JournalledDestination(Destination):
         self._put(parcel, where)
 
     def _put(self, parcel: Parcel, where: Where) -> None:
-        """Let a whole message go where it is to go."""
+        """Send an encoded message, queue it, or leave it to the spill, as `where` says."""
         parcel.came_ns = self.wall()
         if where is Where.FRONT:
             if self._may_send() and self._room(len(parcel.data)):
@@ -150,7 +151,7 @@ class JournalledDestination(Destination):
 
     @cython.cfunc
     def _send(self, parcel: Parcel) -> cython.int:
-        """Send a message; one that is whole as it is."""
+        """Send a message; one that is encoded already goes as it is."""
         if not parcel.reason or parcel.number_at != _WHOLE:
             return Backlog._send(self, parcel)
         self._dispatch(parcel)
@@ -161,13 +162,13 @@ class JournalledDestination(Destination):
 
     @cython.cfunc
     def _is_behind(self) -> cython.bint:
-        """Whether anything waits, on the disk too."""
+        """Return whether anything waits, on the disk too."""
         return not self.spill.level or self.lacking or Destination._is_behind(self)
 
     # -- what is missing --------------------------------------------------------------------
 
     def _count_drop(self, parcel: Parcel) -> None:
-        """As long as the journal takes messages, what is missing is told in the stream."""
+        """Count a drop. As long as the journal takes messages, it is announced in the stream."""
         self.dropped += 1
         self.dropped_bytes += len(parcel.data)
         self._lack()
@@ -179,13 +180,14 @@ class JournalledDestination(Destination):
             self.lacking = True
 
     def _set_overflowing(self, full: bool) -> None:
-        """Messages are refused from now on, or taken again; an empty queue says nothing of that."""
+        """Record that messages are refused from now on, or taken again; that the queue is empty
+        does not end a refusal."""
         if full or not self.spill.refusing:
             Destination._set_overflowing(self, full)
 
     def _tell_lacking(self, service: int, sequence: int) -> bool:
         """Put what the receiver lacks into the stream, before message `sequence` of `service`;
-        whether there was room for that."""
+        return whether there was room for that."""
         while True:
             where = self.spill.place(_SECTIONS_BYTES, self.front_bytes)
             if where is Where.NOWHERE:
@@ -203,7 +205,7 @@ class JournalledDestination(Destination):
         return True
 
     def _lose(self, parcel: Parcel) -> None:
-        """The receiver will not get this message, and must be told."""
+        """Record a loss, which is to be announced."""
         if parcel.reason and parcel.number_at == _WHOLE:
             # A quality message's body is JSON, which has not these bytes.
             body = parcel.data[parcel.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
@@ -212,7 +214,7 @@ class JournalledDestination(Destination):
 
     def _drop_oldest(self) -> None:
         """Drop what has waited longest. One of the run before may be of a service that is published
-        no more, of which nothing can be told."""
+        no more, whose loss cannot be announced."""
         head: Parcel = self._peek()
         if head.service in self.shortfalls:
             Destination._drop_oldest(self)
@@ -220,7 +222,7 @@ class JournalledDestination(Destination):
             self._count_drop(self._pop())
 
     def abandon(self, parcel: Parcel) -> None:
-        """A message was refused for good, or comes back too often."""
+        """Give up a message that was refused for good, or came back too often."""
         self.spill.end(parcel, self.clock(), given_up=True)
         self.abandoned += 1
         if parcel.service in self.shortfalls:
@@ -249,7 +251,7 @@ class JournalledDestination(Destination):
 
     @cython.ccall
     def drain(self) -> cython.int:
-        """Send what waits, and have more read where there is room for it."""
+        """Send what waits, and have more read from the disk where there is room for it."""
         Destination.drain(self)
         if not self.spill.level:
             self._fetch()
@@ -269,7 +271,7 @@ class JournalledDestination(Destination):
         self.on_work()
 
     def take_back(self, result: Result) -> None:
-        """The journal has done what it was asked to; `drain` sends what that brought."""
+        """Process the result of a job; `drain` sends the messages that it brought."""
         failed = self.spill.failed
         for parcel in self.spill.done(result, self.clock(), self.front_bytes):
             self._join(parcel)
@@ -278,7 +280,7 @@ class JournalledDestination(Destination):
         self._note_backlog()
 
     def _tell_failed(self) -> None:
-        """What is on the disk only is lost to this run."""
+        """Announce as lost what is on the failed disk only."""
         holes = self.spill.holes if self.spill.on_disk else {}
         for service, hole in holes.items():
             shortfall = self.shortfalls[service]

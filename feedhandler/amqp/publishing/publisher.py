@@ -1,21 +1,21 @@
 """A broker that the gateway publishes to: the connection around a `Destination`.
 
-What it is for: one `Publisher` a `[[publish]]` table. It connects, finds out what the broker is,
-asks whether the exchange leads anywhere where the broker would not say so later, attaches a link,
-and keeps all that up: after a lost connection it waits (doubling, jittered), connects again, and
-everything unconfirmed is sent again in order, with the same message-ids. What the broker says of
-each message goes to the window, and to the operator where it is no success.
+What it is for: one `Publisher` for each `[[publish]]` table. It connects, finds out the kind of
+broker, checks that the exchange has bindings where the broker would accept and drop what it cannot
+route, attaches a link, and keeps all that up: after a lost connection it waits (doubling,
+jittered), connects again, and everything unconfirmed is sent again in order, with the same
+message-ids. The outcome of each message goes to the window, and a failure to the operator.
 
     WAITING     between two tries
-    CONNECTING  the socket, then who we are to each other
-    ASKING      does the exchange lead anywhere? asked of the management API
+    CONNECTING  the socket, then TLS, log-in and open
+    ASKING      the management API is asked whether the exchange has bindings
     ATTACHING   the link is offered
     UP          publishing
-    CLOSED      the gateway has ended, or not begun
+    CLOSED      stopped, or not started yet
 
 What it promises: no call blocks, and nothing that the broker does or fails to do slows the feed;
-the fan-out is told of the destination from the start, so that what is published meanwhile waits
-within its bound; no password gets into a text.
+the destination is part of the fan-out from the start, so that what is published meanwhile waits
+within its bound; no text contains a password.
 
 What it leaves to others: what waits and what is unconfirmed (`destination`, `window`), what kinds
 of brokers there are (`brokers`).
@@ -55,16 +55,16 @@ from feedhandler.retrans.backoff import Backoff
 if TYPE_CHECKING:
     from feedhandler.amqp.publishing.journal import DestinationJournal
 
-#: A message that the broker gave back waits this long first, and at most so long.
+#: First and longest wait of a message that the broker gave back.
 RETRY_US = 50_000
 RETRY_MOST_US = 2_000_000
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
-#: Looks at the backlog while the gateway ends.
+#: Interval at which `stop` checks the backlog.
 STOP_LOOK_SECONDS = 0.005
-#: With a journal, what waits need not go now: it is there at the next start.
+#: With a journal, what waits need not be sent now: it is there at the next start.
 JOURNAL_STOP_SECONDS = 1.0
-#: Characters of a broker's words in a line to the operator.
+#: Characters of a broker's text in a line to the operator.
 WORDS_CHARS_MAX = 200
 
 OUTCOMES = {
@@ -76,7 +76,7 @@ OUTCOMES = {
 
 
 class State(Enum):
-    """How far the connection is; the module's text says what each means."""
+    """State of the connection to a broker; the module says what each means."""
 
     WAITING = "WAITING"
     CONNECTING = "CONNECTING"
@@ -87,9 +87,10 @@ class State(Enum):
 
 
 class Publisher(Peer):
-    """One destination and its connection. `tell` gets lines for the operator.
+    """One destination and its connection; used on the event loop's thread. `tell` gets lines for
+    the operator.
 
-    Raises ConfigError for a password that is not there, or types that the feed has not.
+    Raises ConfigError for a password that is not there, or types that the feed does not have.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Publisher(Peer):
         )
         if config.when_full != JOURNAL:
             return Destination(*given, config.when_full)
-        # Here and not above: who has no journal does without its modules.
+        # Imported here: a gateway without a journal does not load its modules.
         from feedhandler.amqp.publishing.journal import DestinationJournal
 
         journal = self.journal = DestinationJournal(config, self._say, self.work)
@@ -164,7 +165,7 @@ class Publisher(Peer):
     # -- beginning and end ------------------------------------------------------------------
 
     def start(self, qualities: list[QualityState]) -> None:
-        """Take part in the fan-out, and connect; to be called within a running event loop."""
+        """Join the fan-out, and connect; to be called within a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._fanout.add(self.destination)
         self.down_time.set(True, time.monotonic_ns())
@@ -208,7 +209,7 @@ class Publisher(Peer):
             self._batch_timer.cancel()
 
     def _unfinished(self) -> int:
-        """Messages that wait or are not confirmed."""
+        """Count the messages that wait or are not confirmed."""
         destination = self.destination
         return len(destination.window.held) + len(destination.queue)
 
@@ -222,7 +223,7 @@ class Publisher(Peer):
             reason = await self._serve_once()
             self._disconnect()
             if self.state is State.CONNECTING and self._hostname() != hostname:
-                continue  # now that it has said what it is, it is asked in its own way
+                continue  # its kind is known now: connect again with the hostname that it wants
             self.failures += 1
             self.state, self.reason = State.WAITING, reason
             if not self._told_down:
@@ -232,7 +233,7 @@ class Publisher(Peer):
             await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
 
     async def _serve_once(self) -> str:
-        """One connection, from its first packet to its end; why it ended."""
+        """Serve one connection from its first packet to its end; return why it ended."""
         self._ended = self._loop.create_future()
         self._moved.clear()
         self.state = State.CONNECTING
@@ -258,7 +259,7 @@ class Publisher(Peer):
         return await self._ended
 
     async def _connect(self) -> None:
-        """Open the socket, and say who we are."""
+        """Connect the socket and begin the AMQP connection. Raises OSError."""
         place = self.place
         found = await self._loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
@@ -291,11 +292,12 @@ class Publisher(Peer):
         self.work()
 
     def _hostname(self) -> str:
-        """What to open the connection with, as far as the broker is known."""
+        """Return the hostname to open the connection with, as far as the kind of broker is
+        known."""
         return brokers.hostname_of(self.kind, self.place.host, self.place.vhost)
 
     async def _next_step(self) -> None:
-        """Wait for the broker's answer; ask and attach once it has said what it is."""
+        """Wait for the broker's answer; check the route and attach once its kind is known."""
         await self._moved.wait()
         self._moved.clear()
         if self.state is State.ASKING:
@@ -306,7 +308,7 @@ class Publisher(Peer):
                 self._attach()
 
     def _on_open(self) -> None:
-        """The broker has opened the connection: what is it, and can it be trusted?"""
+        """Process the broker's open: find out its kind, and whether it has what is configured."""
         assert self.engine is not None
         properties = self.engine.remote_properties
         self.broker = brokers.product_of(properties)
@@ -329,7 +331,8 @@ class Publisher(Peer):
         self._moved.set()
 
     async def _route_problem(self) -> str | None:
-        """Why what is sent may go nowhere; None where it does not or nobody wants to know."""
+        """Return why messages may be dropped unrouted; None where they cannot be, or it does not
+        matter by configuration."""
         config, place = self.config, self.place
         made = config.form == "queue" and config.declare
         if made or not config.require_route or not brokers.hides_unroutable(self.kind):
@@ -347,7 +350,7 @@ class Publisher(Peer):
         return await asyncio.to_thread(asked, *about, tls)
 
     def _attach(self) -> None:
-        """Offer the link; or before it one that tells whether its messages have where to go."""
+        """Offer the link; before it, where the broker needs that, one that probes the exchange."""
         assert self.engine is not None
         self.state = State.ATTACHING
         way = self._way
@@ -361,7 +364,7 @@ class Publisher(Peer):
         self.work()
 
     def _on_attached(self, link: Any) -> None:
-        """The broker has answered an attach; without a target it is about to refuse it."""
+        """Process the answer to an attach; one without a target is about to be refused."""
         wants = link is self._probe or self._way.address
         if not link.target_given or (wants and not link.target_address):
             return
@@ -381,14 +384,14 @@ class Publisher(Peer):
             self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
 
     def _end(self, reason: str) -> None:
-        """The connection is over."""
+        """End the connection for this reason."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(reason)
             self._moved.set()
         self._release()
 
     def _release(self) -> None:
-        """Let go of the socket at once: nothing may be read or written on it any more."""
+        """Close the socket at once: nothing may be read or written on it any more."""
         sock, self._sock = self._sock, None
         if sock is None:
             return
@@ -400,7 +403,8 @@ class Publisher(Peer):
         sock.close()
 
     def _disconnect(self) -> None:
-        """After a connection's end: what was confirmed is settled, the rest is to be sent again."""
+        """Clean up after a connection's end: settle what was confirmed, keep the rest to be sent
+        again."""
         self._release()
         self._settle()
         self._probe = None
@@ -425,7 +429,7 @@ class Publisher(Peer):
         self.work()
 
     def attend(self) -> None:
-        """Do what a hand-over left to do beside writing."""
+        """Do what a turn of the fan-out left to do, besides writing while the socket is full."""
         if self.overruns:
             self._detach()
         if self.writing:
@@ -434,8 +438,8 @@ class Publisher(Peer):
             self.work()
 
     def _detach(self) -> None:
-        """The destination has given up, by `when_full = "detach"`: the link is closed, and tried
-        again as after any end of it; what comes until then is lost, and told."""
+        """Close the link after an overflow by `when_full = "detach"`; it is tried again as after
+        any end. What comes until then is dropped, and announced."""
         self.overruns.clear()
         self.detached += 1
         reason = f"more than {self.config.queue_bytes} bytes waited"
@@ -477,7 +481,7 @@ class Publisher(Peer):
                 return
 
     def tick(self, now_ms: int) -> None:
-        """Let the engine see the time, and messages that came back go out again."""
+        """Let the engine see the time, in ms, and send again what has waited after it came back."""
         if self.engine is not None and not self.gone:
             self.engine.tick(now_ms)
             self.destination.window.due(time.monotonic_ns())
@@ -488,8 +492,8 @@ class Publisher(Peer):
         self._tell_overflow()
 
     def _watch_confirmations(self) -> None:
-        """A broker that says nothing of a message for too long is to get it again, over a new
-        connection; one that confirms is told of."""
+        """End a connection whose oldest message has waited too long for an outcome, so that it is
+        sent again over a new one; report a connection that confirms."""
         if self.state is not State.UP:
             return
         now_ns, window = time.monotonic_ns(), self.destination.window
@@ -502,8 +506,8 @@ class Publisher(Peer):
             self._tell_up()
 
     def _handle(self, kind: int, link: Any) -> None:
-        """Act upon one event. What a broker says twice, or of links that are not ours, is nothing:
-        a link of its own is refused."""
+        """Act upon one event. Ignores repeated events and those of other links; refuses links of
+        the broker's own."""
         assert self.engine is not None
         ours = link is not None and link is self._offered
         if kind == proton.CONNECTION_REMOTE_OPEN:
@@ -523,7 +527,7 @@ class Publisher(Peer):
             self._end(_words(words) or _words(self.engine.session_condition) or "link closed")
 
     def _why(self) -> str:
-        """Why the connection broke."""
+        """Return why the connection broke."""
         assert self.engine is not None
         if self._session is not None and self._session.fault is not None:
             fault = self._session.fault
@@ -541,7 +545,7 @@ class Publisher(Peer):
     # -- what the broker says of messages ---------------------------------------------------
 
     def _settle(self) -> None:
-        """Take the outcomes: confirmed, to be sent again, or abandoned."""
+        """Process outcomes: confirmed, to be sent again, or abandoned."""
         destination = self.destination
         destination.settle()
         link = destination.link
@@ -557,7 +561,7 @@ class Publisher(Peer):
         link.returned.clear()
 
     def _tell_abandoned(self, outcome: Outcome, words: str) -> None:
-        """Tell of the first message that is given up; `abandoned` counts them all."""
+        """Report the first message that is given up; `abandoned` counts them all."""
         if self._told_abandoned:
             return
         self._told_abandoned = True
@@ -568,7 +572,7 @@ class Publisher(Peer):
         )
 
     def _tell_overflow(self) -> None:
-        """Once for each time that the queue is full."""
+        """Report an overflow once for each time that the queue is full."""
         full = self.destination.overflowing
         if full and not self._told_overflow:
             what = "all" if self.destination.given_up else "the oldest"
@@ -579,7 +583,7 @@ class Publisher(Peer):
         self._told_overflow = full
 
     def _tell_up(self) -> None:
-        """Of a connection that is as it should be."""
+        """Report that the broker is being published to."""
         self._told_down = False
         self._say(f"publishing to {self.place.shown}, {self.broker}")
 
@@ -589,7 +593,7 @@ class Publisher(Peer):
     # -- batches and statistics -------------------------------------------------------------
 
     def _on_batch(self) -> None:
-        """Batches gather on, for so long at most."""
+        """Limit the time for which open batches gather."""
         if self._batch_timer is None:
             delay_s = self.config.batch_max_us / 1e6
             self._batch_timer = self._loop.call_later(delay_s, self._flush)
@@ -600,7 +604,7 @@ class Publisher(Peer):
         self.work()
 
     def snapshot(self) -> dict[str, Any]:
-        """State and counters, for statistics."""
+        """Return state and counters, for statistics."""
         return snapshot_of(self)
 
 
@@ -645,16 +649,16 @@ class Publishers:
             self._ticker.cancel()
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Each destination's state and counters."""
+        """Return each destination's state and counters."""
         return [publisher.snapshot() for publisher in self.all]
 
 
 def _tls_of(config: PublishConfig) -> ClientTls:
-    """TLS towards the broker. Raises ConfigError."""
+    """Make the client side of TLS for a broker. Raises ConfigError."""
     settings = TlsSettings(config.ca, config.certificate, config.key)
     return ClientTls(settings, f"publish {config.name!r}: ")
 
 
 def _words(condition: tuple[str, ...] | None) -> str:
-    """A condition's name and description on one line."""
+    """Join a condition's name and description on one line."""
     return ": ".join(filter(None, condition or ()))[:WORDS_CHARS_MAX]

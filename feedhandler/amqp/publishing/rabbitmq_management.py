@@ -1,15 +1,15 @@
-"""Does a RabbitMQ exchange lead anywhere? Asked of the management plugin, over HTTP.
+"""Check of a RabbitMQ exchange's bindings, by the management plugin, over HTTP.
 
-RabbitMQ 3 settles as accepted what no queue is bound for, so a publisher that trusts its
-confirmations needs to know beforehand. AMQP 1.0 can tell that an exchange exists, and nothing of
-its bindings. The management plugin can: `problem` asks it for the exchange, its bindings, and its
+RabbitMQ 3 settles as accepted what no queue is bound for, so a publisher that relies on its
+confirmations needs to know beforehand. AMQP 1.0 shows that an exchange exists, and nothing of its
+bindings. The management plugin does: `problem` asks it for the exchange, its bindings, and its
 alternate exchange, set at its declaration or by a policy.
 
-That is a look at one moment. A binding that is taken away later, or one that does not match every
+The check is of one moment. A binding that is taken away later, or one that does not match every
 routing key in use, is not seen; an alternate exchange with a queue behind it is the sure way.
 
-It blocks, for `TIMEOUT_S` a question at most: call it in a thread. Credentials go into one header
-and nowhere else; redirections are not followed, so that they go to nobody else.
+It blocks, for `TIMEOUT_S` a request at most: call it in a thread. Credentials go into one header
+and nowhere else; redirections are not followed, so that no other host gets them.
 """
 
 import base64
@@ -22,9 +22,9 @@ from urllib.parse import quote, urlsplit
 
 from feedhandler.amqp.security import fault_of
 
-#: How long one question may take.
+#: How long one request may take.
 TIMEOUT_S = 5.0
-#: Read of an answer at most: many thousand bindings; one would do.
+#: Bytes read of an answer at most: many thousand bindings; one would do.
 ANSWER_BYTES_MAX = 1 << 20
 
 
@@ -36,10 +36,11 @@ def problem(
     password: str,
     tls: ssl.SSLContext | None = None,
 ) -> str | None:
-    """Why what is published to `exchange` may go nowhere, in words; None where it leads on.
+    """Return why what is published to `exchange` may be dropped unrouted, in words; None where it
+    is routed.
 
     `management`: the plugin's URL, such as http://broker:15672. `vhost`: "" is the default, "/".
-    `tls`: whom to believe where it is https, the system's CAs where None.
+    `tls`: trusted CAs for https, the system's where None.
     """
     return _asked(_problem, management, vhost or "/", exchange, user, password, tls)
 
@@ -52,12 +53,13 @@ def problem_of_queue(
     password: str,
     tls: ssl.SSLContext | None = None,
 ) -> str | None:
-    """Why what is sent to `queue` may go nowhere, in words; None where there is such a queue."""
+    """Return why what is sent to `queue` may be dropped, in words; None where there is such a
+    queue."""
     return _asked(_problem_of_queue, management, vhost or "/", queue, user, password, tls)
 
 
 def _asked(question: Callable[..., str | None], management: str, *about: Any) -> str | None:
-    """The question's answer, or why there is none."""
+    """Return the question's answer, or why there is none."""
     try:
         return question(management, *about)
     except (OSError, http.client.HTTPException) as error:
@@ -119,7 +121,8 @@ def _problem(
 def _get(
     management: str, path: str, headers: dict[str, str], tls: ssl.SSLContext | None
 ) -> tuple[int, Any]:
-    """The status and the decoded body of one question; too long a list counts as not empty."""
+    """GET a path; return the status and the decoded body. A list too long to read counts as not
+    empty. Raises OSError, HTTPException or ValueError."""
     parts = urlsplit(management)
     host = parts.hostname or ""
     connection: http.client.HTTPConnection

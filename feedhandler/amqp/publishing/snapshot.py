@@ -1,4 +1,4 @@
-"""What is told of one destination: its state and its counters, for statistics and metrics.
+"""State and counters of one destination, for statistics and metrics.
 
 What it is for: the one place that knows which of a destination's parts counts what. A destination
 without a journal has the journal's values too, and they are 0. No I/O.
@@ -13,7 +13,7 @@ from feedhandler.counters import DestinationCounter
 if TYPE_CHECKING:
     from feedhandler.amqp.publishing.publisher import Publisher
 
-#: What there is to tell of a journal where there is none.
+#: The journal's values where there is no journal.
 _NO_JOURNAL: dict[str, Any] = {
     "journal": "",
     "journal_backlog": 0,
@@ -33,7 +33,7 @@ _JOURNAL_COUNTERS = (
 
 
 def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, float]:
-    """Every counter; `now_ns` is of the clock that waits are measured by."""
+    """Return every counter; `now_ns` is of the clock by which waits are measured."""
     destination, window = publisher.destination, publisher.destination.window
     counts: dict[DestinationCounter, float] = {
         DestinationCounter.SENT: destination.sent,
@@ -66,7 +66,7 @@ def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, f
 
 
 def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
-    """State and counters by name."""
+    """Return state and counters by name."""
     destination, window = publisher.destination, publisher.destination.window
     p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
     journal = publisher.journal

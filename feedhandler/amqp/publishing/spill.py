@@ -1,23 +1,23 @@
-"""What goes to disk while a broker does not keep up, and comes back in order: the logic of it.
+"""Spilling to disk while a broker does not keep up, and reading back in order: the logic.
 
 What it is for: with `when_full = "journal"` every message that comes is put into a journal, in
 groups, until the broker has confirmed it; so a gateway that is killed finds what was unconfirmed
 when it starts again. As long as the broker keeps up that is all, and messages go from memory. Once
-too much waits in memory, what comes is forgotten as soon as the journal has it, and read back when
+too much waits in memory, a new message is freed as soon as the journal has it, and read back when
 there is room again. So the stream has three parts, in this order:
 
     front        in memory: sent and unconfirmed, or next to be sent
-    on the disk  known by their number alone
+    on the disk  known by their count alone
     unwritten    in memory again: not in the journal yet
 
-and where the newest message goes, and whether anything is read back, is the state:
+The state says where the newest message goes, and whether anything is read back:
 
     MEMORY    front is all there is; what comes joins it
     SPILLING  front is full: what comes joins what is unwritten, and then is on the disk only
     DRAINING  the same, but front has room, and what is on the disk is read back into it
     FAILED    the disk failed: all is in memory from now on, and the destination drops its oldest
 
-`TABLE` has what leads from one to another:
+`TABLE` has the transitions; the inputs are:
 
     FOUND    the journal holds messages of the run before
     CROWDED  front is full: for a message that comes, or for what would be read back
@@ -25,12 +25,12 @@ and where the newest message goes, and whether anything is read back, is the sta
     LEVEL    nothing is on the disk alone any more, and front has room for what is unwritten
     FAULT    a write, a sync or a read failed
 
-The disk is somebody else's: `next_job` says what to do there, `done` takes what came of it. One job
-at a time. A job reads first and then writes, so that it reads nothing that front still has.
+Disk I/O is the caller's: `next_job` says what to do there, `done` takes the result. One job at a
+time. A job reads first and then writes, so that it reads nothing that front still has.
 
-What it promises: order; what is unwritten, with what is kept of messages that ended meanwhile,
-never takes more than its share of the bound (`bounds_of`): where the disk does not take it, or the
-journal is full, new messages are refused (`Where.NOWHERE`), and again accepted once half of that
+What it promises: order; unwritten messages, with those that ended before they were written, never
+take more than their share of the bound (`bounds_of`): where the disk does not keep up, or the
+journal is full, new messages are refused (`Where.NOWHERE`), and accepted again once half of that
 has gone. No I/O; time comes as an argument.
 """
 
@@ -44,18 +44,18 @@ from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.window import Parcel
 
-#: One job writes or reads so much at most, or an eighth of `queue_bytes` where that is less.
+#: Bytes that one job writes or reads at most, or an eighth of `queue_bytes` where that is less.
 JOB_BYTES_MAX = 1 << 20
-#: And writes so many messages: the interpreter is not shared with the stream meanwhile.
+#: Messages that one job writes at most: it holds the interpreter lock meanwhile.
 JOB_ITEMS_MAX = 4096
-#: While the journal has no room it is tried again so often.
+#: Interval at which a journal without room is tried again.
 STALL_NS = 50_000_000
-#: A message that is in the journal only after so long was late: the disk does not keep up.
+#: A message that takes longer than this to be in the journal is late: the disk does not keep up.
 LATE_NS = 1_000_000_000
 
 
 class State(Enum):
-    """Where messages go; the module's text says what each means."""
+    """Where messages go; the module says what each state means."""
 
     MEMORY = auto()
     SPILLING = auto()
@@ -64,7 +64,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happens."""
+    """An event that may change the state; the module says what each means."""
 
     FOUND = auto()
     CROWDED = auto()
@@ -100,7 +100,7 @@ TABLE: dict[State, dict[Input, State]] = {
 
 
 class Where(Enum):
-    """Where a message that comes goes."""
+    """Where a new message goes."""
 
     FRONT = auto()
     DISK = auto()
@@ -109,8 +109,11 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bytes: `front`: sent and unconfirmed, or next; `unwritten`: beside it, on the way to the
-    disk; `slack`: of messages that ended before they were written; `job`: in one job."""
+    """Bounds in bytes.
+
+    `front`: sent and unconfirmed, or next; `unwritten`: beside it, on the way to the disk; `slack`:
+    of messages that ended before they were written; `job`: in one job.
+    """
 
     front: int
     unwritten: int
@@ -119,17 +122,20 @@ class Bounds:
 
 
 def bounds_of(queue_bytes: int) -> Bounds:
-    """The shares of `queue_bytes`. Together, with the bytes that a job writes, and messages of it
-    that end meanwhile, they are no more than that."""
+    """Return the shares of `queue_bytes`. Together, with the bytes that a job writes, and messages
+    of it that end meanwhile, they do not exceed it."""
     eighth = queue_bytes // 8
     return Bounds(3 * eighth, 2 * eighth, eighth, min(eighth, JOB_BYTES_MAX))
 
 
 @dataclass(slots=True)
 class Job:
-    """What is to be done to the journal, in this order: read up to `read_bytes` of messages with
-    ids above `after`; mark `ended` as delivered and `given_up` as cancelled; write `contents`,
-    which are those of `parcels`. `since_ns`: when the first of that came."""
+    """Work on the journal, in this order: read up to `read_bytes` of messages with ids above
+    `after`; mark `ended` as delivered and `given_up` as cancelled; write `contents`, the items of
+    `parcels`.
+
+    `since_ns`: when the first of that came.
+    """
 
     parcels: list[Parcel] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
@@ -142,9 +148,12 @@ class Job:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a job. `items`: what was read; `exhausted`: there is no more. `first_id`: of
-    what was written; `durable_id`: ids up to it are in the journal for certain. `error`: why it
-    failed; what was read before counts."""
+    """The result of a job.
+
+    `items`: (id, content) of what was read; `exhausted`: there is no more. `first_id`: of what was
+    written; `durable_id`: ids up to it are durably in the journal. `error`: why it failed; what was
+    read before that is valid.
+    """
 
     items: list[tuple[int, bytes]] = field(default_factory=list)
     exhausted: bool = False
@@ -155,8 +164,8 @@ class Result:
 
 @dataclass(slots=True)
 class Hole:
-    """Packets of a service: from number `first` to the one before `following`, none where that is
-    no more; `blocks`: and of snapshot blocks."""
+    """Packets of a service from number `first` to the one before `following`, none where that is
+    not greater; `blocks`: and packets of snapshot blocks."""
 
     first: int = 1 << 63
     following: int = 0
@@ -164,10 +173,10 @@ class Hole:
 
 
 class Spill:
-    """See the module. `wait_ns`: so long messages gather before they are written together.
+    """The spill logic of one destination; see the module.
 
-    `on_disk`: messages that are on the disk only; `holes`: by service, what has been there since
-    memory was level.
+    `wait_ns`: how long messages gather before they are written together. `on_disk`: messages that
+    are on the disk only; `holes`: by service, what has been there since the state was level.
     """
 
     def __init__(self, bounds: Bounds, wait_ns: int) -> None:
@@ -203,7 +212,7 @@ class Spill:
 
     @property
     def level(self) -> bool:
-        """Whether what comes goes from memory."""
+        """Whether new messages go from memory."""
         return self.state in (State.MEMORY, State.FAILED)
 
     @property
@@ -213,13 +222,13 @@ class Spill:
 
     @property
     def unwritten(self) -> int:
-        """Messages nobody has confirmed that are not in the journal yet."""
+        """Number of unconfirmed messages that are not in the journal yet."""
         flying = self.in_flight.parcels if self.in_flight else ()
         return sum(not p.ended for p in chain(self._writing, flying, self._unwritten))
 
     @property
     def extra_bytes(self) -> int:
-        """Bytes held beside front: on the way to the disk, or ended and not let go yet."""
+        """Bytes held beside front: on the way to the disk, or ended and not freed yet."""
         flying = self.in_flight.parcels if self.in_flight else ()
         held = chain(self._writing, flying, self._unwritten)
         return sum(_cost(parcel) for parcel in held if parcel.spilled or parcel.ended)
@@ -236,13 +245,13 @@ class Spill:
     # -- messages that come and go ------------------------------------------------------------
 
     def find(self, count: int, now_ns: int) -> None:
-        """The journal holds so many messages of the run before: they come first."""
+        """Record that the journal holds `count` messages of the run before, which come first."""
         self.found = self.on_disk = count
         if count:
             self._step(Input.FOUND, now_ns)
 
     def place(self, size: int, front_bytes: int) -> Where:
-        """Where a message of `size` bytes would go, with `front_bytes` in front."""
+        """Decide where a message of `size` bytes goes, with `front_bytes` in front."""
         if self.failed or (self.state is State.MEMORY and front_bytes + size <= self.bounds.front):
             return Where.FRONT
         bound = self.bounds.unwritten // (2 if self.refusing else 1)
@@ -251,7 +260,7 @@ class Spill:
         return Where.NOWHERE if self.refusing else Where.DISK
 
     def take(self, parcel: Parcel, where: Where, now_ns: int) -> None:
-        """A message comes, whose place was asked."""
+        """Add a message to what is to be written; `where` is what `place` returned for it."""
         if self.failed:
             return
         size = _cost(parcel)
@@ -270,7 +279,7 @@ class Spill:
             self._compact()
 
     def end(self, parcel: Parcel, now_ns: int, *, given_up: bool = False) -> None:
-        """The broker has a message, or nobody asks it any more: the journal need not keep it."""
+        """Record that a message is confirmed or given up: the journal need not keep it."""
         parcel.ended = True
         if parcel.item and not self.failed:
             (self._given_up if given_up else self._ended).append(parcel.item)
@@ -286,7 +295,7 @@ class Spill:
             hole.following = max(hole.following, parcel.following)
 
     def _compact(self) -> None:
-        """Let go of messages that ended before they were written."""
+        """Drop messages that ended before they were written."""
         self._unwritten = deque(parcel for parcel in self._unwritten if not parcel.ended)
         self._unwritten_bytes = sum(map(_cost, self._unwritten))
         self._compact_at = self._unwritten_bytes + self.bounds.slack
@@ -298,7 +307,7 @@ class Spill:
         self.spill_time.set(not self.level, now_ns)
 
     def poll(self, front_bytes: int, now_ns: int) -> list[Parcel]:
-        """Look how full front is; the messages that join it now, in order."""
+        """Update the state by how full front is; return the messages that join it now, in order."""
         if self.level:
             return []
         bounds = self.bounds
@@ -314,13 +323,14 @@ class Spill:
         return []
 
     def _become_level(self, now_ns: int) -> list[Parcel]:
-        """What was to be on the disk only stays in memory after all."""
+        """Return to MEMORY: messages that were to be on the disk only stay in memory after all."""
         self._step(Input.LEVEL, now_ns)
         self.holes.clear()
         return self._keep()
 
     def _keep(self) -> list[Parcel]:
-        """Every message that is not on the disk yet, and was to be forgotten there."""
+        """Return every message that is not on the disk yet and was to be forgotten there; it is not
+        any more."""
         flying = self.in_flight.parcels if self.in_flight else ()
         kept = [p for p in chain(self._writing, flying, self._unwritten) if p.spilled]
         for parcel in kept:
@@ -332,7 +342,8 @@ class Spill:
     # -- the disk ---------------------------------------------------------------------------
 
     def next_job(self, now_ns: int, front_bytes: int) -> Job | None:
-        """What is to be done at the journal now; None where nothing is."""
+        """Return the work to do at the journal now; None where there is none or a job is under
+        way."""
         if self.in_flight is not None or self.failed:
             return None
         reading = (
@@ -356,7 +367,8 @@ class Spill:
         return job
 
     def _fill(self, job: Job) -> None:
-        """Take what is to be written, up to a job's bounds; what has ended is left out."""
+        """Take what is to be written, up to a job's bounds; messages that have ended are left
+        out."""
         size = 0
         while self._unwritten and len(job.parcels) < JOB_ITEMS_MAX:
             parcel = self._unwritten[0]
@@ -373,7 +385,7 @@ class Spill:
         self._compact_at = self._unwritten_bytes + self.bounds.slack
 
     def done(self, result: Result, now_ns: int, front_bytes: int) -> list[Parcel]:
-        """What came of the job; the messages that join front by that, in order."""
+        """Process the result of the job; return the messages that join front by that, in order."""
         job = self.in_flight
         assert job is not None
         found = self._read_back(job, result)
@@ -406,7 +418,7 @@ class Spill:
         return found
 
     def _settle(self, durable_id: int, now_ns: int) -> None:
-        """Messages with ids up to `durable_id` are in the journal."""
+        """Record that messages with ids up to `durable_id` are in the journal."""
         while self._writing and self._writing_id <= durable_id:
             parcel = self._writing.popleft()
             self.written += 1
@@ -425,7 +437,8 @@ class Spill:
             self._since_ns = now_ns
 
     def _fail(self, now_ns: int) -> list[Parcel]:
-        """The disk failed: what is not on it alone goes from memory."""
+        """Switch to FAILED; return the messages that are not on the disk alone, which go from
+        memory."""
         kept = self._keep()
         self._step(Input.FAULT, now_ns)
         for each in (self._writing, self._unwritten, self._ended, self._given_up):
@@ -437,5 +450,5 @@ class Spill:
 
 
 def _cost(parcel: Parcel) -> int:
-    """Bytes that keeping a message takes."""
+    """Return the bytes that keeping a message takes."""
     return len(parcel.data) + QUEUE_ENTRY_BYTES

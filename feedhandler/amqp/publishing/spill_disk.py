@@ -1,12 +1,12 @@
-"""The journal of one destination, on the disk: jobs done, one after the other.
+"""The journal of one destination, on the disk: does jobs, one after the other.
 
 What it is for: `SpillDisk` opens a persistent queue and does `Job`s to it: reads items back, marks
 those that the broker has confirmed as delivered, those that were given up as cancelled, and writes
 new ones, all of a job's in as few segments as they take. `SpillThread` does that on a thread of its
-own, so that nobody waits for the disk; a block that the journal is to grow by is made on a second
-one, beside it.
+own, so that the event loop does not wait for the disk; a block by which the journal grows is made
+on a second one, beside it.
 
-What it promises: jobs are done in the order in which they are given, and each is answered, a
+What it promises: jobs are done in the order in which they are given, and each has a result, a
 failure too: after the first one nothing more is written or acknowledged (the queue has stopped).
 
 What it leaves to others: what to do and when (`spill`); the files (`feedhandler.journal`).
@@ -27,14 +27,14 @@ from feedhandler.journal.settings import FAST, QueueSettings
 
 #: The journal grows by blocks of this size.
 BLOCK_BYTES = 16 << 20
-#: It is made with so many: one is written while the other is still read.
+#: Blocks that it begins with: one is written while the other is still read.
 BLOCKS_FIRST = 2
-#: Messages of any size that are read by one call at most.
+#: Messages that are read by one call at most.
 LOOK = 64
 
 
 def settings_of(bytes_max: int, durability: str = FAST) -> QueueSettings:
-    """Settings of a journal of at most `bytes_max`."""
+    """Return the settings of a journal of at most `bytes_max`."""
     return QueueSettings(
         block_bytes=BLOCK_BYTES,
         blocks=BLOCKS_FIRST,
@@ -44,11 +44,12 @@ def settings_of(bytes_max: int, durability: str = FAST) -> QueueSettings:
 
 
 class SpillDisk:
-    """The journal in `folder`, recovered or made. `pending`: messages of the run before in it.
-    `item_bytes_max`: the largest item that there can be; `options`: the engine's, for tests.
+    """The journal in `folder`, recovered or created; used on the journal's thread after it is
+    opened.
 
-    Raises `UsageError` (another process has it), `PeerError` (its files cannot be believed),
-    `ConfigError` (it holds something else), `OSError`.
+    `pending`: number of messages of the run before in it. `item_bytes_max`: the largest item that
+    there can be; `options`: the engine's, for tests. Raises `UsageError` (another process has it),
+    `PeerError` (its files are damaged), `ConfigError` (it holds something else), `OSError`.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class SpillDisk:
             raise
 
     def _check_first(self) -> None:
-        """What is pending must be messages of a gateway."""
+        """Check that the pending items are messages of a gateway. Raises ConfigError."""
         first = self.engine.delivery.look(0, 1)
         if first and parse_item(first[0].content) is None:
             raise ConfigError(
@@ -79,7 +80,7 @@ class SpillDisk:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of its files."""
+        """Size of its files in bytes."""
         store = self.engine.store
         return len(store.blocks) * store.geometry.block_bytes
 
@@ -93,7 +94,7 @@ class SpillDisk:
         self.engine.grow()
 
     def carry_out(self, job: Job) -> Result:
-        """Do a job; what came of it. Raises nothing."""
+        """Do a job; return its result, with `error` set where it failed. Raises nothing."""
         result = Result()
         engine = self.engine
         try:
@@ -117,7 +118,8 @@ class SpillDisk:
         return result
 
     def _read(self, job: Job, result: Result) -> None:
-        """Items above `job.after`, as many as surely fit into `job.read_bytes`, one at least."""
+        """Read items above `job.after` into `result`: as many as surely fit into `job.read_bytes`,
+        one at least."""
         left, after = job.read_bytes, job.after
         most = self._item_bytes_max
         while not result.items or left >= most:
@@ -132,7 +134,7 @@ class SpillDisk:
                 return
 
     def close(self) -> None:
-        """Let the journal go; where its disk has failed, as it is."""
+        """Close the journal; where its disk has failed, leave it as it is."""
         with contextlib.suppress(FeedhandlerError, OSError):
             self.engine.close()
 
@@ -143,18 +145,18 @@ class SpillThread:
     def __init__(self, disk: SpillDisk, on_done: Callable[[Result], None], name: str) -> None:
         self.disk = disk
         self._on_done = on_done
-        # One job at a time, and the word that ends it.
+        # One job at a time; None ends the thread.
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._growth: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name=f"journal {name}", daemon=True)
         self._thread.start()
 
     def give(self, job: Job) -> None:
-        """Have a job done."""
+        """Queue a job."""
         self._jobs.put(job)
 
     def close(self, seconds: float) -> bool:
-        """Have the journal closed; whether that was done in time."""
+        """Have the journal closed; return whether that was done within `seconds`."""
         self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()

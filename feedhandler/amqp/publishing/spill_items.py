@@ -1,4 +1,4 @@
-"""A message as an item of the journal: its bytes as they are sent, and before them what it is.
+"""A message as an item of the journal: a head with its properties, then its bytes as they are sent.
 
     version | flags | length of reason | 0 | length of key | service | sequence | following | came
     1 byte  | 1     | 1                | 1 | 2             | 2       | 8        | 8         | 8
@@ -7,10 +7,10 @@
 Little-endian, 32 bytes before the key. `flags`: 1 where it belongs to a snapshot block. `reason`:
 of a quality message; empty of all others. `came`: when it came, ns since 1970. The message is
 whole: tag, group-sequence and body are those that it was given as it came, so it is the same
-message after a restart. What goes around it (`envelope`) is not stored: the broker may be another.
+message after a restart. The envelope (`envelope`) is not stored: the broker may be another.
 
-What verifies in the journal and is no such item (another queue's folder was configured, or a later
-version wrote it) is None, never an error. No I/O.
+Valid journal content that is no such item (another queue's folder was configured, or a later
+version wrote it) parses to None, never to an error. No I/O.
 """
 
 import struct
@@ -20,14 +20,14 @@ from feedhandler.amqp.queueing.window import Parcel
 VERSION = 1
 HEAD = struct.Struct("<BBBxHHQQQ")
 _BLOCK = 1
-#: `Parcel.number_at` of a quality message that has been made whole.
+#: `Parcel.number_at` of a quality message that is encoded already.
 WHOLE = -1
-#: A reason longer than that is none of ours.
+#: Bytes of a reason; ours are shorter.
 REASON_BYTES_MAX = 255
 
 
 def pack_item(parcel: Parcel) -> bytes:
-    """The item of a message that is numbered and encoded."""
+    """Encode a message that is numbered and encoded as an item."""
     key, reason = parcel.key.encode(), parcel.reason.encode()[:REASON_BYTES_MAX]
     head = HEAD.pack(
         VERSION, _BLOCK if parcel.block else 0, len(reason), len(key), parcel.service,
@@ -37,7 +37,7 @@ def pack_item(parcel: Parcel) -> bytes:
 
 
 def parse_item(content: bytes) -> Parcel | None:
-    """The message of an item; None for what is none."""
+    """Decode the message of an item; None where `content` is no such item."""
     if len(content) < HEAD.size or content[0] != VERSION:
         return None
     _, flags, reason_size, key_size, service, sequence, following, came_ns = HEAD.unpack_from(

@@ -1,16 +1,16 @@
-"""What waits for a link or a broker that is behind, and what gives way when too much does.
+"""The queue of a link or a broker that is behind, and its policy when it is full.
 
 What it is for: an `Outlet` by itself gives its link up when its queue is full. A `Backlog` is an
-outlet whose queue has a policy instead (`policies`): the oldest of what waits gives way, and the
-`Shortfall` of its service tells so before any later data. A `Destination` is a backlog with a
-broker behind it, a `BackloggedLink` one with a subscriber.
+outlet whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
+`Shortfall` of their service announces that before any later data. A `Destination` is a backlog with
+a broker behind it, a `BackloggedLink` one with a subscriber.
 
 What it promises: messages of a service leave in order; what is held never exceeds
-`queue_bytes_max`; nothing here waits; nothing is dropped without a word where quality messages
-are taken. An eighth of the bound is dropped at a time, so that a receiver that takes little is not
-told of each message by itself; but few enough messages that the feed does not notice.
+`queue_bytes_max`; nothing here waits; no drop goes unannounced where quality messages are taken. An
+eighth of the bound is dropped at a time, so that a slow receiver does not get a notice for each
+message; but few enough messages that the feed is not delayed.
 
-What it leaves to others: sending and numbering (the subclasses say how).
+What it leaves to others: sending and numbering (the subclasses implement them).
 """
 
 from collections import deque
@@ -43,28 +43,29 @@ _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _BLOCK_BIT = cython.declare(cython.ulonglong, 1 << 63)
 
-#: A full queue is emptied by this part of its bound at once.
+#: At an overflow, one part in so many of the queue's bound is dropped at once,
 DROP_SHARE = 8
 _DROP_SHARE = cython.declare(cython.Py_ssize_t, DROP_SHARE)
-#: And by no more messages than this, beyond what must go: some 0.8 us each, and the feed waits.
+#: but no more messages than this beyond what must go: some 0.8 us each, and the feed waits.
 DROP_MESSAGES_MAX = 1000
 
 
 def _never_enough(service: int, symbol: int) -> int:
-    """Where nobody keeps books, no number of orders is too many."""
+    """Return a bound on orders that is never reached, for where no books are kept."""
     return 1 << 62
 
 
 @cython.cclass
 class Backlog(Outlet):
-    """An outlet whose queue gives way by a policy. `streams`: the fan-out's, in its order.
-    `clock`: nanoseconds that do not go back. `behind_time` and `full_time` say for how long
-    messages waited, and gave way.
+    """An outlet whose queue has a policy for overflow.
 
-    `untold`: the receiver lacks something that it has not been told of. `overflowing`: the queue
-    became full and has not been empty since. `numbers_late`: messages are numbered as they are
-    sent, so that what is dropped leaves no hole; else as they come. `given_up`: all that comes is
-    dropped, until the receiver is there again.
+    `streams`: the fan-out's, in its order. `clock`: monotonic ns. `behind_time` and `full_time`
+    accumulate for how long messages waited, and were dropped.
+
+    `untold`: a loss has not been announced yet. `overflowing`: the queue became full and has not
+    been empty since. `numbers_late`: messages are numbered as they are sent, so that drops leave no
+    gap; else as they come. `given_up`: all that comes is dropped, until the receiver is there
+    again.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class Backlog(Outlet):
         self.fetching = False
 
     def conflate(self, fanout: "Fanout", feed: "Feed") -> None:
-        """Conflate from now on; to be called before anything waits. The books are the keeper's
-        that `fanout` has, if it has one."""
+        """Conflate from now on; to be called before anything waits. Books come from the keeper of
+        `fanout`, if it has one."""
         self.fanout = fanout
         self.keeper = fanout.keeper
         orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
@@ -114,27 +115,27 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _number(self, key: str) -> cython.longlong:
-        """The next group-sequence of a message with this routing key."""
+        """Take the next group-sequence for a message with this routing key."""
         raise AssertionError("a backlog by itself sends nothing")
 
     @cython.cfunc
     def _dispatch(self, parcel: Parcel) -> cython.int:
-        """Send a message, numbered or to be numbered by now; room and readiness are there."""
+        """Send a message that has its number; the caller has checked room and readiness."""
         raise AssertionError("a backlog by itself sends nothing")
 
     @cython.cfunc
     def _first(self) -> cython.bint:
-        """Whether something else has to go before what waits here."""
+        """Return whether something else has to be sent before what waits here."""
         return False
 
     @cython.cfunc
     def _room(self, size: cython.Py_ssize_t) -> cython.bint:
-        """Whether a message of `size` bytes may be on its way beside those that are."""
+        """Return whether a message of `size` bytes may be in flight beside those that are."""
         return True
 
     @cython.cfunc
     def _held_elsewhere(self) -> cython.Py_ssize_t:
-        """Bytes that are held beside the queue, and share its bound."""
+        """Return the bytes that are held beside the queue and count towards its bound."""
         return 0
 
     # -- what the fan-out brings ------------------------------------------------------------
@@ -158,7 +159,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _parcel(self, frame: Frame) -> Parcel:
-        """The finished message as one that may wait; of a quality message the body alone."""
+        """Copy the finished message, so that it may wait; of a quality message the body alone."""
         template: Template = frame.template
         at: cython.Py_ssize_t = template.tag_at
         service: cython.uint = cython.cast(cython.uint, read_uint(frame.data, at + 6, 2))
@@ -178,7 +179,7 @@ class Backlog(Outlet):
             following = sequence + 1 if self.catching else stream.next_sequence
         block: cython.bint = sequence >= _BLOCK_BIT
         if sequence >= _UNSEQUENCED and not block:
-            following = sequence  # it holds no numbers
+            following = sequence  # it holds no sequence numbers
         parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
         parcel.template = template
         if self.numbers_late:
@@ -187,17 +188,17 @@ class Backlog(Outlet):
 
     @cython.ccall
     def takes_more(self) -> cython.bint:
-        """Whether a message delivered now is sent at once."""
+        """Return whether a message delivered now would be sent at once."""
         return not self.overrun and self._may_send()
 
     @cython.cfunc
     def _may_send(self) -> cython.bint:
-        """Whether nothing is to go before a new message, and the link takes one."""
+        """Return whether nothing has to be sent before a new message, and the link takes one."""
         return not self.queue and not self.untold and not self._first() and self.sender.ready()
 
     @cython.cfunc
     def _send(self, parcel: Parcel) -> cython.int:
-        """Send a message first; the caller has asked for room and readiness."""
+        """Assign the number of a message and send it; the caller has checked room and readiness."""
         at: cython.Py_ssize_t = parcel.number_at
         data: bytes = parcel.data
         if parcel.reason:
@@ -212,7 +213,7 @@ class Backlog(Outlet):
         return 0
 
     def _finished(self, parcel: Parcel) -> Parcel:
-        """A quality message as the receiver must hear it, encoded."""
+        """Encode a quality message as this receiver must see it."""
         body = self.shortfalls[parcel.service].outgoing(parcel.data)
         return self._note(parcel.service, parcel.sequence, parcel.reason, body)
 
@@ -229,7 +230,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _wait(self, parcel: Parcel) -> cython.int:
-        """Let a message wait; at the bound something gives way."""
+        """Queue a message; apply the policy where the bound is passed."""
         self.waited += 1
         if self.conflation is not None:
             self._wait_conflated(parcel)
@@ -244,7 +245,7 @@ class Backlog(Outlet):
         return 0
 
     def _overflow(self) -> None:
-        """The bound is passed: what can be is conflated, then the oldest give way."""
+        """Conflate what can be conflated, then drop the oldest until the bound is kept."""
         if self.conflation is not None and self._squeeze():
             return
         if not self.overflowing:
@@ -261,7 +262,7 @@ class Backlog(Outlet):
             self._give_up_book()
 
     def _give_up_book(self) -> None:
-        """Not even the names of all books that are to be sent have room."""
+        """Give up a book that is to be sent: not even the names of all such books have room."""
         key = next(iter(self.conflation.dirty))
         self.conflation.clean(key)
         self.queued_bytes = self.conflation.bytes
@@ -269,7 +270,7 @@ class Backlog(Outlet):
         self.untold = True
 
     def _set_overflowing(self, full: bool) -> None:
-        """The queue is full from now on, or empty."""
+        """Record that the queue became full, or empty."""
         self.overflowing = full
         self.full_time.set(full, self.clock())
 
@@ -277,7 +278,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _wait_conflated(self, parcel: Parcel) -> cython.int:
-        """Let a message wait, newer market messages taking the part of older ones."""
+        """Queue a message; its market messages replace older ones."""
         waiting: Waiting
         if self.fetching:
             self.conflation.put_front(parcel)
@@ -289,7 +290,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _count_conflated(self) -> cython.int:
-        """Note what was taken out, for counters and for who has to be told."""
+        """Count what was taken out, and record it for the services' notices."""
         conflation: Conflation = self.conflation
         self.queued_bytes = conflation.bytes
         if conflation.gone:
@@ -300,7 +301,7 @@ class Backlog(Outlet):
         return 0
 
     def _squeeze(self) -> bool:
-        """Give up what can be given up without loss; whether that is enough."""
+        """Conflate until the bound is kept; return whether that was enough."""
         while self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
             if not self.conflation.squeeze():
                 return False
@@ -308,10 +309,10 @@ class Backlog(Outlet):
         return True
 
     def _fetch_books(self) -> bool:
-        """Put the next books that are due in front of what waits; whether there were any."""
+        """Put the next books that are due in front of what waits; return whether there were any."""
         if self.keeper is None or self.catching or not self.conflation.at_end_of_turn():
             return False
-        while self.open_batches:  # what they hold is older than the books are
+        while self.open_batches:  # their packets are older than the books
             self._close(self.open_batches[0])
         key = None if self.overrun else self.conflation.due()
         if key is None:
@@ -335,7 +336,8 @@ class Backlog(Outlet):
         return True
 
     def _tell_caught_up(self) -> None:
-        """Nothing waits any more: say so where something was conflated."""
+        """Queue the notice that nothing waits any more, for services where something was
+        conflated."""
         for service, shortfall in self.shortfalls.items():
             if shortfall.conflating and not shortfall.conflation_untold:
                 stream: Stream = self.by_service[service]
@@ -356,7 +358,7 @@ class Backlog(Outlet):
         return parcel
 
     def _drop_oldest(self) -> None:
-        """Drop what has waited longest; of a snapshot block everything that is there of it."""
+        """Drop what has waited longest; of a snapshot block all of it that waits."""
         parcel: Parcel = self._pop()
         self._lose(parcel)
         shortfall = self.shortfalls[parcel.service]
@@ -371,7 +373,7 @@ class Backlog(Outlet):
             self._count_drop(self._pop())
 
     def _lose(self, parcel: Parcel) -> None:
-        """The receiver will not get this message, and must be told."""
+        """Record and count the loss of a message, which is to be announced."""
         self.shortfalls[parcel.service].drop(parcel)
         self._count_drop(parcel)
 
@@ -382,7 +384,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _note_backlog(self) -> cython.int:
-        """Tell connection and link whether anything waits for credit or room."""
+        """Record at the connection and the link whether anything waits for credit or room."""
         behind: cython.bint = not self.overrun and self._is_behind()
         self.sender.wants_flow = behind
         if behind != self.behind:
@@ -422,14 +424,14 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _peek(self) -> Parcel:
-        """The message that goes next, or the head of it; None where none may go."""
+        """Return the next message, or the head of it; None where there is none."""
         if self.conflation is not None:
             return self.conflation.peek()
         return self.queue[0] if self.queue else None
 
     @cython.cfunc
     def _next_size(self) -> cython.Py_ssize_t:
-        """Bytes of the message that goes next; -1 where none may go."""
+        """Return the bytes of the next message; -1 where there is none."""
         parcel: Parcel
         if self.conflation is not None:
             return self.conflation.next_size()
@@ -438,7 +440,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _anything_to_tell(self) -> cython.bint:
-        """Whether the receiver must hear something before anything later goes."""
+        """Return whether a notice must be sent before any later data."""
         if self.conflation is not None and not self.untold:
             for shortfall in self.shortfalls.values():
                 if shortfall.conflation_untold:
@@ -446,7 +448,7 @@ class Backlog(Outlet):
         return self.untold
 
     def _tell(self) -> None:
-        """Tell the receiver what it lacks, before anything later."""
+        """Send the notices of what the receiver lacks, before any later data."""
         while self._gather_notices():
             if not self.sender.ready() or not self._room(SECTIONS_BYTES_MAX):
                 return
@@ -456,7 +458,7 @@ class Backlog(Outlet):
         self.untold = False
 
     def _gather_notices(self) -> bool:
-        """Whether something is to be told: once all is told, ask what has come to it meanwhile."""
+        """Return whether there are notices to send; gathers new ones once all are sent."""
         if self.notices:
             return True
         for service, shortfall in self.shortfalls.items():
@@ -488,7 +490,7 @@ class Backlog(Outlet):
         start: cython.Py_ssize_t,
         size: cython.Py_ssize_t,
     ) -> cython.int:
-        """Add a packet to the batch of its service, and remember which number follows it."""
+        """Add a packet to the batch of its service, and record which number follows it."""
         source: Stream = self.streams[stream]
         batch: Batch
         Outlet.batch(self, stream, template, sequence, received_ns, data, start, size)
@@ -499,7 +501,7 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _close(self, batch: Batch) -> cython.int:
-        """Finish an open batch and hand it on."""
+        """Finish an open batch and deliver it."""
         self.following = batch.following
         Outlet._close(self, batch)
         self.following = 0
@@ -507,9 +509,9 @@ class Backlog(Outlet):
 
     @cython.ccall
     def settle_batches(self) -> cython.int:
-        """At the end of a hand-over: send what was gathered.
+        """Send what was gathered at the end of a turn of the fan-out.
 
-        Without room it stays open and grows, up to its limit: as many packets as wait.
+        Without room a batch stays open and grows, up to its limit: as many packets as wait.
         """
         while self.open_batches and self._may_send():
             self._close(self.open_batches[0])

@@ -1,12 +1,12 @@
-"""The books of a feed, kept for receivers that are behind and are sent a book instead of orders.
+"""Order books of a feed, kept for receivers that are behind and are sent a book instead of orders.
 
-What it is for: `conflate` gives up the orders that wait for a symbol, and sends the symbol's book
-as it is when the receiver takes again. That needs somebody who knows the book. A `BookKeeper`
-hears everything that the fan-out publishes, and only where something may be conflated: it costs
-about a microsecond a message.
+What it is for: `conflate` drops the orders that wait for a symbol, and sends the symbol's book as
+it is when the receiver takes again. A `BookKeeper` maintains these books from everything that the
+fan-out publishes; it exists only where something may be conflated, as it costs about a microsecond
+a message.
 
 What it promises: a book is what a receiver would have that had received everything that was
-published since the gateway began, snapshot blocks included; no better where the stream has holes.
+published since the gateway began, snapshot blocks included; no better where the stream has losses.
 
 What it leaves to others: which books are wanted and when (`conflation`, `backlog`), thinning and
 framing (`fanout`). No I/O.
@@ -21,17 +21,17 @@ from feedhandler.codecs.feed import pack_messages
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
-#: Books sent between one pair of marks: about so many bytes of orders, and one book at least, so
-#: that no more than this is made at a time.
+#: Bytes of orders, about, of the books between one pair of marks, which are one book at least; so
+#: that no more than this is encoded at a time.
 BLOCK_BYTES = 65_536
 #: Most books between one pair of marks: their symbols are named in it.
 BLOCK_BOOKS = 256
-#: What an order takes in a book's block, about.
+#: Bytes of an order in a book's block, about.
 ORDER_BYTES = 64
 
 
 class Sends(Protocol):
-    """What the keeper asks of the fan-out."""
+    """The part of the fan-out that the keeper uses."""
 
     def books(
         self,
@@ -46,7 +46,7 @@ class Sends(Protocol):
 
 class BookKeeper:
     """The books of every service of `feed`. Raises `UsageError` for a feed whose books cannot be
-    kept; `keeper_of` gives None for it."""
+    kept; `keeper_of` returns None for it."""
 
     def __init__(self, feed: Feed) -> None:
         self.market = Market(feed)
@@ -56,21 +56,22 @@ class BookKeeper:
     # -- what is published ------------------------------------------------------------------
 
     def packet(self, data: bytes) -> None:
-        """A packet is published."""
+        """Apply a packet that is published."""
         self.market.apply(data, refresh=False)
 
     def clear(self, service: int) -> None:
-        """A numbering begins, or a snapshot block."""
+        """Empty a service's books, as a numbering or a snapshot block begins."""
         self.market.clear(service)
 
     # -- what is wanted ---------------------------------------------------------------------
 
     def orders_of(self, service: int, symbol: int) -> int:
-        """How many orders a book has."""
+        """Return how many orders a book has."""
         return self.market.orders_of(service, symbol)
 
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
-        """Whether another symbol's book goes between the same marks as those of `symbols`."""
+        """Return whether another symbol's book goes between the same marks as those of
+        `symbols`."""
         if not symbols:
             return True
         orders = sum(self.market.orders_of(service, each) for each in [*symbols, symbol])
@@ -79,7 +80,7 @@ class BookKeeper:
     def send(
         self, fanout: Sends, stream: Any, symbols: list[int], shortfall: Shortfall, outlet: Any
     ) -> None:
-        """Have the books of these symbols sent to one receiver, as they are now."""
+        """Send the books of these symbols to one receiver, as they are now."""
         service: int = stream.service
         messages = [
             message for symbol in symbols for message in self.market.book_messages(service, symbol)
@@ -97,7 +98,8 @@ class BookKeeper:
         fanout.books(stream, begin, packets, (last, place), end, outlet)
 
     def _places(self, service: int, last: int, count: int) -> int:
-        """Places in the tags of blocks with one `last`, each given once."""
+        """Take `count` places in the tags of blocks with this `last`, each given once; return the
+        first."""
         before, place = self._place.get(service, (-1, 0))
         place = place if before == last else 0
         self._place[service] = (last, place + count)
@@ -105,7 +107,7 @@ class BookKeeper:
 
 
 def keeper_of(feed: Feed) -> BookKeeper | None:
-    """A keeper of the feed's books; None where nobody knows how: it has no orders, or others."""
+    """Make a keeper of the feed's books; None where they cannot be kept."""
     try:
         return BookKeeper(feed)
     except UsageError:

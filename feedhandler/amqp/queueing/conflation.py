@@ -1,25 +1,26 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""What waits for a receiver that is behind, with what newer messages have replaced taken out.
+"""The queue of a receiver that is behind, without messages that newer ones have replaced.
 
-What it is for: `conflate`. A `Waiting` is one AMQP message that waits, taken apart into the market
-messages that it holds. What each of them allows is its mode:
+What it is for: `conflate`. A `Waiting` is one AMQP message that waits, split into the market
+messages that it holds. Each of them has a mode:
 
-    NEVER   it waits in its place, whatever comes
-    LATEST  a newer one with the same key takes its part: the older one is taken out, and the newer
+    NEVER   it waits in its place and is not replaced
+    LATEST  a newer one with the same key replaces it: the older one is taken out, and the newer
             waits at its own place, the end. So what is sent is in the order of the stream
     BOOK    one order's change. Few wait as they are; when more wait for one symbol than its book
             would cost, they are taken out and the book is `dirty`: it is sent whole instead
     FENCE   it concerns all books of its service: it waits in its place, and no book is sent past it
 
 What is sent, and when. All that waits as a receiver begins to take again is one *turn*: what comes
-later does not take the place of anything in it, or a key that changes often would never be sent.
+later does not replace anything in it, or a key that changes often would never be sent.
 At the end of a turn come the books that are dirty by then, each as it is at that moment; the
 caller makes them (`due`, `clean`) and puts them in front (`put_front`). Then comes the next turn.
 
-What it promises: `bytes` is all that is held, with what holding costs, and never less than that;
+What it promises: `bytes` is what is held, overhead included, and never less than that;
 within one turn each key waits once; messages that are never conflated keep their order. Where
-`bytes` is too much the caller asks `squeeze`, which makes a book dirty that orders wait for, or
-takes out what the turn kept twice; False: nothing more can be given up without loss.
+`bytes` is too much the caller calls `squeeze`, which makes a book dirty that orders wait for, or
+takes out what the turn kept twice; it returns False where nothing more can be given up without
+loss.
 
 No I/O, no clock, no engine.
 """
@@ -30,33 +31,35 @@ from collections.abc import Callable
 import cython
 from cython.cimports.feedhandler.amqp.queueing.window import Parcel
 
-#: What may become of a market message that waits; see the module.
+#: Modes of a market message that waits; see the module.
 NEVER, LATEST, BOOK, FENCE = range(4)
 _LATEST = cython.declare(cython.int, LATEST)
 _BOOK = cython.declare(cython.int, BOOK)
 _FENCE = cython.declare(cython.int, FENCE)
 
-#: What holding costs beside the bytes themselves, rounded up: the objects around an AMQP message,
-#: around a market message in it with its key, and a dirty book.
+#: Overhead in bytes, rounded up: of an AMQP message, of a market message in it with its key, and of
+#: a dirty book.
 ENTRY_BYTES = 512
 PIECE_BYTES = 320
 DIRTY_BYTES = 256
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 _PIECE_BYTES = cython.declare(cython.Py_ssize_t, PIECE_BYTES)
 _DIRTY_BYTES = cython.declare(cython.Py_ssize_t, DIRTY_BYTES)
-#: So many orders of one symbol may wait as they are, however small its book is.
+#: How many orders of one symbol may wait as they are, however small its book is.
 ORDERS_MIN = 16
 _ORDERS_MIN = cython.declare(cython.Py_ssize_t, ORDERS_MIN)
-#: What a turn keeps twice is taken out when it is this part of the bound.
+#: What a turn keeps twice is taken out when it is one part in so many of the bound.
 SUPERSEDED_SHARE = 8
 
 
 @cython.cclass
 class Waiting:
-    """One AMQP message that waits: `parcel` with all but the market messages, those as `pieces`
-    (None: taken out), what each allows (`modes`), and its key where it has one. `lead` is the size
-    of the packet header at the end of the parcel's bytes; -1: the parcel is whole, and `pieces` is
-    only there to say how it waits."""
+    """One AMQP message that waits, split into its market messages.
+
+    `parcel` has all but the market messages, which are the `pieces` (None: taken out), each with
+    its mode (`modes`) and its key where it has one. `lead` is the size of the packet header at the
+    end of the parcel's bytes; -1: the parcel is whole, and `pieces` only carries its mode.
+    """
 
     def __init__(
         self, parcel: Parcel, pieces: list, modes: list[int], keys: list, lead: int = -1
@@ -75,11 +78,11 @@ class Waiting:
 
 @cython.cclass
 class Conflation:
-    """Everything that waits for one receiver. `orders_max(service, symbol)`: how many orders the
-    symbol's book has; `bytes_max` is the caller's bound.
+    """Everything that waits for one receiver.
 
-    `conflated`, `conflated_bytes`: market messages taken out so far. `gone`: those of each service
-    since `take_gone`, as [how many, first sequence number, last].
+    `orders_max(service, symbol)`: how many orders the symbol's book has; `bytes_max` is the
+    caller's bound. `conflated`, `conflated_bytes`: market messages taken out so far. `gone`: those
+    of each service since `take_gone`, as [how many, first sequence number, last].
     """
 
     def __init__(self, bytes_max: int, orders_max: Callable[[int, int], int]) -> None:
@@ -99,14 +102,14 @@ class Conflation:
         self.gone: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
-        """Messages and books that are to be sent."""
+        """Count the messages and books that are to be sent."""
         return len(self.entries) + len(self.front) + len(self.dirty)
 
     # -- what comes -------------------------------------------------------------------------
 
     @cython.ccall
     def put(self, waiting: Waiting) -> cython.int:
-        """Let a message wait behind all others."""
+        """Queue a message behind all others; what it replaces is taken out."""
         place: cython.int
         mode: cython.int
         self.last += 1
@@ -125,13 +128,13 @@ class Conflation:
         return 0
 
     def put_front(self, parcel: Parcel) -> None:
-        """Let a message of a book's block wait: before all others, behind those put so before."""
+        """Queue a message of a book's block: before all others, behind those put so before."""
         self.front.append(parcel)
         self.bytes += _ENTRY_BYTES + len(parcel.data)
 
     @cython.cfunc
     def _replace(self, waiting: Waiting, place: cython.int) -> cython.int:
-        """A message takes the part of an older one with its key."""
+        """Replace the older message with the same key; one that is part of the turn stays."""
         key: object = waiting.keys[place]
         before: tuple = self.index.get(key)
         old: Waiting
@@ -146,7 +149,8 @@ class Conflation:
 
     @cython.cfunc
     def _put_order(self, waiting: Waiting, place: cython.int) -> cython.int:
-        """An order's change waits, or is no longer needed, or is one too many."""
+        """Queue an order's change; drop it where its book is dirty, and make the book dirty at one
+        too many."""
         key: tuple = waiting.keys[place]
         if key in self.dirty:
             self._take_out(waiting, place)
@@ -161,7 +165,7 @@ class Conflation:
 
     @cython.cfunc
     def _soil(self, key: tuple) -> cython.int:
-        """The book is to be sent whole: no change of it need wait."""
+        """Mark a book to be sent whole, and take out the changes of it that wait."""
         for waiting, place in self.orders.pop(key):
             self._take_out(waiting, place)
         self.dirty[key] = True
@@ -170,7 +174,7 @@ class Conflation:
 
     @cython.cfunc
     def _take_out(self, waiting: Waiting, place: cython.int) -> cython.int:
-        """A market message is not to be sent."""
+        """Take out a market message, which is not to be sent."""
         size: cython.Py_ssize_t = len(waiting.pieces[place])
         parcel: Parcel = waiting.parcel
         waiting.pieces[place] = None
@@ -192,7 +196,7 @@ class Conflation:
         return 0
 
     def take_gone(self) -> dict[int, list[int]]:
-        """What was taken out of each service since the last call."""
+        """Return what was taken out of each service since the last call (see `gone`)."""
         gone, self.gone = self.gone, {}
         return gone
 
@@ -200,7 +204,7 @@ class Conflation:
 
     @cython.ccall
     def next_size(self) -> cython.Py_ssize_t:
-        """Bytes of the message that `pop` would give; -1 where there is none."""
+        """Return the bytes of the message that `pop` would return; -1 where there is none."""
         parcel: Parcel
         waiting: Waiting
         if self.front:
@@ -212,7 +216,8 @@ class Conflation:
         return waiting.size
 
     def peek(self) -> Parcel | None:
-        """The message that `pop` would give, without its pieces."""
+        """Return the message that `pop` would return, without its pieces; None where there is
+        none."""
         waiting: Waiting
         if self.front:
             return self.front[0]
@@ -223,7 +228,7 @@ class Conflation:
 
     @cython.ccall
     def pop(self) -> Waiting:
-        """Take the next message; the caller has asked `next_size`."""
+        """Remove and return the next message; the caller has checked `next_size`."""
         place: cython.int
         mode: cython.int
         parcel: Parcel
@@ -276,7 +281,7 @@ class Conflation:
 
     @cython.ccall
     def at_end_of_turn(self) -> cython.bint:
-        """Whether books may be sent now."""
+        """Return whether books may be sent now."""
         waiting: Waiting
         if self.front:
             return False
@@ -286,7 +291,7 @@ class Conflation:
         return waiting.place > self.sealed
 
     def due(self) -> tuple[int, int] | None:
-        """(service, symbol) of a book that is to be sent now; None where there is none."""
+        """Return (service, symbol) of a book that is to be sent now; None where there is none."""
         if not self.dirty or not self.at_end_of_turn():
             return None
         if self.turn is None or (not self.turn and not self.entries):
@@ -299,7 +304,7 @@ class Conflation:
         return None
 
     def clean(self, key: tuple[int, int]) -> None:
-        """The book is put in front now, or given up: changes from here on wait as they are."""
+        """Record that a dirty book is sent now, or given up: later changes wait as they are."""
         del self.dirty[key]
         self.bytes -= _DIRTY_BYTES
         if self.turn and self.turn[0] == key:
@@ -308,7 +313,8 @@ class Conflation:
     # -- too much ---------------------------------------------------------------------------
 
     def squeeze(self) -> bool:
-        """Give up what can be given up without loss; whether there was anything."""
+        """Give up something that can be given up without loss; return whether there was
+        anything."""
         for key in self.orders:
             self._soil(key)
             return True  # one at a time: the feed waits meanwhile
@@ -318,7 +324,7 @@ class Conflation:
         return True
 
     def clear(self) -> None:
-        """Forget all that waits."""
+        """Drop all that waits."""
         for held in (self.entries, self.front, self.index, self.orders, self.dirty, self.fences):
             held.clear()
         self.turn = None

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""AMQP messages taken apart into market messages, and put together again without some of them.
+"""AMQP messages split into market messages, and joined again without some of them.
 
-What it is for: what waits for a receiver that is behind is conflated by market messages, but it
-comes as packets, batches, or single messages. `Pieces.split` makes `Waiting` entries of one AMQP
+What it is for: the queue of a receiver that is behind is conflated by market messages, but it is
+filled with packets, batches, or single messages. `Pieces.split` makes `Waiting` entries of one AMQP
 message: one of a packet or a single message, one for each packet of a batch. `Pieces.join` is the
-way back. What each market message allows is the feed description's to say (`conflate`).
+way back. The mode of each market message comes from the feed description (`conflate`).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -43,8 +43,11 @@ _MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
 
 
 class Rule:
-    """What messages of one type allow, and where their key stands: the symbol (`at`, `size`; 0
-    bytes: none) and further `parts`. Messages shorter than `least` are never conflated."""
+    """Conflation rule of one message type.
+
+    Its mode, and where the key stands: the symbol (`symbol_at`, `symbol_size`; 0 bytes: none) and
+    further `parts`. Messages shorter than `least` bytes are never conflated.
+    """
 
     def __init__(self, layouts: list[Any], books: bool) -> None:
         layout = layouts[0]
@@ -63,8 +66,8 @@ class Rule:
 
 @cython.cclass
 class Pieces:
-    """Takes apart the messages of one feed. `books`: somebody keeps the feed's books, so that
-    changes of them may be given up; else they wait in their place."""
+    """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
+    changes of them may be conflated; else they wait in their place."""
 
     def __init__(self, feed: "Feed", books: bool) -> None:
         self.table = feed.table
@@ -75,7 +78,7 @@ class Pieces:
 
     @cython.ccall
     def split(self, parcel: Parcel) -> list[Waiting]:
-        """The entries (`Waiting`) of one message, in order."""
+        """Split one message into entries, in order."""
         template: Template = parcel.template
         if parcel.reason or parcel.block or parcel.sequence >= _UNSEQUENCED:
             return [Waiting(parcel, [b""], [FENCE], [None])]
@@ -87,7 +90,7 @@ class Pieces:
 
     @cython.cfunc
     def _packet(self, parcel: Parcel, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> Waiting:
-        """The packet at `start` of the message, behind the message's own head."""
+        """Split the packet at `start` of the message, behind the message's own head."""
         data: bytes = parcel.data
         view: cython.const_uchar[::1] = data
         number: cython.Py_ssize_t
@@ -114,7 +117,7 @@ class Pieces:
 
     @cython.cfunc
     def _batch(self, parcel: Parcel, template: Template) -> list:
-        """A batch as messages of one packet each, each with its own packet's tag."""
+        """Split a batch into messages of one packet each, each with its own packet's tag."""
         data: bytes = parcel.data
         view: cython.const_uchar[::1] = data
         at: cython.Py_ssize_t = template.size
@@ -146,7 +149,7 @@ class Pieces:
 
     @cython.cfunc
     def _single(self, parcel: Parcel, start: cython.Py_ssize_t) -> Waiting:
-        """A market message alone."""
+        """Make the entry of a single market message."""
         data: bytes = parcel.data
         table: FeedTable = self.table
         piece: bytes = data[start:]
@@ -168,8 +171,8 @@ class Pieces:
         modes: list[int],
         keys: list[Any],
     ) -> None:
-        """Note what a message allows and its key. `symbol`: as the scanner has it; None: as the
-        bytes do."""
+        """Append a message's mode and key. `symbol`: from the scanner; None: read from the
+        bytes."""
         rule = self.rules.get(code)
         mode = NEVER if rule is None or len(piece) < rule.least else rule.mode
         key: Any = None
@@ -189,7 +192,7 @@ class Pieces:
 
     @cython.ccall
     def join(self, waiting: Waiting) -> Parcel:
-        """The message of what is left of an entry."""
+        """Join what is left of an entry to a message, with its packet header patched."""
         parcel: Parcel = waiting.parcel
         template: Template
         body: cython.Py_ssize_t

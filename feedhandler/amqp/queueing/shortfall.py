@@ -1,19 +1,19 @@
-"""What one destination lacks of a service beyond what everybody lacks, and how it is told so.
+"""Loss tracker: what one destination alone lacks of a service, and how that is announced.
 
-What it is for: a destination's queue gave up its oldest messages, or its broker refused some. The
-service's own quality knows nothing of that, so every quality message on its way to this
-destination passes through here and is made worse where it must be: what was dropped is `stale`,
-and the state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was
-dropped since the last message is told by one of our own, reason `overflow`, before any later data.
+What it is for: a destination's queue dropped its oldest messages, or its broker refused some. The
+service's own quality does not include that, so every quality message on its way to this
+destination passes through here and has these losses merged in: what was dropped is `stale`, and the
+state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was dropped
+since the last message is announced by one of our own, reason `overflow`, before any later data.
 
-Packets outside the sequence are no part of any range: how many were dropped is told with the
+Packets outside the sequence are part of no range: how many were dropped is announced with the
 overflow, and the state is no worse for it.
 
-Nothing that the destination must know is lost by being dropped: of quality messages that were
-dropped the latest content is told with the overflow, a new numbering by its own message again. A
-snapshot block is dropped whole, its end included: half of it would be worse than none.
+Nothing that the destination must know is lost with a dropped quality message: the latest content is
+repeated with the overflow, a new numbering by its own message again. A snapshot block is dropped
+whole, its end included: half of it would be worse than none.
 
-What was conflated away is no loss, and told by messages of our own, too: `conflated` before the
+What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
 the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
 
@@ -35,7 +35,7 @@ OVERFLOW = "overflow"
 CONFLATED, CAUGHT_UP = "conflated", "caught-up"
 CONFLATED_STATE = "CONFLATED"
 BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
-#: Keys that say what one message is about, and are not carried over to the next.
+#: Keys that concern one message only, and are not carried over to the next.
 _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
              "unsequenced")  # fmt: skip
 #: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the lower bits of
@@ -43,7 +43,7 @@ _OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbol
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24
 BLOCK_LAST_MASK = (1 << 39) - 1
-#: Why a destination is in doubt that missed a snapshot everybody else got.
+#: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
 #: Reasons of messages with which a numbering begins: what was lost before no longer matters.
@@ -51,11 +51,11 @@ NUMBERINGS = ("start", "reset")
 
 
 class Shortfall:
-    """What one destination lacks of one service.
+    """Loss tracker of one destination and service.
 
-    `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`:
-    something was dropped that the destination has not been told of. `healed`: what it lacked in
-    this numbering, a snapshot has made good.
+    `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`: a
+    drop has not been announced yet. `healed`: what was lost in this numbering, a snapshot has
+    repaired.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Shortfall:
     # -- what did not reach the destination -------------------------------------------------
 
     def drop(self, parcel: Parcel) -> None:
-        """A message is dropped before it was sent."""
+        """Record that a message was dropped before it was sent."""
         self.untold = True
         if parcel.block:
             self.skipping = True
@@ -89,7 +89,7 @@ class Shortfall:
             self.unsequenced += 1
 
     def refuse(self, parcel: Parcel) -> None:
-        """A message was sent, and refused for good."""
+        """Record that a message was sent, and refused for good."""
         if parcel.block:
             self.untold = True
             self.doubt = BROKEN_BLOCK
@@ -97,18 +97,19 @@ class Shortfall:
         elif not parcel.reason:
             self.drop(parcel)
         else:
-            # What it told is in `_told`, and with that in the next message.
+            # Its content is in `_told`, and so in the next message.
             self.untold = True
             if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
     def miss_book(self) -> None:
-        """A book that was to be sent anew will not be."""
+        """Record that a book that was to be sent will not be."""
         self.untold = True
         self.doubt = BROKEN_BLOCK
 
     def skips(self, block: bool, reason: str, body: bytes) -> bool:
-        """Whether a message on its way to the queue belongs to a block that is being dropped."""
+        """Return whether a message on its way to the queue belongs to a block that is being
+        dropped."""
         if not self.skipping:
             return False
         if reason == BLOCK_END:
@@ -134,7 +135,8 @@ class Shortfall:
         self._told = msgspec.json.decode(parcel.data)
 
     def _miss_block_end(self, body: bytes) -> None:
-        """The others are healed, this destination is not: what it lacked, it lacks still."""
+        """End the dropping of a block: other receivers are healed by it, this one keeps its
+        losses."""
         self.skipping = False
         self.untold = True
         self.doubt = BROKEN_BLOCK
@@ -142,10 +144,11 @@ class Shortfall:
             self.lost.add(first, last)
         self._told = {**msgspec.json.decode(body), "last": None, "refreshed": []}
 
-    # -- what the destination is told -------------------------------------------------------
+    # -- notices to the destination ---------------------------------------------------------
 
     def notices(self) -> list[tuple[str, bytes]]:
-        """The messages (reason, body) to send before anything later; empties what is untold."""
+        """Return the messages (reason, body) to send before anything later; clears what is
+        untold."""
         told = [] if self._numbering is None else [("", self._numbering)]
         self._numbering = None
         dropped = self.fresh.latest(RANGES_TOLD_MAX)
@@ -160,14 +163,15 @@ class Shortfall:
         return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
 
     def _body(self, reason: str, **told: object) -> dict[str, Any]:
-        """What was told last, for this reason."""
+        """Compose a message with the state last announced, for this reason."""
         last = {key: value for key, value in self._told.items() if key not in _OWN_KEYS}
         return {**last, "reason": reason, **told}
 
     # -- what was conflated -----------------------------------------------------------------
 
     def conflate(self, count: int, first: int, last: int) -> None:
-        """So many market messages of packets `first` to `last` will not be sent: newer ones are."""
+        """Record that `count` market messages of packets `first` to `last` were replaced by newer
+        ones."""
         if not self.conflating:
             self.conflating = self.conflation_untold = True
             self._conflated_range = [first, last]
@@ -176,12 +180,13 @@ class Shortfall:
         self._conflated_range = [min(begin, first), max(end, last)]
 
     def conflated_notice(self) -> tuple[str, bytes]:
-        """The message (reason, body) before the first data that lacks something."""
+        """Return the message (reason, body) to send before the first data that lacks something."""
         self.conflation_untold = False
         return CONFLATED, self._worse(self._conflation_body(CONFLATED))
 
     def caught_up(self, next_sequence: int) -> tuple[str, bytes]:
-        """The message after which nothing waits, and the stream goes on as it comes."""
+        """Return the message (reason, body) after which nothing waits, and the stream is complete
+        again."""
         self.conflating = self.conflation_untold = False
         body = self._conflation_body(CAUGHT_UP)
         self.conflated = 0
@@ -193,11 +198,11 @@ class Shortfall:
         )
 
     def mark(self, reason: str, **told: object) -> bytes:
-        """A mark around books that are sent anew."""
+        """Compose a mark around books that are sent anew."""
         return msgspec.json.encode(self._body(reason, **told))
 
     def outgoing(self, body: bytes) -> bytes:
-        """A quality message of the service as this destination must hear it."""
+        """Return the body of a service's quality message as this destination must see it."""
         told = msgspec.json.decode(body)
         if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
             return self._worse(told)
@@ -224,7 +229,7 @@ class Shortfall:
         self.lost_ranges = self.lost_total = 0
 
     def _worse(self, told: dict[str, Any]) -> bytes:
-        """The message with what this destination lacks beside."""
+        """Merge this destination's losses into a message, and encode it."""
         lost = RangeSet([(first, last) for first, last in told.get("stale", ())])
         for first, last in self.lost:
             lost.add(first, last)

@@ -1,24 +1,24 @@
-"""What was sent to a broker and not yet confirmed, in order, with its bytes.
+"""Unconfirmed messages of a broker, in order, with their bytes.
 
 What it is for: the engine forgets what it sent when a connection breaks, so the gateway keeps its
-own record. A `Window` numbers each message as it is sent first, keeps it until the broker says
-that it has it, and says what to send again: everything unconfirmed, in order, after a lost
-connection; one message, after a wait, where the broker gave it back.
+own record. A `Window` numbers each message as it is sent first, keeps it until the broker confirms
+it, and decides what to send again: everything unconfirmed, in order, after a lost connection; one
+message, after a wait, where the broker gave it back.
 
-Only `accepted` is success. What every other outcome leads to stands in `VERDICTS`:
+Only `accepted` is success. `VERDICTS` says what every outcome leads to:
 
     accepted       the broker has it: forget it
     released       not taken, and may be sent again (RabbitMQ 4: no queue is bound for it)
     modified       the same
     rejected       refused as it is now (RabbitMQ 4: a queue is full or not to be had): the same
-    untold         settled without a word: unknown, so it is sent again
+    untold         settled without an outcome: unknown, so it is sent again
     undeliverable  modified, "undeliverable here": refused for good
 
 A message that comes back is tried `TRIES_MAX` times in all, and then abandoned: the caller has to
-tell of it. Messages that came back keep their place in the window while they wait; no more than
-one in `RETURNED_SHARE` of the places may be taken by them, the next to come back is abandoned at
-once, so that messages nobody wants cannot stop those somebody does. A message that is sent again
-comes behind what was sent after it.
+announce that. Messages that came back keep their place in the window while they wait; they may take
+no more than one in `RETURNED_SHARE` of the places, and the next to come back is abandoned at once,
+so that messages that are refused cannot stop the others. A message that is sent again comes behind
+what was sent after it.
 
 No I/O; time comes as an argument.
 """
@@ -42,7 +42,7 @@ RETURNED_SHARE = 4
 
 
 class Outcome(Enum):
-    """What a broker may say of a message."""
+    """The outcome of a message at a broker."""
 
     ACCEPTED = auto()
     RELEASED = auto()
@@ -53,7 +53,7 @@ class Outcome(Enum):
 
 
 class Verdict(Enum):
-    """What becomes of the message."""
+    """What is done with the message."""
 
     CONFIRM = auto()
     RETRY = auto()
@@ -75,17 +75,16 @@ class Parcel:
     """One message on its way to a broker.
 
     `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
-    `sequence`: as in its tag. `following`: the number after what it holds; no more than
-    `sequence` where it holds no numbers. `block`: it belongs to
-    a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
-    its subject. `sent_ns`, `tried_ns`: when it was sent first, and last. `tries`: how often it was
-    sent and came back. `number_at`: where the group-sequence of a message stands that is numbered
-    only as it is sent; 0 of one that has its number. `template`: what the message was framed with,
-    where that is still known.
+    `sequence`: as in its tag. `following`: the number after what it holds; no more than `sequence`
+    where it holds no numbers. `block`: it belongs to a snapshot block. `reason`: of a quality
+    message, why it was sent; "" for all others. `key`: its subject. `sent_ns`, `tried_ns`: when it
+    was sent first, and last. `tries`: how often it was sent and came back. `number_at`: offset of
+    the group-sequence of a message that is numbered only as it is sent; 0 of one that has its
+    number. `template`: what the message was framed with, where that is still known.
 
-    Where what waits goes to disk (`spill`): `came_ns`: when it came, ns since 1970. `item`: its id
-    in the journal; 0 while it has none. `ended`: nobody waits for it any more. `spilled`: it is on
-    its way to the disk, and to be forgotten once it is there.
+    Where the queue spills to disk (`spill`): `came_ns`: when it came, ns since 1970. `item`: its id
+    in the journal; 0 while it has none. `ended`: it was confirmed or given up. `spilled`: it is on
+    its way to the disk, and to be freed once it is there.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Parcel:
 
     @cython.ccall
     def cut(self, data: bytes) -> "Parcel":
-        """The same message with other bytes."""
+        """Copy the message with other bytes."""
         other: Parcel = Parcel(
             data, self.service, self.sequence, self.following, self.block, self.reason, self.key
         )
@@ -128,7 +127,7 @@ class Window:
     """At most `messages_max` messages and `bytes_max` bytes that are not confirmed.
 
     `retry_ns(tries)` is how long a message waits that came back for the `tries`-th time. `latency`
-    counts how long messages took to be confirmed, from the first time that they were sent.
+    records how long messages took to be confirmed, in ns, from when they were sent first.
     """
 
     def __init__(self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]) -> None:
@@ -150,12 +149,13 @@ class Window:
 
     @cython.ccall
     def room(self, size: cython.Py_ssize_t) -> cython.bint:
-        """Whether a new message of `size` bytes may be sent."""
+        """Return whether a new message of `size` bytes may be sent."""
         return len(self.held) < self.messages_max and self.bytes + size <= self.bytes_max
 
     @cython.ccall
     def add(self, parcel: Parcel, now_ns: cython.longlong) -> cython.ulonglong:
-        """Take in a message that is about to be sent; its number. The caller has asked `room`."""
+        """Add a message that is about to be sent; return its number. The caller has checked
+        `room`."""
         self.number += 1
         parcel.sent_ns = parcel.tried_ns = now_ns
         self.held[self.number] = parcel
@@ -164,7 +164,8 @@ class Window:
 
     @cython.ccall
     def confirm(self, number: cython.ulonglong, now_ns: cython.longlong) -> cython.bint:
-        """The broker has it; False for a number that is not in the window."""
+        """Remove a message that is confirmed; return False for a number that is not in the
+        window."""
         parcel: Parcel = self.held.pop(number, None)
         if parcel is None:
             return False
@@ -174,7 +175,8 @@ class Window:
         return True
 
     def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None:
-        """The broker has not taken it: the message where it is abandoned, None where it waits."""
+        """Process an outcome that is no success: return the message where it is abandoned, None
+        where it waits to be sent again."""
         parcel: Parcel = self.held.get(number)
         if parcel is None:
             return None
@@ -201,23 +203,22 @@ class Window:
         return None
 
     def lost(self) -> int:
-        """The connection is gone: everything unconfirmed is to be sent again, in order.
-
-        How many messages that is.
-        """
+        """Schedule all unconfirmed messages to be sent again, in order, after a lost connection;
+        return how many."""
         self.waiting.clear()
         self.again = deque(self.held)
         return len(self.again)
 
     def due(self, now_ns: int) -> bool:
-        """Let what has waited long enough be sent again; whether anything is to be sent again."""
+        """Schedule messages that have waited long enough; return whether any are to be sent
+        again."""
         while self.waiting and self.waiting[0][0] <= now_ns:
             self.again.append(heapq.heappop(self.waiting)[1])
         return bool(self.again)
 
     @property
     def deadline_ns(self) -> int | None:
-        """When the next message that waits is to be sent again."""
+        """When the next message that waits is to be sent again; None where none waits."""
         return self.waiting[0][0] if self.waiting else None
 
     @cython.ccall

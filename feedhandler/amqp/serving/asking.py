@@ -1,6 +1,6 @@
-"""What a link asks for, and whether it may have it: its address, what the node has none of, bounds.
+"""Checks of what a link asks for: its address, what the node does not offer, bounds.
 
-Every refusal is an `AddressError`, with the condition and the words that the client gets.
+Every refusal is an `AddressError`, with the condition and the text that the client gets.
 """
 
 import time
@@ -21,7 +21,7 @@ ANSWER_BYTES = 256
 
 
 def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
-    """What the link wants; raises AddressError where it cannot have that."""
+    """Parse and admit what the link asks for. Raises AddressError where it cannot have that."""
     node = connection.node
     if link.coordinator:
         raise AddressError(
@@ -46,7 +46,8 @@ def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
 
 
 def check_limits(connection: "NodeConnection", link: Any, addresses: str) -> None:
-    """Raises AddressError where there may not be one more link, or it cannot be answered."""
+    """Check the bounds on links. Raises AddressError where one more is too many, where links are
+    attached too quickly, or where the answer would not fit into a frame."""
     node = connection.node
     links_max = node.gate.limits.links_per_connection
     if node.links >= node.settings.max_links or 0 < links_max <= connection.links:

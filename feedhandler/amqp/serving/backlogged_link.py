@@ -4,9 +4,9 @@ What it is for: the ordinary `Outlet` detaches its link when its queue is full. 
 has the queue of a `Backlog` behind it instead. As long as nothing waits it does what an outlet
 does.
 
-What it promises: a subscriber sees the link's group-sequence without a hole whatever gave way: a
-message is numbered as it is sent. What gave way is told by quality messages alone, so a link
-without them cannot have this.
+What it promises: a subscriber sees no gap in the link's group-sequence whatever was dropped: a
+message is numbered as it is sent. Drops are announced by quality messages alone, so a link without
+them cannot have this.
 """
 
 import cython
@@ -44,19 +44,19 @@ class BackloggedLink(Backlog):
 
     @cython.cfunc
     def _number(self, key: str) -> cython.longlong:
-        """The next group-sequence of the link, whatever the key."""
+        """Take the next group-sequence of the link, which does not depend on the key."""
         number: cython.longlong = self.group_sequence
         self.group_sequence = (number + 1) & _WRAPS
         return number
 
     @cython.cfunc
     def _dispatch(self, parcel: Parcel) -> cython.int:
-        """Send a message that has its number."""
+        """Send a message that has its group-sequence already."""
         return self.sender.send(parcel.data, 0, len(parcel.data))
 
     def _overflow(self) -> None:
-        """The bound is passed: the oldest give way; where even what is conflated is too much, the
-        link is given up."""
+        """Drop the oldest messages past the bound; with conflation, give the link up where even the
+        conflated backlog is too large."""
         if self.conflation is None:
             Backlog._overflow(self)
         elif not self._squeeze():

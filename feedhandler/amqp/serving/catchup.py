@@ -6,10 +6,11 @@ it: as much is read as its credit allows, so a history larger than the link's qu
 and a link that does not read keeps only its place.
 
 What it promises: what a link gets here is what it would have got live, thinned and framed the same
-way, each message once and in its order; with what follows live there is neither hole nor overlap,
-since a link changes over between two packets. A turn ends after so many bytes of history, whatever
-waits, so that the live stream is not kept waiting; the links take turns. A link that is overtaken
-(what it was to read next has given way) is told, or given up; `on_overtaken` decides.
+way, each message once and in its order; between this and the live stream there is neither gap nor
+overlap, since a link changes over between two packets. A turn ends after a bounded number of bytes
+of history, so that the live stream is not kept waiting; the links take turns. Where a link is
+overtaken (the history it was to read next has been discarded), `on_overtaken` announces that to it
+or gives it up.
 
 For the fan-out a service's past is a stream of its own (`Stream.past`), with the links that are
 still in it, and routes of theirs.
@@ -52,7 +53,7 @@ _STEP_BYTES = cython.declare(cython.Py_ssize_t, 64)
 
 @cython.cclass
 class Cursor:
-    """One link's way through one service's history; its place is that of `history.Place`.
+    """One link's position in one service's history, in terms of `history.Place`.
 
     `following` is the number after the last packet that it has read.
     """
@@ -66,7 +67,7 @@ class Cursor:
         self.move(place, following)
 
     def move(self, place: Place, following: int) -> None:
-        """Go on from there, where the packet with number `following` is."""
+        """Go on from this place, where the packet with number `following` is."""
         self.following = following
         self.serial = place.serial
         self.note = place.note
@@ -75,17 +76,17 @@ class Cursor:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Position of the next packet or note to read."""
         return Place(self.serial, self.note, self.skip, self.block)
 
 
 @cython.cclass
 class CatchUps:
-    """All links that are in the past of some service.
+    """All links that are reading the history of some service.
 
-    `on_overtaken(cursor)` hears of one whose next packet or note is gone. It moves it on and
-    answers True; or takes it out and answers False. `arrived` are links that have come to the
-    present of some service; whoever reads it empties it.
+    `on_overtaken(cursor)` is called where a cursor's next packet or note has been discarded; it
+    moves the cursor on and returns True, or removes it and returns False. `arrived` lists links
+    that have reached the live stream of some service; the caller that reads it empties it.
     """
 
     def __init__(self, fanout: Fanout, on_overtaken: Callable[[Cursor], bool]) -> None:
@@ -106,7 +107,7 @@ class CatchUps:
         outlet._note_backlog()
 
     def remove(self, outlet: Outlet, stream: Stream | None = None) -> None:
-        """The link reads no more of this stream's history, or of any."""
+        """Stop a link's reading of this stream's history, or of all histories."""
         cursor: Cursor
         for cursor in list(self.cursors):
             if cursor.outlet is outlet and (stream is None or cursor.stream is stream):
@@ -120,9 +121,10 @@ class CatchUps:
 
     @cython.ccall
     def turn(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
-        """Deliver some `bytes_max` bytes of history at most; whether anybody could go on at once.
+        """Deliver about `bytes_max` bytes of history at most; return whether any link could go on
+        at once.
 
-        The links take turns: who was served last comes last the next time.
+        The links take turns: the one that was served last comes last the next time.
         """
         cursor: Cursor
         left: cython.Py_ssize_t = bytes_max
@@ -141,7 +143,7 @@ class CatchUps:
 
     @cython.cfunc
     def _read(self, cursor: Cursor, bytes_max: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Let one link read on, some `bytes_max` bytes at most; how many it was."""
+        """Let one link read on, about `bytes_max` bytes at most; return how many it was."""
         used: cython.Py_ssize_t = 0
         stop: cython.Py_ssize_t
         note: object
@@ -168,7 +170,7 @@ class CatchUps:
 
     @cython.cfunc
     def _overtaken(self, cursor: Cursor) -> cython.bint:
-        """What the link was to read next has given way; whether it goes on."""
+        """Count and report that a link's next packet is gone; return whether the link goes on."""
         self.overtaken += 1
         return self.on_overtaken(cursor)
 
@@ -176,7 +178,7 @@ class CatchUps:
     def _packets(
         self, cursor: Cursor, stop: cython.Py_ssize_t, bytes_max: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Deliver stored packets up to the serial `stop`."""
+        """Deliver stored packets up to the serial `stop`; return the bytes used of the turn."""
         store: PacketStore = cursor.store
         used: cython.Py_ssize_t = 0
         word: cython.Py_ssize_t
@@ -248,7 +250,8 @@ class CatchUps:
         return 0
 
     def _note(self, cursor: Cursor, note: Note) -> cython.Py_ssize_t:
-        """Deliver a quality message, or the next packet of a snapshot block."""
+        """Deliver a quality message, or the next packet of a snapshot block; return the bytes
+        used."""
         if not cursor.outlet.subscription.quality:
             cursor.note += 1  # a block without its markers would be taken for live packets
             return _STEP_BYTES
@@ -283,7 +286,7 @@ class CatchUps:
     def tell(
         self, outlet: Outlet, stream: Stream, sequence: cython.ulonglong, body: object
     ) -> cython.int:
-        """Send a quality message to one link, in the stream's name."""
+        """Send a quality message of the stream to one link."""
         self.frame.begin(stream.quality_template, sequence, _QUALITY, 0)
         self.frame.append(body, 0, len(body))
         self.frame.finish(0)

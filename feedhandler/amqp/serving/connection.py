@@ -1,11 +1,11 @@
 """One client's connection to the embedded node: its socket, its links, its end.
 
-What it is for: the events of one connection's engine (`proton`) are acted upon here: links
-attach, join the fan-out and leave it, the socket is read and written, goodbyes are said.
+What it is for: the events of one connection's engine (`proton`) are acted upon here: links attach,
+join the fan-out and leave it, the socket is read and written, the connection is closed.
 
-What it promises: whatever this client does ends its link or its connection and touches nobody
-else; an error of ours in handling it ends it too, and is counted and told of, but never reaches
-the event loop; no call blocks; nothing of a connection that has ended is kept.
+What it promises: whatever this client does ends its link or its connection and no other client's;
+an internal error in handling it ends it too, and is counted and reported, but never reaches the
+event loop; no call blocks; nothing of a connection that has ended is kept.
 
 What it leaves to others: who may connect and when time is up (`node`), what an address means
 (`routing`), what a link gets (`fanout`).
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 #: How long a client may take to close its side once we have closed ours.
 LINGER_SECONDS = 2.0
-#: Read at a time of what a client says after the goodbye.
+#: Bytes per read, and reads at a time, of what a client sends after the goodbye.
 LEAVING_BYTES = 1 << 16
 LEAVING_READS = 16
-#: Read at a time of what a client says: the others, and the feed, wait meanwhile.
+#: Bytes read at a time of what a client sends: other clients, and the feed, wait meanwhile.
 TURN_BYTES = 1 << 14
-#: Bytes that messages sent in part may take: of one connection, of all of a node's; or so many of
-#: the largest messages that a queue takes, where these are more.
+#: Bytes that messages sent in part may take: of one connection, of all of a node's; or this number
+#: of the largest messages that a queue takes, where these are more.
 PARTIAL_BYTES_MAX = 8 << 20
 PARTIAL_BYTES_TOTAL = 64 << 20
 PARTIAL_MESSAGES = 4
@@ -63,23 +63,23 @@ PARTIAL_MESSAGES = 4
 OWED_BYTES_MAX = 4 << 20
 OWED_BYTES_STRANGER = 256 << 10
 OWED_BYTES_TOTAL = 128 << 20
-#: Links that a client may leave half closed: we have closed them, and it has not said so, too.
+#: Links that a client may leave half closed: closed by us and not yet by the client.
 LINGERING_LINKS_MAX = 4096
-#: What a JMS client wants to be told before it asks to share a subscription.
+#: Capability that a JMS client requires before it asks for a shared subscription.
 CAPABILITIES = ("SHARED-SUBS",)
-#: Sessions and such links of all of a node's, and what each takes.
+#: Bound on sessions and half-closed links of all of a node's connections.
 KEPT_TOTAL = 65_536
-#: What a connection may keep even while all that there is has been taken by others.
+#: What a connection may keep even while the others have reached that bound; bytes of each.
 KEPT_ANYHOW = 16
 KEPT_BYTES = 4096
-#: What a client hears whose handling has failed by an error of ours.
+#: Condition and text for a client whose handling has failed by an internal error.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
-#: That for a message without credit (AMQP 1.0, 2.8.17).
+#: Condition for a message without credit (AMQP 1.0, 2.8.17).
 OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
 
 
 def _contained(method: Callable[..., None]) -> Callable[..., None]:
-    """What the loop or the node calls of a connection: its errors are the connection's end."""
+    """Wrap a method that the loop or the node calls: an exception ends this connection only."""
 
     @wraps(method)
     def contained(self: "NodeConnection", *arguments: Any) -> None:
@@ -92,8 +92,10 @@ def _contained(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class NodeConnection(Peer):
-    """One client's connection; `peer` is its host:port, `admission` its way in, `user` who it is
-    once that is known."""
+    """One client's connection.
+
+    `peer` is its host:port, `admission` its log-in state, `user` its user once it has logged in.
+    """
 
     def __init__(self, node: "Node", sock: socket.socket, peer: str, admission: Admission) -> None:
         super().__init__(node.fanout.dirty_peers)
@@ -140,12 +142,12 @@ class NodeConnection(Peer):
 
     @_contained
     def on_readable(self) -> None:
-        """The client sent something: credit, outcomes, links, its goodbye."""
+        """Read from the socket and act on what the client sent, as far as this turn has units."""
         if self.leave_by is not None:
             self._read_to_the_end()
             return
         if self._events or self._waits:
-            return  # first what it has said before: its turn comes
+            return  # what it sent before comes first, in a later turn
         turns = self.node.turns
         if turns.left <= 0:
             self._wait_for_turn()
@@ -162,12 +164,13 @@ class NodeConnection(Peer):
             self.end()
 
     def on_writable(self) -> None:
-        """The socket takes bytes again."""
+        """Continue as the socket takes bytes again."""
         self.work()
 
     @_contained
     def on_tick(self, now_ms: int) -> None:
-        """The node has the connection see the time."""
+        """End the connection where a deadline has passed, else let the engine see the time, in
+        ms."""
         if self.gone:
             return
         due = self.leave_by or self.open_by
@@ -177,16 +180,16 @@ class NodeConnection(Peer):
         elif self.leave_by is None:
             if self.user is not None:
                 self.engine.tick(now_ms)
-            # uvloop tells of a reset once, while there is something to read before it, or its turn
-            # has not come; and never again.
+            # uvloop reports a reset only once, which may be while there is something to read before
+            # it, or before this connection's turn has come.
             self.on_readable()
 
     @_contained
     def work(self) -> None:
         """Act upon the engine's events and write, until neither brings anything new.
 
-        Writing frees room in the engine, which lets queued messages follow, which are written:
-        it ends because each round needs messages that waited, or the socket stops it.
+        Writing frees room in the engine, which lets queued messages follow, which are written: it
+        ends because each round needs messages that waited, or the socket stops it.
         """
         self.dirty = False
         if self.leave_by is not None:
@@ -216,11 +219,11 @@ class NodeConnection(Peer):
             self.end()
 
     def _act(self) -> None:
-        """Act upon the engine's events, as far as this turn of the loop has units for that; the
-        rest is for the next one.
+        """Act upon the engine's events as far as this turn of the loop has units; leave the rest
+        for the next.
 
-        A client's open is answered whatever is left: the engine has answered the sessions behind it
-        already, and forgets to say so if it is to write before it may.
+        A client's open is answered without regard to units: the engine has already answered the
+        sessions behind it, and loses that answer if it is to write before the open is answered.
         """
         turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
         if not events:
@@ -245,8 +248,8 @@ class NodeConnection(Peer):
         self.node.turns.wait(self._go_on)
 
     def _count_owed(self) -> None:
-        """Note what answers take that the client has not read; past a bound it is over, or who owes
-        most of what all do."""
+        """Account for answers that the client has not read. Past a bound, end this connection, or
+        of all the one that owes most."""
         node, engine = self.node, self.engine
         held = engine.held_bytes
         node.owed_bytes += held - self.owed_bytes
@@ -264,8 +267,8 @@ class NodeConnection(Peer):
             self._count_kept()
 
     def _count_kept(self) -> None:
-        """Note how many sessions and half-closed links there are, with those of connections that
-        are over and not freed yet; past the bound of all, who has most of them is over."""
+        """Account for sessions and half-closed links, those of ended connections that are not freed
+        yet included. Past the bound of all, end the connection that has most of them."""
         node, kept = self.node, self.engine.session_count + self.engine.lingering_links
         node.kept += kept - self.kept
         grown, self.kept = kept > self.kept, kept
@@ -275,15 +278,16 @@ class NodeConnection(Peer):
                 keeper._give_up_unread(KEPT_BYTES * keeper.kept)
 
     def _give_up_unread(self, held_bytes: int) -> None:
-        """Close a connection whose client does not read, or leaves too much open: there is nothing
-        to tell it."""
+        """End a connection whose client does not read, or leaves too much open; without a goodbye,
+        which the client would not read."""
         self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
         if self.node.observer is not None:
             self.node.observer.unread(self.peer, held_bytes)
         self.end()
 
     def _count_partial(self) -> None:
-        """Note what messages that came in part take; past the bound of all, those here are over."""
+        """Account for messages that came in part; past the bound of all connections, queue the end
+        of the links here that hold one."""
         node, held = self.node, self.engine.partial_bytes
         node.partial_bytes += held - self._partial_bytes
         grown, self._partial_bytes = held > self._partial_bytes, held
@@ -297,7 +301,7 @@ class NodeConnection(Peer):
 
     @_contained
     def _go_on(self) -> None:
-        """Its turn has come again."""
+        """Continue in a later turn of the loop."""
         self._waits = False
         if self.gone or self.leave_by is not None:
             return
@@ -308,7 +312,8 @@ class NodeConnection(Peer):
 
     @_contained
     def attend(self) -> None:
-        """Do what a hand-over left to do beside writing."""
+        """Do what the fan-out left to do for this connection; write where the socket takes
+        bytes."""
         if not self.writing:
             self.work()
             return
@@ -317,7 +322,7 @@ class NodeConnection(Peer):
             self._detach_overruns()
 
     def _drain(self) -> bool:
-        """Let waiting messages into the engine; whether any went."""
+        """Let waiting messages into the engine; return whether any went."""
         for queue_link in list(self.queue_links.values()):
             if queue_link.blocked:
                 queue_link.flow()
@@ -329,7 +334,8 @@ class NodeConnection(Peer):
         return self.dirty
 
     def _drain_link(self, outlet: Outlet, asked: bool = False) -> None:
-        """Send what waits for one link; unused credit goes back where the client drains it."""
+        """Send what waits for one link; return unused credit where the client drains it
+        (`asked`)."""
         outlet.drain()
         if outlet.catching:
             if outlet.takes_more():
@@ -352,10 +358,10 @@ class NodeConnection(Peer):
             self.writing = False
             self.node.loop.remove_writer(self.sock.fileno())
 
-    # -- who it is --------------------------------------------------------------------------
+    # -- log-in -----------------------------------------------------------------------------
 
     def _log_in(self) -> None:
-        """See how far the client has come with saying who it is, and have that decided."""
+        """Advance the log-in: report its failure, or have the client's credentials decided."""
         node, admission = self.node, self.admission
         if admission.pending:
             return
@@ -378,18 +384,18 @@ class NodeConnection(Peer):
 
     @_contained
     def decided(self, decision: Decision) -> None:
-        """A password was checked."""
+        """Act on the outcome of a password check."""
         if not self.gone and self.leave_by is None:
             self._decide(decision)
             self.work()
 
     def _crowd_out(self) -> None:
-        """Another address needs the place in which this client was to log in."""
+        """End this connection, which has not logged in, to make room for another address."""
         self.node.counts[NodeCounter.CONNECTIONS_CROWDED] += 1
         self.end()
 
     def _decide(self, decision: Decision) -> None:
-        """Let the client in as this user; or refuse it, a little later."""
+        """Admit the client as the decision's user, or refuse it after `REFUSAL_SECONDS`."""
         node, sasl, user = self.node, self.admission.sasl, decision.user
         assert sasl.asked is not None
         if user is None:
@@ -409,7 +415,7 @@ class NodeConnection(Peer):
 
     @_contained
     def _turn_away(self, decision: Decision) -> None:
-        """Tell the client that it is nobody, or to come again."""
+        """Send the refusal of the log-in, for good or for now."""
         if not self.gone and self.leave_by is None:
             self.admission.sasl.decide(False, decision.reason, temporary=decision.temporary)
             self.work()
@@ -448,7 +454,7 @@ class NodeConnection(Peer):
             self.engine.close()
 
     def _attach(self, link: Any) -> None:
-        """A client wants to receive: read the address, join the fan-out, tell the quality."""
+        """Attach a link that receives: parse its address, join the fan-out, send the quality."""
         if self.node.queues.concerns(link):
             self._attach_to_queue(link)
             return
@@ -472,7 +478,7 @@ class NodeConnection(Peer):
             self.node.catch_up_soon()
 
     def _attach_to_queue(self, link: Any) -> None:
-        """A client wants to put messages into a durable queue, to get them, or to manage it."""
+        """Attach a link that puts into a durable queue, gets from it or manages it."""
         node = self.node
         try:
             check_limits(self, link, f"{link.source_address}{link.target_address}")
@@ -488,7 +494,7 @@ class NodeConnection(Peer):
         made.flow()
 
     def _end_sender(self, kind: int, link: Any) -> None:
-        """A link on which the client sends more than it may is over."""
+        """End a link on which the client sends more than it may; `kind` is the engine's event."""
         queue_link = self.queue_links.get(link)
         if queue_link is None:
             return
@@ -501,19 +507,20 @@ class NodeConnection(Peer):
         self._count_partial()
 
     def _answers(self, address: str) -> Answers | None:
-        """The link of this connection that has this address for answers."""
+        """Return this connection's link that has this address for answers; None where there is
+        none."""
         for each in self.queue_links.values():
             if isinstance(each, Answers) and each.address == address:
                 return each
         return None
 
     def _forget(self, link: Any) -> None:
-        """A queue's link is over."""
+        """Remove a queue's link that has ended."""
         if self.queue_links.pop(link, None) is not None:
             self.node.links -= 1
 
     def _share(self, link: Any, subscription: Subscription) -> None:
-        """A client wants to have a part of what a group of links receives."""
+        """Attach a link as a member of a group of links that share a stream."""
         node = self.node
         try:
             if subscription.full not in (None, DETACH):
@@ -547,11 +554,11 @@ class NodeConnection(Peer):
 
     @property
     def links(self) -> int:
-        """Links that this connection has now."""
+        """Number of links that this connection has now."""
         return len(self.outlets) + len(self.queue_links)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
-        """Close a link that is not to be, with the reason."""
+        """Refuse a link, with the condition and the reason."""
         self.node.counts[NodeCounter.LINKS_REFUSED] += 1
         if refusal.condition in REFUSALS:
             self.node.counts[REFUSALS[refusal.condition]] += 1
@@ -562,7 +569,7 @@ class NodeConnection(Peer):
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
     def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
-        """Let an accepted link take part in the fan-out, but not yet in streams that it resumes."""
+        """Add an accepted link to the fan-out, except to the streams that it resumes."""
         node = self.node
         outlet = node.outlet(self, link, subscription)
         node.fanout.add(outlet, resumed)
@@ -570,7 +577,7 @@ class NodeConnection(Peer):
         return outlet
 
     def _count(self, link: Any, outlet: Any) -> None:
-        """A link is there."""
+        """Register and count an attached link, and report it to the observer."""
         node = self.node
         self.outlets[link] = outlet
         node.links += 1
@@ -580,7 +587,8 @@ class NodeConnection(Peer):
             node.observer.attached(outlet, self.peer, address)
 
     def _tell_quality(self, outlet: Any, group: Group | None = None) -> list[Stream]:
-        """Tell a new link how each service stands; the services that concern it, or its group."""
+        """Send a new link the state of each service; return the services that concern it, or its
+        group."""
         node = self.node
         whole = group or outlet
         concerned = [stream for stream in node.fanout.streams if whole in stream.concerned]
@@ -590,7 +598,7 @@ class NodeConnection(Peer):
         return concerned
 
     def _detach(self, link: proton.Link, orderly: bool = False) -> None:
-        """A link is over; `orderly`: its client has said so."""
+        """Remove a link that has ended; `orderly`: the client closed it."""
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)
@@ -615,7 +623,8 @@ class NodeConnection(Peer):
         self.node.leftovers.leave(queue)
 
     def _leave_group(self, member: Member) -> None:
-        """What a member had not settled goes to the others; the last one ends the group."""
+        """Remove a member from its group: its unsettled messages go to the others; remove the group
+        after its last member."""
         member.settle()
         self.members.remove(member)
         member.group.leave(member)
@@ -624,7 +633,7 @@ class NodeConnection(Peer):
             self.node.groups.remove(member.group)
 
     def _detach_overruns(self) -> None:
-        """Give up the links whose queue overran; the connection and its other links stay."""
+        """Detach the links whose queue overran; the connection and its other links stay."""
         for outlet in self.overruns:
             link = outlet.sender
             if link not in self.outlets:
@@ -642,14 +651,15 @@ class NodeConnection(Peer):
     # -- the end ----------------------------------------------------------------------------
 
     def waiting(self) -> bool:
-        """Whether messages or frames still have to go out."""
+        """Return whether messages or frames still have to be sent."""
         if self.leave_by is not None:
             return False
         return self.writing or any(outlet.behind for outlet in self.outlets.values())
 
     @_contained
     def close(self, condition: str = "", description: str = "") -> None:
-        """Say goodbye; the socket closes when the client answers or `end` is called."""
+        """Close the AMQP connection; the socket closes when the client answers or `end` is
+        called."""
         if self.user is None:
             self.end()
         elif not self.gone:
@@ -658,10 +668,11 @@ class NodeConnection(Peer):
             self.work()
 
     def _leave(self) -> None:
-        """All is written, the goodbye included: close our side, wait for the client to close its.
+        """Shut our side of the socket, all being written, and wait for the client to close its
+        side.
 
         Closing the socket at once would make the kernel drop what it still has to send as soon as
-        the client says another word (RFC 1122, 4.2.2.13), and with it the last messages.
+        the client sends anything more (RFC 1122, 4.2.2.13), and with it the last messages.
         """
         if self.gone or self.leave_by is not None:
             return
@@ -678,7 +689,7 @@ class NodeConnection(Peer):
             self.end()
 
     def _read_to_the_end(self) -> None:
-        """Take what the client still says, unread, until it closes; the loop tells of more."""
+        """Discard what the client still sends until it closes; the loop calls again for more."""
         try:
             for _ in range(LEAVING_READS):
                 if not self.sock.recv(LEAVING_BYTES):
@@ -692,7 +703,7 @@ class NodeConnection(Peer):
         self.end()
 
     def _part(self) -> None:
-        """The links leave the fan-out; a client that never said goodbye counts as failed."""
+        """Remove all links from the fan-out; count a client that did not say goodbye as failed."""
         for link in [*self.outlets, *self.queue_links]:
             self._detach(link, self.goodbye)
         if not self.parted and not self.orderly:
@@ -700,7 +711,8 @@ class NodeConnection(Peer):
         self.parted = True
 
     def end(self) -> None:
-        """Close the socket and forget the client."""
+        """Close the socket and free all that this connection holds. Does nothing the second
+        time."""
         if self.gone:
             return
         self.gone = True
@@ -729,10 +741,10 @@ class NodeConnection(Peer):
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:
-        """An error of ours came up in handling this client: tell it and the log, and end it."""
+        """Report an internal error in handling this client to it and to the log, and end it."""
         self.node.fault(self.peer, error)
         if self.user is not None and not self.gone:
-            with contextlib.suppress(Exception):  # what is broken may not even say goodbye
+            with contextlib.suppress(Exception):  # a broken engine may fail to close, too
                 self.engine.close(*FAULT)
                 self.engine.flush()
         try:

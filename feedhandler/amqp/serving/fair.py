@@ -1,11 +1,11 @@
-"""A bounded place to wait in that no address has to itself.
+"""A bounded pool of waiting places that no single address can fill.
 
-What it is for: strangers share what is there for those whom nobody knows yet: connections that have
-not logged in, passwords that wait to be checked. Where all places are taken, one of the address
-that has most of them makes room for somebody of another.
+What it is for: clients that have not logged in share bounded resources: connections before log-in,
+passwords that wait to be checked. Where all places are taken, the address that has most of them
+loses its newest to another address.
 
-What it promises: who has fewest places gets one as long as another has two more; `pop` serves the
-addresses in rotation, each in the order in which they came.
+What it promises: the address with fewer places gets one as long as another has at least two more;
+`pop` serves the addresses in rotation, each in the order in which its items came.
 
 No I/O, no clock.
 """
@@ -31,8 +31,8 @@ class FairPool(Generic[Item]):
         return any(item in row for row in self._rows.values())
 
     def room_for(self, address: str) -> tuple[bool, Item | None]:
-        """Whether one more of this address may come in; and who, if anybody, is out for that: the
-        newest of the address that has most."""
+        """Make room for one more of this address; return whether there is, and the item that was
+        removed for it: the newest of the address that has most."""
         if self._count < self._places:
             return True, None
         crowded = max(self._rows, key=lambda each: len(self._rows[each]), default=address)
@@ -44,12 +44,12 @@ class FairPool(Generic[Item]):
         return True, out
 
     def add(self, address: str, item: Item) -> None:
-        """One more; `room_for` has let it in."""
+        """Add an item; `room_for` must have let it in."""
         self._rows.setdefault(address, {})[item] = None
         self._count += 1
 
     def remove(self, address: str, item: Item) -> None:
-        """One less, if it is there."""
+        """Remove an item, if it is there."""
         row = self._rows.get(address)
         if row is None or item not in row:
             return
@@ -59,7 +59,8 @@ class FairPool(Generic[Item]):
             del self._rows[address]
 
     def pop(self) -> Item | None:
-        """Take the next one out, of the address whose turn it is; None where there is none."""
+        """Remove and return the next item, of the address whose turn it is; None where there is
+        none."""
         if not self._rows:
             return None
         address, row = next(iter(self._rows.items()))

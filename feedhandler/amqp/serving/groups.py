@@ -7,15 +7,15 @@ user.
 
 What it promises:
 
-* Each message is sent to one member. Where members settle (at least once), what one had not
+* Each message is sent to one member. Where members settle (at least once), what a member had not
   settled as it ended, and what it gave back (released, modified), goes to others, in the order of
   the stream and before anything newer, with a header that counts the deliveries. A message that was
-  given back `ATTEMPTS_MAX` times is dropped and counted; one that was rejected is done with. To
-  members that do not settle each message goes once.
+  given back `ATTEMPTS_MAX` times is dropped and counted; a rejected one is not sent again. Members
+  that do not settle get each message at most once.
 * Messages with one routing key (with `as=message` those of a symbol, else those of a service) go to
   the same member as long as it lives and has credit; so they are in order, but for what is sent
-  again. Where it has none, another one gets them. A member that comes or goes moves only the keys
-  that it gets or had.
+  again. Where it has none, another one gets them. A member that joins or leaves moves only the
+  keys that it gets or had.
 * Quality messages go to every member, each ahead of the data it concerns that the member gets. A
   member without credit keeps the latest of each service once there are `NOTES_MAX`.
 * What waits and what is not settled share the bound `queue_bytes_max`. A group that overruns it is
@@ -37,13 +37,13 @@ from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import AddressError, Subscription
 
-#: Members of one group: choosing among them costs each new key a look at each.
+#: Members of one group: choosing one for a new key looks at each of them.
 MEMBERS_MAX = 64
 #: How often a message may be given back before it is dropped.
 ATTEMPTS_MAX = 5
 #: Quality messages that may wait for one member before only the latest of each service do.
 NOTES_MAX = 64
-#: Routing keys whose member is remembered; past it all are worked out again.
+#: Routing keys whose member is remembered; past it all are computed again.
 KEYS_MAX = 1_000_000
 #: The header section of a message that is sent again, before the byte that counts the deliveries
 #: before this one (AMQP 1.0, 3.2.1: four fields left out, then `delivery-count` as a uint).
@@ -52,9 +52,11 @@ HEADER_AGAIN = b"\x00\x53\x70\xc0\x07\x05\x40\x40\x40\x40\x52"
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """One message of the group's stream: the `place`th. `number_at`: where its group-sequence is;
-    `attempts`: how often it was sent before; `not_to`: who has given it back. A quality message has
-    its `service`; others -1."""
+    """One message of the group's stream: the `place`th.
+
+    `number_at`: offset of its group-sequence; `attempts`: how often it was sent before; `not_to`:
+    the member that has given it back. A quality message has its `service`; others -1.
+    """
 
     place: int
     data: bytearray
@@ -66,7 +68,7 @@ class Shared:
 
     @property
     def size(self) -> int:
-        """What it costs while it is held."""
+        """Bytes that it counts while it is held."""
         return len(self.data) + QUEUE_ENTRY_BYTES
 
     def __lt__(self, other: "Shared") -> bool:
@@ -74,7 +76,7 @@ class Shared:
 
 
 def _shared(frame: Frame, place: int) -> Shared:
-    """The finished message as one that may wait."""
+    """Copy the finished message of a frame, so that it may wait."""
     template = frame.template
     assert template is not None
     data = bytearray(frame.memory[: frame.used])
@@ -85,7 +87,8 @@ def _shared(frame: Frame, place: int) -> Shared:
 
 
 class Member:
-    """One link of a group. To its connection it is an outlet: it counts, drains, is behind."""
+    """One link of a group. Its connection uses it as an outlet: it counts, drains, may be
+    behind."""
 
     catching = 0
 
@@ -105,26 +108,26 @@ class Member:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that wait for it: quality messages; what waits for the group is the group's."""
+        """Bytes of quality messages that wait for it; data that waits is the group's."""
         return sum(note.size for note in self.notes)
 
     def has_open_batch(self) -> bool:
-        """Whether packets wait in a batch."""
+        """Return whether packets wait in the group's batch."""
         return self.group.has_open_batch()
 
     def takes_more(self) -> bool:
-        """Whether a message given to it now is sent at once."""
+        """Return whether a message given to it now would be sent at once."""
         return not self.notes and self.sender.ready()
 
     def close_batch(self, stream: int) -> None:
-        """Batches are the group's."""
+        """Do nothing: batches are the group's."""
 
     def deliver(self, frame: Frame) -> None:
-        """A quality message for this link alone."""
+        """Send a quality message to this link alone."""
         self.hear(_shared(frame, self.group.place))
 
     def hear(self, note: Shared) -> None:
-        """Send it a quality message, ahead of whatever data it gets later."""
+        """Send a quality message, or queue it ahead of any later data."""
         if self.takes_more():
             self.send(note)
             return
@@ -136,7 +139,8 @@ class Member:
         self.note_backlog(self.group.waits)
 
     def send(self, message: Shared) -> None:
-        """Send a message; `takes_more` was asked, or its own turn has come."""
+        """Send a message; the caller has checked `takes_more`, or it is the next quality message
+        that waits."""
         at = message.number_at
         message.data[at : at + 4] = self.group_sequence.to_bytes(4, "big")
         self.group_sequence = (self.group_sequence + 1) & 0xFFFF_FFFF
@@ -154,7 +158,7 @@ class Member:
         self.peer.stir()
 
     def settle(self) -> None:
-        """Take in what the client has said of its messages."""
+        """Process the outcomes that the client has sent; give what it returned to other members."""
         if self.sender.settled:
             return
         link: Any = self.sender
@@ -170,7 +174,7 @@ class Member:
             self.group.drain()
 
     def _done(self, number: int) -> Shared | None:
-        """The client has disposed of this message; a quality message is nobody's concern then."""
+        """Remove a message that the client has settled; return it, None for a quality message."""
         message = self.unsettled.pop(number, None)
         if message is None or message.service >= 0:
             return None
@@ -184,7 +188,7 @@ class Member:
         self.group.drain()
 
     def note_backlog(self, group_waits: bool) -> None:
-        """Tell connection and link whether anything waits for credit or room."""
+        """Record at the connection and the link whether anything waits for credit or room."""
         behind = group_waits or bool(self.notes)
         if behind != self.behind:
             self.behind = behind
@@ -193,7 +197,7 @@ class Member:
 
 
 class _AnyMember(SenderLink):
-    """The group's link, as far as its outlet's batches know: ready where a member is."""
+    """The group's link as its outlet's batches see it: ready where a member is."""
 
     def __init__(self, group: "Group") -> None:
         self.group = group
@@ -203,7 +207,8 @@ class _AnyMember(SenderLink):
 
 
 class _Nobody(Peer):
-    """The group's own connection: there is none. It hears that the group has overrun."""
+    """The peer of the group's own outlet, without a connection. Reports that the group has
+    overrun."""
 
     def __init__(self, dirty_peers: list[Any], on_overrun: Callable[[], None]) -> None:
         super().__init__(dirty_peers)
@@ -217,7 +222,7 @@ class _Nobody(Peer):
 
 
 class Group(Outlet):
-    """Several links that share what `subscription` asks for; see the module's text."""
+    """Several links that share what `subscription` asks for; see the module."""
 
     def __init__(
         self,
@@ -243,7 +248,7 @@ class Group(Outlet):
     # -- members ----------------------------------------------------------------------------
 
     def join(self, peer: Peer, sender: SenderLink) -> Member:
-        """One link more. Raises AddressError where there are too many."""
+        """Add a link as a member. Raises AddressError where the group has `MEMBERS_MAX`."""
         if len(self.members) >= MEMBERS_MAX:
             raise AddressError(
                 f"group {self.name!r} has {MEMBERS_MAX} members", "amqp:resource-limit-exceeded"
@@ -255,7 +260,7 @@ class Group(Outlet):
         return member
 
     def leave(self, member: Member) -> None:
-        """A link ends: what it had not settled goes to the others first."""
+        """Remove a member; what it had not settled goes to the others first."""
         self.members.remove(member)
         self.homes.clear()
         for message in member.unsettled.values():
@@ -276,7 +281,7 @@ class Group(Outlet):
     # -- what the fan-out brings ------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> int:
-        """Send the finished message to a member, or let it wait."""
+        """Send the finished message to a member, or queue it."""
         if self.overrun:
             return 0
         self.place += 1
@@ -286,7 +291,8 @@ class Group(Outlet):
         return 0
 
     def _give(self, message: Shared) -> bool:
-        """Send a message to who is to have it; whether anybody could take it."""
+        """Send a message to its member, a quality message to all; return whether a member took
+        it."""
         if message.service >= 0:
             for member in self.members:
                 member.hear(replace(message, data=message.data[:]))  # their numbers differ
@@ -298,8 +304,8 @@ class Group(Outlet):
         return True
 
     def _choose(self, message: Shared) -> Member | None:
-        """The member for a message: its key's own, or one with credit; not who gave it back, while
-        there is another."""
+        """Choose the member for a message: its key's own, else one with credit; never the one that
+        gave it back, while there is another."""
         home = self.homes.get(message.key)
         if home is None and self.members:
             home = self._home(message.key)
@@ -313,8 +319,8 @@ class Group(Outlet):
         return None
 
     def _home(self, key: str) -> Member:
-        """A key's own member: the one with the highest draw, which no other's coming or going
-        changes."""
+        """Return a key's own member by rendezvous hashing: the member with the highest draw, so
+        that others' coming or going moves no other key."""
         if len(self.homes) >= KEYS_MAX:
             self.homes.clear()
         home = max(self.members, key=lambda member: _draw(key, member.serial))
@@ -328,7 +334,7 @@ class Group(Outlet):
         self._hold(message)
 
     def _hold(self, message: Shared) -> None:
-        """One more message waits; past the bound the group is over."""
+        """Count one more message that waits; past the bound, end the group."""
         self.waiting_bytes += message.size
         if self.waiting_bytes + self.unsettled_bytes > self.queue_bytes_max:
             self.waiting.clear()
@@ -342,7 +348,8 @@ class Group(Outlet):
         self._tell_members()
 
     def give_back(self, message: Shared, member: Member) -> None:
-        """A member does not want a message: another one is to have it."""
+        """Take back a message that a member returned, for another one; drop it after
+        `ATTEMPTS_MAX`."""
         message.attempts += 1
         message.not_to = member
         if message.attempts >= ATTEMPTS_MAX:
@@ -357,7 +364,7 @@ class Group(Outlet):
             self._hold(message)
 
     def settle_batches(self) -> int:
-        """As an outlet does; and the members are told whether packets wait in a batch."""
+        """Close due batches as an outlet does, and record whether packets wait in one."""
         super().settle_batches()
         self._tell_members()
         return 0
@@ -392,7 +399,7 @@ def _draw(key: str, serial: int) -> bytes:
 
 
 class Groups:
-    """The groups of a node, by name; what they have counted, those that are over included."""
+    """The groups of a node, by name, and their counts, those of ended groups included."""
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
@@ -400,7 +407,7 @@ class Groups:
 
     @property
     def resent(self) -> int:
-        """Messages that went to another member."""
+        """Messages that were sent again, to another member."""
         return self._resent + sum(group.resent for group in self.groups.values())
 
     @property
@@ -409,10 +416,10 @@ class Groups:
         return self._abandoned + sum(group.abandoned for group in self.groups.values())
 
     def find(self, name: str, subscription: Subscription) -> Group | None:
-        """The group of this name, for a link to join; None where the link is the first.
+        """Return the group of this name for a link to join; None where the link is the first.
 
-        Raises AddressError where the link asks for something else than the group has, or for what
-        is no stream to share.
+        Raises AddressError where the link's address differs from the group's, or where it asks for
+        a snapshot or to resume.
         """
         if subscription.snapshot or subscription.resume:
             raise AddressError("a shared link takes neither snapshot=1 nor from=: it has no start")
@@ -422,16 +429,17 @@ class Groups:
         return group
 
     def add(self, group: Group) -> None:
-        """A group has its first member."""
+        """Add a group with its first member."""
         self.groups[group.name] = group
 
     def remove(self, group: Group) -> None:
-        """A group has lost its last member."""
+        """Remove a group that has lost its last member; keep its counts."""
         if self.groups.pop(group.name, None) is not None:
             self._resent += group.resent
             self._abandoned += group.abandoned
 
 
 def group_name(user: str, link_name: str) -> str:
-    """The name of the group that a user's link belongs to: nobody takes from another user's."""
+    """Return the group's name for a user's link; it begins with the user, so no user joins
+    another's group."""
     return f"{user}: {link_name.partition('|')[0]}"

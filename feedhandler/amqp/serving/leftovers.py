@@ -1,11 +1,11 @@
 """What closed links and connections leave behind, freed in shares.
 
 What it is for: a slow reader leaves megabytes of messages that wait. To free those of a hundred
-that go at once takes the event loop a second, in which nobody else is served.
+readers that go at once takes the event loop a second, in which no other client is served.
 
 What it promises: a turn frees what half of its units last for, before anything else is done, and
-one more message at most: so what is left here does not grow because others leave more. It is freed
-in the order in which it came.
+one more message at most, so that what waits here is freed at the same rate however much others
+leave. It is freed in the order in which it came.
 """
 
 from collections import deque
@@ -14,17 +14,17 @@ from typing import Any
 
 from feedhandler.amqp.turns import Turns
 
-#: Bytes of messages that are freed for one unit, and what one that is no bytes counts for.
+#: Bytes of messages that are freed for one unit, and the least that a message counts for.
 BYTES_PER_UNIT = 1 << 17
 MESSAGE_BYTES = 1 << 12
 #: While more than this waits to be freed, new clients wait: each may leave a megabyte.
 LEFTOVERS_MAX = 64
-#: What it takes to free anything that is no queue: a connection with its engine.
+#: Units that it takes to free an object that is no queue: a connection with its engine.
 WHOLE_UNITS = 32
 
 
 class Leftovers:
-    """See the module."""
+    """The queue of what is to be freed; see the module."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -37,8 +37,10 @@ class Leftovers:
     def leave(
         self, what: Any, units: int = WHOLE_UNITS, freed: Callable[[], None] = lambda: None
     ) -> None:
-        """Free a queue of messages (a deque), which is nobody else's any more, or something whole
-        that nobody else has and that takes so many units; `freed` is called once it is gone."""
+        """Free a deque of messages, or any other object at the cost of `units`.
+
+        The caller must hold no other reference to it. `freed` is called once it is gone.
+        """
         if isinstance(what, deque) and not what:
             freed()
             return
@@ -66,7 +68,7 @@ class Leftovers:
 
 
 def _free_some(queue: deque[Any]) -> None:
-    """Free a unit's worth of messages."""
+    """Free one unit's worth of messages from the left of the queue."""
     freed = 0
     while queue and freed < BYTES_PER_UNIT:
         message = queue.popleft()

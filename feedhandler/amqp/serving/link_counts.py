@@ -1,4 +1,4 @@
-"""What becomes of links: who hears of it, and what is counted."""
+"""Links' counters, and the interface of those that observe links."""
 
 from typing import Protocol
 
@@ -20,7 +20,7 @@ REFUSALS = {
 
 
 class LinkObserver(Protocol):
-    """Who hears what becomes of links; `peer` is the client's host:port."""
+    """Observer of links and log-ins; `peer` is the client's host:port."""
 
     def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...

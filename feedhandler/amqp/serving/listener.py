@@ -1,10 +1,10 @@
-"""A listening socket of the node's: takes the clients that wait, and hands each on.
+"""A listening socket of the node: accepts the clients that wait, and hands each on.
 
-What it promises: no call blocks, and a crowd is taken in shares (`turns`), for a hundred at once
-take the event loop 50 ms; nobody is taken while what has left is still to be freed (`crowded`);
-clients do not get the process's last descriptors (they are closed at once, and the operator is
-told), and where there is none at all it pauses rather than spins. What becomes of a client is the
-node's (`node`).
+What it promises: no call blocks, and many clients at once are accepted in shares (`turns`), for a
+hundred take the event loop 50 ms; no client is accepted while what ended connections left is still
+to be freed (`crowded`); clients do not get the process's last descriptors (they are closed at once,
+and the operator is told), and where there is none at all it pauses rather than spins. What becomes
+of a client is the node's (`node`).
 """
 
 import asyncio
@@ -21,16 +21,17 @@ from feedhandler.descriptors import Shortage, has_client
 ACCEPT_PAUSE_SECONDS = 0.1
 #: Connections waiting to be accepted.
 BACKLOG = 128
-#: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
+#: Send buffer asked of the kernel for each connection: a turn's output, so that a subscriber
 #: that is merely scheduled late does not stop the writer.
 SEND_BUFFER_BYTES = 1 << 20
 
 
 class Listener:
-    """Listens on `address` until `close`. `on_client(socket, host, port, encrypted)` gets each
-    client, `on_exhausted()` hears of one that no descriptor is left for.
+    """A socket that listens on `address` until `close`.
 
-    Raises ConfigError, with the setting's name `key`, where the address cannot be had.
+    `on_client(socket, host, port, encrypted)` gets each client, `on_exhausted()` is called for one
+    that no descriptor is left for. Raises ConfigError, with the setting's name `key`, where the
+    address cannot be had.
     """
 
     def __init__(
@@ -70,18 +71,18 @@ class Listener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens: host and port."""
+        """Host and port that it listens on."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening and close the socket."""
         self._closed = True
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
 
     def _accept(self) -> None:
-        """Take the clients that wait, as many as this turn of the loop has units for."""
+        """Accept the clients that wait, as many as this turn of the loop has units for."""
         while not (self._waits or self._closed):
             if self._crowded() or not self._turns.take(ACCEPT_UNITS):
                 self._waits = True
@@ -90,8 +91,8 @@ class Listener:
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
-                # Nobody waits any more, or that one has left. Out of descriptors the listener
-                # would stay readable and take every turn of the loop: look again a little later.
+                # No client waits any more, or it has left. Out of descriptors the listener would
+                # stay readable and take every turn of the loop: try again a little later.
                 if error.errno in (errno.EMFILE, errno.ENFILE) and has_client(self._socket):
                     self._shortage.tell(error.strerror)
                     self._on_exhausted()
@@ -109,7 +110,7 @@ class Listener:
             self._on_client(sock, address[0], address[1], self._encrypted)
 
     def _go_on(self) -> None:
-        """Its turn has come again."""
+        """Continue accepting in a later turn of the loop."""
         self._waits = False
         self._accept()
 

@@ -1,18 +1,18 @@
-"""Who comes in at the embedded node: what each listener asks of a client, and who decides.
+"""Access control of the embedded node: log-in mechanisms of each listener, and who decides.
 
 What it is for: `Gate` is the node's one place where it is decided which mechanisms a client is
-offered, whether what it says of itself is right, and how many connections a user and an address
-may have. Passwords are checked in a thread of their own, one after the other, so that neither the
-event loop nor the machine's memory is anybody's who guesses.
+offered, whether its credentials are right, and how many connections a user and an address may
+have. Passwords are checked in a thread of their own, one after the other, so that a client that
+guesses passwords can exhaust neither the event loop nor the machine's memory.
 
     listener      EXTERNAL                     PLAIN                          ANONYMOUS
     with TLS      with a client certificate    where users have passwords     where configured
     without TLS   -                            only where configured          where configured
 
-What it promises: a refusal takes `REFUSAL_SECONDS` whatever was wrong, and says nothing of what
-was; who fails too often is not heard for a while, on connections that are there as on new ones; who
-is not looked at, for too many wait, is told to come again, and no address has the queue to itself;
-the operator hears of each refusal, without a password in it.
+What it promises: a refusal takes `REFUSAL_SECONDS` whatever was wrong, and does not reveal what
+was; an address that fails too often is ignored for a while, on open connections as on new ones; a
+client whose credentials are not checked, because too many wait, is told to try again, and no single
+address can fill the queue; each refusal is reported to the operator, without a password in it.
 
 What it leaves to others: bytes (`sasl`, `security`), users (`users`), connections (`connection`).
 """
@@ -32,20 +32,21 @@ from feedhandler.amqp.users import Throttle, User, Users, parse_hash
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.amqp import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
 
-#: A refusal is answered after so long: what was wrong cannot be told by the time it took.
+#: A refusal is answered after this time, so that the time does not reveal what was wrong.
 REFUSAL_SECONDS = 1.0
-#: Passwords that wait to be checked; beyond, who has most of them is told to come again.
+#: Passwords that wait to be checked; past it, the address with most of them is refused for now.
 CHECKS_MAX = 64
-#: Why somebody is told that.
+#: Reasons of such a refusal.
 BUSY = "too many passwords wait to be checked"
 SHUT = "too many log-ins of its address have failed"
-#: In which `failed_logins` counts, and for which nothing more is heard.
+#: Window in which `failed_logins` counts, and until whose end an address is then ignored.
 FAILURES_NS = 60 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Who a client is, or why it is nobody. `temporary`: it was not looked at, for that reason."""
+    """The user that a client is, or why it is refused. `temporary`: not checked, it may try
+    again."""
 
     user: User | None
     reason: str = ""
@@ -65,28 +66,30 @@ class _Check:
 
 
 def _nobody() -> None:
-    """There is nobody who could go."""
+    """Do nothing: no connection stands behind this admission."""
 
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One connection's way in: who it is, once that is known."""
+    """One connection's log-in state: its address, its TLS and SASL sides, its user once known."""
 
     address: str
     tls: TlsSession | None
     sasl: SaslServer = field(init=False)
     user: User | None = None
-    #: Why the connection is to be closed although the log-in was right.
+    #: Why the connection must be closed although the log-in succeeded; empty for no reason.
     excess: str = ""
     pending: bool = False
-    #: Has the connection end where it has to make room before it has logged in.
+    #: Ends the connection where it has to make room before it has logged in.
     crowd_out: Callable[[], None] = _nobody
 
 
 class Gate:
-    """The node's door. Without `config` everybody may come in and have everything.
+    """Access control of the node. Without `config` every client is admitted and may have
+    everything.
 
-    `certificates` is the TLS listener's side. Raises ConfigError for files that cannot be used.
+    `certificates` is the TLS listener's side; `tell` gets lines for the operator. Raises
+    ConfigError for files that cannot be used.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class Gate:
         self._checker: ThreadPoolExecutor | None = None
         self._checking = False
         self._checks: FairPool[_Check] = FairPool(CHECKS_MAX)
-        #: Those who have not logged in yet.
+        #: Connections that have not logged in yet.
         self.strangers: FairPool[Admission] = FairPool(self.limits.connections_before_login)
         self.by_user: Counter[str] = Counter()
         self.by_address: Counter[str] = Counter()
@@ -114,24 +117,24 @@ class Gate:
     # -- connections ------------------------------------------------------------------------
 
     def full(self, address: str) -> bool:
-        """Whether this address has as many connections as one may have."""
+        """Return whether this address has as many connections as one address may have."""
         bound = self.limits.connections_per_address
         return bound > 0 and self.by_address[address] >= bound
 
     def shut(self, address: str) -> bool:
-        """Whether nobody is heard from this address, for it has failed too often."""
+        """Return whether clients of this address are refused because too many log-ins failed."""
         return self.limits.failed_logins > 0 and self._throttle.shut(address, time.monotonic_ns())
 
     def room_for(self, address: str) -> bool:
-        """Whether one more of this address may come as far as the log-in; somebody of an address
-        that has more there may have to go for it."""
+        """Return whether one more of this address may begin to log in. May end the newest
+        unauthenticated connection of the address that has most, to make room."""
         taken, out = self.strangers.room_for(address)
         if out is not None:
             out.crowd_out()
         return taken
 
     def enter(self, address: str, encrypted: bool) -> Admission:
-        """A client has connected from this address, to the listener with TLS or the other one."""
+        """Register a client that connected from this address; `encrypted`: to the TLS listener."""
         tls = None
         if encrypted:
             assert self.certificates is not None
@@ -145,7 +148,7 @@ class Gate:
         return admission
 
     def leave(self, admission: Admission) -> None:
-        """The connection is gone."""
+        """Forget a connection that has ended."""
         self.strangers.remove(admission.address, admission)
         admission.crowd_out = _nobody
         _less(self.by_address, admission.address)
@@ -153,7 +156,7 @@ class Gate:
             _less(self.by_user, admission.user.name)
 
     def _mechanisms(self, admission: Admission) -> tuple[str, ...]:
-        """What this client may choose from, the strongest first."""
+        """Return the SASL mechanisms to offer this client, the strongest first."""
         found = []
         if admission.tls is not None and self.users.certificates and admission.tls.peer_names:
             found.append("EXTERNAL")
@@ -166,7 +169,8 @@ class Gate:
     # -- deciding ---------------------------------------------------------------------------
 
     def welcome(self, admission: Admission, user: User, full: bool = False) -> None:
-        """The client is this user; `full`: as many clients as the node takes have logged in."""
+        """Record that the client has logged in as this user. Sets `admission.excess` where the node
+        is `full` or the user has too many connections."""
         admission.user = user
         self.strangers.remove(admission.address, admission)
         if full:
@@ -179,11 +183,12 @@ class Gate:
             self.by_user[user.name] += 1
 
     def failed(self, admission: Admission) -> None:
-        """The log-in was refused."""
+        """Record that the log-in was refused."""
         self._throttle.failed(admission.address, time.monotonic_ns())
 
     def at_once(self, admission: Admission, asked: Credentials) -> Decision | None:
-        """Who the client is, or why it is nobody; None where a password has to be checked."""
+        """Decide what needs no password check; None where a password has to be checked
+        (`check`)."""
         if self.shut(admission.address):
             return Decision(None, SHUT, temporary=True)
         if asked.mechanism == "ANONYMOUS":
@@ -200,7 +205,8 @@ class Gate:
         return None
 
     async def check(self, address: str, asked: Credentials) -> Decision:
-        """The user with this name and password, or why it is nobody."""
+        """Check a name and a password in the checking thread; refuse for now where too many
+        wait."""
         taken, gone = self._checks.room_for(address)
         if gone is not None:
             gone.decide(Decision(None, BUSY, temporary=True))
@@ -218,7 +224,7 @@ class Gate:
         return decision
 
     def _check_next(self) -> None:
-        """Have the next password checked, beside the loop, if none is."""
+        """Start the next password check in the executor, unless one is running."""
         if self._checking or (check := self._checks.pop()) is None:
             return
         if self._checker is None:
@@ -240,7 +246,7 @@ class Gate:
         future.add_done_callback(checked)
 
     def close(self) -> None:
-        """No more passwords are checked."""
+        """Stop the thread that checks passwords; checks that wait are cancelled."""
         if self._checker is not None:
             self._checker.shutdown(wait=False, cancel_futures=True)
             self._checker = None
@@ -261,7 +267,7 @@ def _certificates(config: AmqpConfig, tell: Callable[[str], None] | None) -> Ser
 
 
 def _user_of(config: AmqpConfig, place: int) -> User:
-    """A user with the hash from wherever it is. Raises ConfigError."""
+    """Build a user with the hash from the configuration or its file. Raises ConfigError."""
     told = config.users[place]
     password = told.password
     if told.password_file:

@@ -1,13 +1,13 @@
 """The embedded AMQP 1.0 node: listens, accepts links, feeds them.
 
 What it is for: any AMQP 1.0 client connects, attaches a receiving link whose source address is a
-key or pattern (`routing`), and receives. The node owns the listening socket; a client's
-socket and links are its connection's (`connection`), protocol state is the engine's (`proton`),
-what a link gets is the fan-out's.
+key or pattern (`routing`), and receives. The node owns the listening socket; a client's socket and
+links are its connection's (`connection`), protocol state is the engine's (`proton`), what a link
+gets is the fan-out's.
 
-What it promises: one client's slowness, overrun or nonsense ends that client's link or
-connection and touches nobody else; no call blocks; connections and links are bounded; `stop`
-sends what waits, says goodbye and is done within its time-out.
+What it promises: one client's slowness, overrun or invalid input ends that client's link or
+connection and no other client's; no call blocks; connections and links are bounded; `stop` sends
+what waits, closes the connections and is done within its time-out.
 
 It runs on uvloop and on asyncio alike, by `add_reader` and `add_writer` on plain sockets: both
 loops' own streams would copy each message once more and wake Python for it.
@@ -45,7 +45,7 @@ from feedhandler.histogram import Histogram
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
-#: Bytes of history read before the loop serves anybody else again: a fraction of a millisecond.
+#: Bytes of history read before the loop serves others again: a fraction of a millisecond.
 CATCH_UP_BYTES_MAX = 1 << 17
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
@@ -78,10 +78,10 @@ class Node:
 
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
     `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
-    `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
-    messages; it may send the blocks at once or later. `observer` hears what becomes of links.
-    `gate` decides who comes in; without one everybody does. `conflates`: the feed, where links may
-    be conflated.
+    `snapshot=1`, and `on_attach(outlet, streams)` is called for each that does, after its first
+    quality messages; it may send the blocks at once or later. `observer` is told of links and
+    log-ins. `gate` decides who is admitted; without one every client is. `conflates`: the feed,
+    where links may be conflated.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Node:
         self.observer = observer
         self.gate = gate or Gate()
         self.conflates = conflates
-        #: How long the stages of each hand-over took.
+        #: How long the stages of each `pump` took, in ns.
         self.stages = {"route": Histogram(), "write": Histogram()}
         idle_seconds = settings.idle_timeout_ms / 1000 or float("inf")
         self.open_seconds = min(self.gate.limits.login_ms / 1000, idle_seconds)
@@ -124,7 +124,7 @@ class Node:
         self.kind_of = kind_of
         self.resumption = Resumption(fanout, qualities, self.send_snapshots)
         self.groups = Groups()
-        #: Connections that the last hand-over had something for.
+        #: Number of connections to which the last `pump` delivered something.
         self.wrote = 0
         self._catching_up = False
         self.turns: Turns
@@ -137,12 +137,12 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the node listens first, without TLS where it does that at all: host and port."""
+        """Host and port of the first listener: the one without TLS, if there is one."""
         return self._listeners[0].address
 
     @property
     def tls_address(self) -> tuple[str, int]:
-        """Where the node listens for TLS: host and port."""
+        """Host and port of the TLS listener."""
         return self._listeners[-1].address
 
     @property
@@ -193,7 +193,8 @@ class Node:
         self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
 
     def _on_client(self, sock: socket.socket, host: str, port: int, encrypted: bool) -> None:
-        """A client has connected: take it, unless there are too many of its kind."""
+        """Accept a client that has connected, unless a bound on connections or log-ins forbids
+        it."""
         counter = NodeCounter.CONNECTIONS_OPENED
         if self.full:
             counter = NodeCounter.CONNECTIONS_REFUSED
@@ -218,7 +219,7 @@ class Node:
             sock.close()
 
     def fault(self, peer: str, error: Exception) -> None:
-        """An error of ours came up in handling a client: count it and tell of it. Others go on."""
+        """Count and report an internal error in handling a client; others' connections go on."""
         self.counts[NodeCounter.CONNECTIONS_FAULTED] += 1
         if self.observer is not None:
             self.observer.faulted(peer, error)
@@ -229,7 +230,7 @@ class Node:
         return len(self.connections) - len(self.gate.strangers) >= self.settings.max_connections
 
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
-        """Have a password checked beside the loop; the connection hears by `decided`."""
+        """Have a password checked beside the loop; `connection.decided` gets the decision."""
 
         async def check() -> None:
             try:
@@ -244,7 +245,7 @@ class Node:
         task.add_done_callback(self._tasks.discard)
 
     def _tick(self) -> None:
-        """Let every connection see the time: idle peers end, our own empty frames go out."""
+        """Let every connection see the time: idle peers end, our own empty frames are sent."""
         now_ms = time.monotonic_ns() // 1_000_000
         self.flush()
         for connection in list(self.connections):
@@ -252,7 +253,7 @@ class Node:
         self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
     def pump(self) -> bool:
-        """Deliver a share of what the ring holds, and write it out; True when more waits."""
+        """Deliver a share of what the ring holds, and write it; return whether more waits."""
         began = time.monotonic_ns()
         more = self.fanout.pump(PUMP_BYTES_MAX)
         routed = time.monotonic_ns()
@@ -269,13 +270,13 @@ class Node:
             self.on_attach(outlet, streams)
 
     def catch_up_soon(self) -> None:
-        """Let links read on in the history, after what else the loop has to do."""
+        """Schedule a turn of the links that read the history."""
         if not self._catching_up:
             self._catching_up = True
             self.loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
-        """A turn of the links that are in the past."""
+        """Take a turn of the links that read the history, and schedule the next one."""
         self._catching_up = False
         catch_ups = self.resumption.catch_ups
         more = catch_ups.turn(CATCH_UP_BYTES_MAX)
@@ -294,7 +295,7 @@ class Node:
             peer.attend()
 
     async def stop(self, seconds: float) -> None:
-        """Stop listening, drain for at most `seconds`, say goodbye, close."""
+        """Stop listening, drain for at most `seconds`, close all connections."""
         if not self._listeners:
             return
         self._close_listeners()
@@ -319,11 +320,11 @@ class Node:
         self.gate.close()
 
     def _waiting(self) -> bool:
-        """Whether anything is still on its way to a client, or to a queue's disk."""
+        """Return whether anything is still on its way to a client, or to a queue's disk."""
         return self.queues.busy or any(each.waiting() for each in self.connections)
 
     def counters(self) -> dict[str, int]:
-        """Every `NodeCounter` by name, links that are gone included."""
+        """Return every `NodeCounter` by name, links that are gone included."""
         fanout = self.fanout
         counts = self.counts.copy()
         counts[NodeCounter.ROUTE_LOOKUPS] = fanout.route_lookups
@@ -346,12 +347,14 @@ class Node:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """What a link may ask for by `full=`."""
+        """Policies that a link may ask for by `full=`."""
         return LINK_POLICIES if self.conflates is None else POLICIES
 
     def outlet(self, peer: Peer, link: SenderLink, subscription: Subscription) -> Outlet:
-        """A new link's side of the fan-out, with the policy it asks for, or else the node's; one
-        without quality messages could not be told what gave way, and is detached."""
+        """Create a new link's outlet, with the policy that it asks for, or else the node's.
+
+        A link without quality messages is detached when full: drops could not be announced to it.
+        """
         settings = self.settings
         policy = subscription.full or (settings.when_full if subscription.quality else DETACH)
         bounds = (settings.queue_bytes, settings.batch_max_bytes)
@@ -364,17 +367,18 @@ class Node:
         return made
 
     def outlets(self) -> Iterator[Outlet]:
-        """Every link's, brokers that are published to left out."""
+        """Iterate over the outlets of all links; brokers that are published to are not among
+        them."""
         for connection in self.connections:
             yield from connection.outlets.values()
 
     def forget_kept(self, kept: int, owed_bytes: int) -> None:
-        """A connection that is over has been freed, with so many sessions and half-closed links,
-        and answers of so many bytes."""
+        """Subtract the sessions, half-closed links and owed bytes of a connection that has been
+        freed."""
         self.kept -= kept
         self.owed_bytes -= owed_bytes
 
     def check_idle(self) -> None:
-        """Tell a waiting `stop` once the last connection is gone."""
+        """Wake a waiting `stop` once the last connection is gone."""
         if self._idle is not None and not self.connections:
             self._idle.set()

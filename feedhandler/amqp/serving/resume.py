@@ -1,13 +1,13 @@
-"""Links that go on where another has ended: what `from=<tag>` of an address brings about.
+"""Links that go on where another has ended: the `from=<tag>` of an address.
 
 What it is for: for each service of which a link names a tag, its history says from where on it can
-be served (`History.find`); the link hears of that first, in a quality message with the reason
-`resume`, and then reads on (`catchup`).
+be served (`History.find`); the link gets a quality message with the reason `resume` first, and then
+reads on (`catchup`).
 
-What it promises: a link is told which numbers it will not get, as exactly as they are known,
-before anything that follows them. Where it has asked for snapshots, one is sent instead of what is
-left of the history. A link without quality messages that is overtaken is given up: it could not
-know.
+What it promises: a link is told which numbers it will not get, as exactly as they are known, before
+anything that follows them. Where it has asked for snapshots, one is sent instead of what is left of
+the history. A link without quality messages that is overtaken is given up: the loss could not be
+announced to it.
 
 What it leaves to others: sockets and turns (`node`), where snapshots come from (`on_attach`).
 """
@@ -25,7 +25,7 @@ from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.catchup import CatchUps, Cursor
 from feedhandler.amqp.stream import Stream
 
-#: Keys of a quality message that tell how the service stands, and not what has just happened.
+#: Keys of a quality message that describe the service's state, not an event.
 _LASTING = (
     "state",
     "service",
@@ -57,8 +57,8 @@ class Resumption:
         self.resumed = self.refused = 0
 
     def find(self, subscription: Subscription) -> dict[Stream, Found]:
-        """Where the link goes on, for each service that concerns it and of which it has a tag;
-        tags of other services say nothing."""
+        """Find where the link goes on, for each service that concerns it and of which it has a tag;
+        tags of other services are ignored."""
         found: dict[Stream, Found] = {}
         if not subscription.resume:
             return found
@@ -74,7 +74,8 @@ class Resumption:
         return found
 
     def join(self, outlet: Outlet, found: dict[Stream, Found]) -> list[Stream]:
-        """Let the link read on; the streams of which it is to have a snapshot instead."""
+        """Let the link read on in the history; return the streams of which it needs a snapshot
+        instead."""
         afresh = []
         for stream, where in found.items():
             if where.why and outlet.subscription.snapshot:
@@ -90,7 +91,7 @@ class Resumption:
         return afresh
 
     def _live(self, outlet: Outlet, stream: Stream, where: Found) -> None:
-        """Let the link take part from now on; what it lacks reaches up to here."""
+        """Let the link join the live stream now; announce all between its tag and here as lost."""
         self.refused += 1
         first = [begin for begin, _ in where.lost] or [where.next]
         lost = ((first[0], stream.next_sequence - 1),) if first[0] < stream.next_sequence else ()
@@ -100,7 +101,7 @@ class Resumption:
         stream.admit(outlet)
 
     def _overtaken(self, cursor: Cursor) -> bool:
-        """What a link was to read next is gone; whether it reads on."""
+        """Handle a link whose next packet is gone from the history; return whether it reads on."""
         outlet, stream = cursor.outlet, cursor.stream
         where = cursor.history.overtaken(cursor.place, cursor.following, stream.next_sequence)
         if outlet.subscription.snapshot:
@@ -117,7 +118,7 @@ class Resumption:
         return True
 
     def _tell(self, outlet: Outlet, stream: Stream, where: Found) -> None:
-        """Tell the link where it goes on."""
+        """Send the link the quality message that says where it goes on."""
         if outlet.subscription.quality:
             assert stream.history is not None
             before = stream.history.told_before(where.place)
@@ -127,7 +128,8 @@ class Resumption:
 
 
 def resumed(before: bytes, where: Found) -> bytes:
-    """The quality message for a link that goes on at `where`; `before`: the last one before."""
+    """Build the quality message for a link that goes on at `where` from `before`, the last one
+    before."""
     told: dict[str, Any] = msgspec.json.decode(before)
     kept = {key: told[key] for key in _LASTING}
     if where.why:

@@ -1,19 +1,19 @@
-"""The server's side of SASL: how a client says who it is, before the engine hears of it.
+"""The server's side of SASL: how a client logs in, before the engine gets any bytes.
 
 What it is for: proton without Cyrus checks no passwords, so what comes ahead of AMQP's own header
 is read here: the SASL header, the client's choice of a mechanism, its response (AMQP 1.0, part 5.3;
 PLAIN is RFC 4616, EXTERNAL RFC 4422 appendix A, ANONYMOUS RFC 4505). `receive` takes bytes, `take`
-gives those to send, `asked` is what somebody has to decide, `decide` is told.
+returns those to send, `asked` holds the credentials to decide on, `decide` takes the decision.
 
     HEADER    nothing read yet
     INIT      the mechanisms are offered
     RESPONSE  a mechanism was chosen without a response, and the response is asked for
-    ASKED     the credentials are there; nobody has decided yet
+    ASKED     the credentials are there and wait for a decision
     DONE      welcome: what follows (`rest`) is the engine's
     FAILED    refused; what follows is not read
 
 What it promises: bounded memory whatever is sent; every input in every state has an answer (the
-table below); a password is in `asked` and nowhere else, and not in its text.
+table below); a password is in `asked` and nowhere else, and not in its repr.
 
 What it leaves to others: whether the password is right (`users`, `login`).
 """
@@ -36,12 +36,12 @@ REST_BYTES_MAX = 1 << 16
 
 #: Descriptors of the frames (AMQP 1.0, 5.3.3).
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
-#: Outcome codes (5.3.3.6): welcome, nobody, and that nobody could look now.
+#: Outcome codes (5.3.3.6): success, refused, and not checked for now.
 _OK, _AUTH, _SYS_TEMP = 0, 1, 4
 
 
 class State(Enum):
-    """How far it is; the module's text says what each means."""
+    """State of a log-in; the module says what each means."""
 
     HEADER = "HEADER"
     INIT = "INIT"
@@ -53,7 +53,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the client says of itself: `name` may be empty where the mechanism needs none."""
+    """The client's credentials: `name` may be empty where the mechanism needs none."""
 
     mechanism: str
     name: str = ""
@@ -61,17 +61,20 @@ class Credentials:
 
 
 class _Malformed(Exception):
-    """What was sent cannot be read; the text says why."""
+    """Input that cannot be parsed; the text says why."""
 
 
 class SaslServer:
-    """One client's log-in. `offer` gives the mechanisms once the client has said its header;
-    `bare`: a client that skips SASL may go on, as an anonymous one."""
+    """One client's log-in.
+
+    `offer` gives the mechanisms once the client has sent its header; `bare`: a client that skips
+    SASL may go on, as an anonymous one.
+    """
 
     def __init__(self, offer: Callable[[], tuple[str, ...]], bare: bool) -> None:
         self.state = State.HEADER
         self.asked: Credentials | None = None
-        #: Why it failed, for the operator; nothing of what the client sent is in it.
+        #: Why it failed, for the operator; contains nothing that the client sent.
         self.reason = ""
         self._offer = offer
         self._offered: tuple[str, ...] = ()
@@ -82,11 +85,11 @@ class SaslServer:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the log-in has ended, successfully or not."""
         return self.state in (State.DONE, State.FAILED)
 
     def receive(self, data: bytes) -> None:
-        """Read what the client sent."""
+        """Process bytes that the client sent."""
         if self.state is State.FAILED:
             return
         self._held += data
@@ -97,20 +100,20 @@ class SaslServer:
             self._fail(str(wrong))
 
     def take(self) -> bytes:
-        """What is to be sent, once."""
+        """Return the bytes to send, and clear them."""
         out = bytes(self._out)
         self._out.clear()
         return out
 
     def rest(self) -> bytes:
-        """What came behind the log-in and is the engine's, once."""
+        """Return the bytes behind the log-in, which are the engine's, and clear them."""
         rest = bytes(self._held)
         self._held.clear()
         return rest
 
     def decide(self, welcome: bool, reason: str = "", *, temporary: bool = False) -> None:
-        """Whether the client may enter; `reason` is the operator's. `temporary`: what it says of
-        itself was not looked at, and it may come again."""
+        """Send the outcome: `welcome` or refused. `reason` is for the operator; `temporary`: the
+        credentials were not checked and the client may try again."""
         if self.state is not State.ASKED:
             return
         refusal = _SYS_TEMP if temporary else _AUTH
@@ -125,7 +128,7 @@ class SaslServer:
     def _read_header(self) -> bool:
         head = bytes(self._held[:HEADER_BYTES])
         if head != AMQP_HEADER[: len(head)] and head != SASL_HEADER[: len(head)]:
-            # A server answers what it cannot speak with what it does, and closes (AMQP 1.0, 2.2).
+            # A server answers an unsupported header with one that it supports (AMQP 1.0, 2.2).
             self._out += SASL_HEADER
             raise _Malformed(_stranger(head))
         if len(head) < HEADER_BYTES:
@@ -193,7 +196,7 @@ class SaslServer:
     # -- parts ------------------------------------------------------------------------------
 
     def _ask(self, response: bytes) -> None:
-        """The credentials of the response; from here on somebody decides."""
+        """Parse the credentials of the response into `asked`, for a decision. Raises _Malformed."""
         try:
             if self._chosen == "PLAIN":
                 authorize, name, password = response.decode().split("\0")
@@ -211,7 +214,8 @@ class SaslServer:
         self._wait()
 
     def _frame(self, wanted: int) -> bytes | None:
-        """The list of the next frame, which has to be a `wanted` one; None: not all there yet."""
+        """Return the body of the next frame, which must be a `wanted` one; None while it is
+        incomplete. Raises _Malformed."""
         if len(self._held) < 8:
             return None
         size, offset, kind = struct.unpack_from(">IBB", self._held)
@@ -227,7 +231,7 @@ class SaslServer:
         raise _Malformed("another SASL frame than the one that is due")
 
     def _send(self, descriptor: int, field_bytes: bytes) -> None:
-        """Have a frame of one field sent."""
+        """Queue a frame of one field to be sent."""
         listed = b"\x00\x53" + bytes([descriptor, 0xC0, 1 + len(field_bytes), 1]) + field_bytes
         self._out += struct.pack(">IBBH", 8 + len(listed), 2, 1, 0) + listed
 
@@ -239,7 +243,7 @@ class SaslServer:
 
 
 def _stranger(head: bytes) -> str:
-    """What a client speaks that does not speak AMQP 1.0, as far as that can be told."""
+    """Name what a client speaks that does not speak AMQP 1.0, as far as its first bytes show."""
     if head.startswith(b"\x16"):
         return "the client begins with TLS, and this port has none"
     if head.startswith(b"AMQP"):
@@ -252,7 +256,8 @@ _WIDTHS = {0x40: 0, 0xA0: 1, 0xA1: 1, 0xA3: 1, 0xB0: 4, 0xB1: 4, 0xB3: 4}
 
 
 def _fields(body: bytes) -> list[bytes | None]:
-    """The fields of a list of binaries, strings and symbols (AMQP 1.0, 1.6); None for null."""
+    """Parse a list of binaries, strings and symbols (AMQP 1.0, 1.6); None for null. Raises
+    _Malformed."""
     try:
         at, count = _list_head(body)
         found: list[bytes | None] = []
@@ -274,7 +279,8 @@ def _fields(body: bytes) -> list[bytes | None]:
 
 
 def _list_head(body: bytes) -> tuple[int, int]:
-    """Where a list's first field is, and how many there are."""
+    """Return the offset of a list's first field, and how many there are. Raises KeyError or
+    IndexError where it is no list."""
     if body[0] == 0x45:
         return 1, 0
     if body[0] == 0xC0:

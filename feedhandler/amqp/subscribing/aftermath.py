@@ -1,20 +1,20 @@
-"""Going on after a lost connection: what to ask for, and what is lacking if that is not to be had.
+"""Resume state after a lost connection: what to ask the node for, and what is lost without it.
 
-What it is for: one `Aftermath` a gateway that a subscriber is attached to. It is told how far each
-service was read when the connection was lost, names the tags to go on from, and hears every
-quality message. The first one of a service on the new link settles what became of it:
+What it is for: one `Aftermath` for each gateway that a subscriber is attached to. It records how
+far each service was read when the connection was lost, names the tags to resume from, and processes
+every quality message. The first one of a service on the new link decides what was lost:
 
-    resumed         the node goes on right behind the tag: nothing is lacking; it says so itself,
-                    with reason `resume`
-    too late        the node says that, too: the range, or why it cannot tell one
-    not offered     the node begins where it is now: what lies between is lacking, as far as the
-                    numbers tell, and a quality message of our own says so, reason `resume`
+    resumed         the node goes on right behind the tag: nothing is lost; it says so itself, with
+                    reason `resume`
+    too late        the node says that, too: the range, or why it is not known
+    not offered     the node begins where it is now: what lies between is lost, as far as the
+                    numbers show, and a quality message of our own says so, reason `resume`
     new numbering   the node has begun to count anew: the rest of the old numbering is unknown
 
-What is lacking makes every later quality message of the service worse (state `STALE`), as nobody
-else lacks it, until a snapshot block has made it good or a new numbering begins. A snapshot block
-that the connection's end has cut in two is asked for again; so is one where the link was behind
-and conflated as the connection was lost: books that were to come are known to nobody.
+A loss of this subscriber alone makes every later quality message of the service worse (state
+`STALE`) until a snapshot block has repaired it or a new numbering begins. A snapshot block that the
+connection's end has cut in two is asked for again; so is one where the link was behind and
+conflated as the connection was lost: which books were still to come is unknown.
 
 No I/O, no engine.
 """
@@ -28,15 +28,15 @@ from feedhandler.amqp.queueing.shortfall import CAUGHT_UP, CONFLATED
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.retrans.ranges import RangeSet
 
-#: The reason of quality messages that tell what a resumed stream lacks.
+#: The reason of quality messages that announce what a resumed stream has lost.
 RESUME = "resume"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
-#: Why the stream is in doubt where no range can be told.
+#: Why the stream is in doubt where no range of losses is known.
 NEW_NUMBERING = "a new numbering began while the subscriber was not connected"
 BROKEN_BLOCK = "the connection was lost in the middle of a snapshot"
 BEHIND = "the connection was lost while the link was behind and conflated"
-#: Characters of an address that tags may take, and what one takes there. Services beyond that are
-#: not resumed, which is told like any other hole.
+#: Characters that one tag takes in an address, and how many tags fit. Services beyond that are not
+#: resumed, which is announced like any other loss.
 TAG_CHARS = 37
 TAGS_MAX = (ADDRESS_CHARS_MAX * 3 // 4) // TAG_CHARS
 
@@ -44,7 +44,7 @@ Told = dict[str, Any]
 
 
 class Lack:
-    """What this subscriber lacks of one service, and nobody else."""
+    """Losses of one service that this subscriber alone has."""
 
     def __init__(self) -> None:
         self.lost = RangeSet()
@@ -53,13 +53,14 @@ class Lack:
         self.ranges = self.total = 0
 
     def lose(self, first: int, last: int) -> None:
-        """These numbers were not received, and will not be."""
+        """Record that the numbers `first`..`last` were not received, and will not be."""
         self.lost.add(first, last)
         self.ranges += 1
         self.total += last - first + 1
 
     def hear(self, told: Told) -> Told:
-        """A quality message of the node as this subscriber must take it."""
+        """Apply a quality message of the node to the losses; return it as this subscriber must see
+        it."""
         if told["reason"] == "reset":
             self.__init__()  # type: ignore[misc]  # what was lost before no longer matters
         elif told["reason"] == BLOCK_END and (last := told.get("last")) is not None:
@@ -71,7 +72,7 @@ class Lack:
         return self.worse(told)
 
     def worse(self, told: Told) -> Told:
-        """The message with what is lacking beside."""
+        """Return the message with this subscriber's losses merged in."""
         state = told["state"]
         if self.lost or self.doubt is not None:
             state = state if state == State.SILENT.value else State.STALE.value
@@ -91,9 +92,9 @@ class Lack:
 
 
 class Aftermath:
-    """Where one gateway's stream stands, over the ends of its connections.
+    """Resume state of one gateway's stream, kept over the ends of its connections.
 
-    `lacking` counts the services that went on with something lacking.
+    `lacking` counts the losses and doubts that were found after reconnecting.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,7 @@ class Aftermath:
     # -- between two connections ------------------------------------------------------------
 
     def lose(self, tags: dict[int, bytes]) -> None:
-        """The connection is lost; `tags` are the last ones read, by service."""
+        """Record that the connection is lost; `tags` are the last ones read, by service."""
         for service, tag in tags.items():
             self._pending.setdefault(service, int.from_bytes(tag[8:16]))
         for service in self._open_blocks:
@@ -119,7 +120,7 @@ class Aftermath:
             lack.doubt = lack.doubt or BEHIND
 
     def ask(self, tags: dict[int, bytes]) -> list[bytes]:
-        """The tags to go on from: of services whose state is whole."""
+        """Return the tags to resume from: of services whose state is whole, `TAGS_MAX` at most."""
         broken = self._open_blocks | self._behind
         chosen = [service for service in tags if service not in broken][:TAGS_MAX]
         return [tags[service] for service in chosen]
@@ -130,7 +131,8 @@ class Aftermath:
         return bool(self._open_blocks or self._behind)
 
     def attached(self, tags: list[bytes]) -> None:
-        """A link is attached again; the node goes on from these `tags`, or says that it cannot."""
+        """Record that a link is attached again with these `tags`, from which the node resumes or
+        says that it cannot."""
         self._asked = frozenset(int.from_bytes(tag[6:8]) for tag in tags)
         self._open_blocks.clear()
         self._behind.clear()
@@ -138,9 +140,10 @@ class Aftermath:
     # -- what the node says -----------------------------------------------------------------
 
     def hear(self, body: bytes, service: int) -> list[bytes] | None:
-        """A quality message of the node: what to hand out in its place, None where that is it.
+        """Process a quality message of the node; return what to hand out in its place, None for the
+        message itself.
 
-        Raises msgspec.DecodeError or KeyError for what is no quality message.
+        Raises msgspec.DecodeError or KeyError where `body` is no quality message.
         """
         told = msgspec.json.decode(body, type=dict)
         reason = told["reason"]
@@ -163,8 +166,9 @@ class Aftermath:
         return [msgspec.json.encode(each) for each in (*first, lack.hear(told))]
 
     def _settle(self, service: int, told: Told) -> list[Told]:
-        """The first word on a service that was lost: what is lacking; a message that says so."""
-        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet; `start` will tell
+        """Process the first quality message of a service after a lost connection: record what is
+        lost, and return a message that announces it, if any."""
+        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet: `start` follows
             self._asked -= {service}
             return self._tell_doubt(service, told)
         if told["reason"] == RESUME:
@@ -188,14 +192,15 @@ class Aftermath:
         return self._tell_doubt(service, told)
 
     def _take(self, service: int, told: Told) -> None:
-        """The node says itself what it no longer has."""
+        """Record the losses that the node itself announces."""
         for first, last in told.get("lost", ()):
             self._lack(service).lose(first, last)
         if told.get("doubt") and not told.get("lost"):
             self._lack(service).doubt = told["doubt"]
 
     def _tell_doubt(self, service: int, told: Told) -> list[Told]:
-        """Where a snapshot broke off, that has to be told whatever else is well."""
+        """Return a message that announces a broken snapshot block or conflated books, where there
+        was one."""
         lack = self._lacks.get(service)
         if lack is None or lack.doubt not in (BROKEN_BLOCK, BEHIND):
             return []

@@ -1,9 +1,9 @@
 """One connection to a node, with the links on which a subscriber receives.
 
-What it is for: `Attachment.connect` connects, `attach` offers a receiving link, `answer` waits
-for what the node says to it. What then arrives is told to `on_arrival`, and stays on the link until
-it is taken from there; that one of the links, or all of them, are over is told to `on_end` once
-each, after what had arrived before.
+What it is for: `Attachment.connect` connects, `attach` offers a receiving link, `answer` waits for
+the node's answer to it. Messages that arrive are reported to `on_arrival`, and stay on the link
+until they are taken from there; the end of a link, or of all of them, is reported to `on_end` once
+for each, after the messages that had arrived before.
 
 What it leaves to others: the connection itself (`client`), what the messages are (`inbox`), who
 consumes them, and what to do about an end (`subscriber`, `upstream`).
@@ -24,10 +24,10 @@ MESSAGE_BYTES_MAX = 1 << 25
 
 
 class Intake:
-    """One receiving link, and what reads it.
+    """One receiving link, and the inbox that reads it.
 
     `over`: nothing more will arrive; what has arrived may still be taken. `error` says why, None
-    where we ourselves said goodbye.
+    where we closed the connection.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Intake:
         self._consumed = 0
 
     def grant(self, consumed: int) -> None:
-        """Give credit back for what was consumed, in halves of the window."""
+        """Give credit back for `consumed` messages, in halves of the window."""
         self._consumed += consumed
         if self._consumed * 2 >= self.credit and not self.over:
             if self.draining:
@@ -56,15 +56,16 @@ class Intake:
             self.attachment.work()
 
     def drain(self) -> None:
-        """Have the node send all that it has for this link now; `drained` says when it has come."""
+        """Have the node send all that it has for this link now; `drained` is set when that has
+        come."""
         if not self.over:
             self.draining = True
             self.link.drain()
             self.attachment.work()
 
     def flowed(self) -> bool:
-        """The node has told its credit: what it has given back it gets again. Whether that was
-        the end of `drain`."""
+        """Grant again the credit that the node gave back in a flow; return whether that ended
+        `drain`."""
         given = self.link.drained()
         if not given:
             return False
@@ -77,7 +78,8 @@ class Intake:
 class Attachment(ClientConnection):
     """A connection to a node on which we receive.
 
-    `on_arrival` is called with an intake that holds messages, `on_end` with one that is over.
+    `on_arrival` is called with an intake that holds messages, `on_end` with one that has ended;
+    both on the event loop's thread.
     """
 
     def __init__(
@@ -93,7 +95,8 @@ class Attachment(ClientConnection):
         self._on_end = on_end
 
     def attach(self, name: str, address: str, inbox: Inbox, credit: int) -> Intake:
-        """Offer a receiving link; `answer` tells what the node says to it."""
+        """Offer a receiving link with this `credit`, in messages; `answer` waits for the node's
+        answer."""
         link = self._engine.receiver(
             name, address, settled=True, credit=credit, message_bytes_max=MESSAGE_BYTES_MAX
         )
@@ -104,15 +107,15 @@ class Attachment(ClientConnection):
         return intake
 
     async def answer(self, intake: Intake) -> None:
-        """Wait until the node has taken the link.
+        """Wait until the node has accepted the link.
 
-        Raises `Ended` where it refuses, or does not answer in `CONNECT_SECONDS`; a refusal does
-        not concern the connection's other links.
+        Raises `Ended` where it refuses, or does not answer in `CONNECT_SECONDS`; a refusal does not
+        concern the connection's other links.
         """
         await self.in_time(intake.answered)
 
     def detach(self, intake: Intake) -> None:
-        """Let go of one link; what it holds may still be taken."""
+        """Close one link without reporting its end; what it holds may still be taken."""
         if intake.over:
             return
         intake.over = True
@@ -121,7 +124,7 @@ class Attachment(ClientConnection):
         self.work()
 
     def break_off(self, error: Ended) -> None:
-        """Leave without a word; `error` is why the links are over."""
+        """Abandon the connection without a goodbye; `error` is why the links have ended."""
         self.finish(error)
         self.abandon()
 
@@ -158,7 +161,7 @@ class Attachment(ClientConnection):
             self._end(intake, Ended(text, condition=condition))
 
     def _end(self, intake: Intake, error: Ended | None) -> None:
-        """A link is over."""
+        """Report that a link has ended: to `on_end`, or to `answer` where that still waits."""
         if intake.over:
             return
         intake.over = True
@@ -166,7 +169,7 @@ class Attachment(ClientConnection):
         self.intakes.remove(intake)
         if not intake.answered.done():
             intake.answered.set_exception(error or Ended(f"{self.url} closed the connection"))
-            intake.answered.exception()  # whoever waits gets it; nobody must
+            intake.answered.exception()  # retrieved: no error is logged if unawaited
             return
         self._on_end(intake)
 

@@ -1,8 +1,8 @@
 """A batch of received packets, decoded into columns.
 
-What `Subscriber.batches()` yields: the bytes of everything one read brought, in order, scanned
-once, and each message type's fields as numpy arrays or an Arrow record batch, all in compiled
-code.
+`Subscriber.batches()` yields one for each read: the bytes of everything that it brought, in order,
+scanned once, and each message type's fields as numpy arrays or an Arrow record batch, all in
+compiled code.
 """
 
 from collections import Counter
@@ -34,8 +34,11 @@ INDEX_CAPACITY = 16_384
 
 
 class Workspace:
-    """What one subscriber's batches share, so that none is allocated for each: the index and the
-    decoders of each message type. `references`: what is known of symbols, by feed number."""
+    """Index and column decoders that one subscriber's batches share, to allocate none for each
+    batch.
+
+    `references`: what is known of symbols, by feed number.
+    """
 
     def __init__(self, references: dict[int, ReferenceData] | None = None) -> None:
         self.references = {} if references is None else references
@@ -58,10 +61,10 @@ class Workspace:
             return self.index
 
     def scan_bodies(self, batch: "Batch") -> MessageIndex:
-        """Index bodies that are single messages: together they read like one packet's messages.
+        """Index bodies that are single messages, as if they were one packet's messages.
 
         Their numbers and services come from the tags, and each counts as a packet of its own, with
-        the send time that came with it.
+        the send time that came with it. Raises PeerError where a body is no message of the feed.
         """
         header = self.header
         header.kind, header.flags = PacketKind.DATA, 0
@@ -84,7 +87,8 @@ class Workspace:
         return index
 
     def learn(self, feed: Any, data: Any, index: MessageIndex) -> ReferenceData:
-        """What is known of the feed's symbols, with what the reference messages in `data` tell."""
+        """Add what the reference messages in `data` say to what is known of the feed's symbols;
+        return all of it."""
         known = reference_data_of(feed, self.references)
         found = index.arrays()
         for place in numpy.flatnonzero(found["types"] == known.code).tolist():
@@ -100,7 +104,7 @@ _LOW_BITS = (1 << 63) - 1
 
 @cython.cclass
 class Batch:
-    """Bodies one behind the other.
+    """The bodies of several AMQP messages, concatenated.
 
     data       their bytes
     count      how many bodies (AMQP messages) there are
@@ -129,7 +133,7 @@ class Batch:
 
     @property
     def quality(self) -> list[dict[str, Any]]:
-        """What the quality messages that precede these data say."""
+        """Decoded quality messages that precede these data."""
         return [note.quality for note in self.notes]
 
     @cython.ccall
@@ -143,7 +147,7 @@ class Batch:
         """Take messages `first` .. `end` - 1 of a link, until a quality message, the border of a
         snapshot block, or a failure of the inbox.
 
-        Returns how many were taken, and learns from their tags which feed and day they are of.
+        Returns how many were taken; sets feed, day and service from their tags.
         """
         self.count = inbox.collect(link, first, end)
         self.width = end - first
@@ -157,7 +161,7 @@ class Batch:
         return self.count
 
     def collect(self, messages: list) -> None:
-        """Take these messages, of one kind and none of them a quality message."""
+        """Fill the batch with these messages, of one kind and none of them a quality message."""
         count = len(messages)
         parts = numpy.zeros((PARTS, count), numpy.int64)
         sizes = [len(message.body) for message in messages]
@@ -183,7 +187,8 @@ class Batch:
 
     @cython.ccall
     def stamp(self, place: cython.Py_ssize_t) -> cython.longlong:
-        """The receive stamp of one body: quicker than `stamps` where there are few."""
+        """Return the receive stamp of one body in ns; quicker than `stamps` for a few. Raises
+        IndexError."""
         if place < 0 or place >= self.count:
             raise IndexError("the batch has not so many bodies")
         if cython.compiled:
@@ -194,43 +199,45 @@ class Batch:
 
     @property
     def starts(self) -> Any:
-        """Of each body, its start in `data`."""
+        """int64[count]: start of each body in `data`."""
         return self._part(0)
 
     @property
     def sizes(self) -> Any:
-        """Of each body, its size in bytes."""
+        """int64[count]: size of each body in bytes."""
         return self._part(1)
 
     @property
     def stamps(self) -> Any:
-        """Of each body, the gateway's receive stamp in ns since 1970; 0 unless asked for."""
+        """int64[count]: the gateway's receive stamp of each body in ns since 1970; 0 unless asked
+        for."""
         return self._part(2)
 
     @property
     def sequences(self) -> Any:
-        """Of each body, the sequence number of its (first) packet."""
+        """int64[count]: sequence number of the (first) packet of each body."""
         return self._part(3)
 
     @property
     def numbers(self) -> Any:
-        """Of each body, its message number in the packet; 65,535 for whole packets."""
+        """int64[count]: message number of each body in its packet; 65,535 for whole packets."""
         return self._part(4)
 
     @property
     def services(self) -> Any:
-        """Of each body, its service's number."""
+        """int64[count]: service number of each body."""
         return self._part(5)
 
     @property
     def send_times(self) -> Any:
-        """Of each body that is a single message, its packet's send time (uint64, as in the header);
+        """uint64[count]: send time of the packet of each single message, as in its header;
         `scanner.NO_SEND_TIME` where it came without."""
         return self._part(6).view(numpy.uint64)
 
     @property
     def index(self) -> MessageIndex:
-        """Type, symbol, offset and size of every market message in `data`, until the next batch.
+        """Index of type, symbol, offset and size of every market message in `data`; valid until the
+        next batch.
 
         Raises PeerError where the bodies are no packets of the feed.
         """
@@ -244,28 +251,28 @@ class Batch:
         return self.scanned
 
     def __len__(self) -> int:
-        """Market messages in the batch."""
+        """Return the number of market messages in the batch."""
         return int(self.index.count)
 
     def types(self) -> dict[int | str, int]:
-        """How many messages there are of each type."""
+        """Count the messages of each type."""
         counts = Counter(self.index.arrays()["types"].tolist())
         return {self.feed.type_label(code): count for code, count in counts.items()}
 
     def __bool__(self) -> bool:
-        """A batch is true even where it holds quality messages alone."""
+        """Return True, even for a batch that holds quality messages alone."""
         return True
 
     def columns(self, message_type: int | str) -> dict[str, Any]:
-        """All fields of one message type as numpy arrays, one row a message, by field name.
+        """Return all fields of one message type as numpy arrays, one row a message, by field name.
 
-        The arrays are reused: they hold until the subscriber's next batch is asked for columns of
-        the same type. `arrow` gives columns of their own memory.
+        The arrays are reused: they are valid until the subscriber's next batch is asked for columns
+        of the same type. `arrow` returns columns with memory of their own.
         """
         return self._decoded(message_type).arrays
 
     def arrow(self, message_type: int | str) -> Any:
-        """The same as a pyarrow RecordBatch."""
+        """Return all fields of one message type as a pyarrow RecordBatch with memory of its own."""
         return self._decoded(message_type).to_arrow()
 
     def _decoded(self, message_type: int | str) -> Columns:
@@ -283,8 +290,8 @@ class Batch:
 
 
 def pack(waiting: Any, feed: Any, grain: str, workspace: Workspace) -> Batch:
-    """The first messages of the deque as one batch, as `Batch.fill` would have made it of what a
-    link holds; they are taken away from it."""
+    """Remove the first messages from the deque and return them as one batch, split where
+    `Batch.fill` would split."""
     notes: list[Any] = []
     bodies: list[Any] = []
     while waiting:

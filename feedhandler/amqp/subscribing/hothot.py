@@ -1,31 +1,32 @@
-"""Two or more gateways' streams of the same services, made one: the first copy wins.
+"""Arbitration between several gateways' streams of the same services: the first copy wins.
 
 What it is for: a subscriber that is attached to several gateways at once hands everything that they
-send to one `Merge`, and what it gets back is the stream of a gateway that loses nothing as long as
-one of them does not. The arbiter of the gateway's own lines (`ingest.arbitration`) cannot do that:
-links are thinned, so that holes in the numbers are what one asked for, and what a gateway has lost
-it says itself. The properties are the same:
+send to one `Merge`, which returns one stream that loses nothing as long as one of them does not.
+The arbiter of the gateway's own lines (`ingest.arbitration`) cannot do that: a link brings only
+what its address selects, so that missing numbers are no loss, and a gateway itself announces what
+it has lost. The properties are the same:
 
     order       per service the numbers ascend; nothing is handed out twice
-    first copy  whatever is new is handed out at once, whoever brings it
-    holes       what one gateway lacks (it has said so; or it was not attached) the others fill in:
-                what it sends behind the hole waits for that
-    bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
-                as lost, exactly, by a quality message of our own
+    first copy  what is new is handed out at once, whichever gateway brings it
+    gaps        what one gateway lacks (it has said so, or it was not attached) the others fill in:
+                what it sends behind the gap waits for that
+    bound       for `HOLD_NS` at most, or until no gateway is left that could; then what all lack is
+                announced as lost, exactly, by a quality message of our own
     outside     packets outside the sequence are handed out where their first copy comes; a copy is
-                what another gateway brings with the same tag, of a service's latest `ASIDE_MAX`
-    withdrawn   what all lacked and one gateway then has after all is told so, and handed out late
-    numberings  a new numbering begins with the first gateway that says so; what others still send
-                of the old one is dropped
+                a message that another gateway brings with the same tag, among a service's latest
+                `ASIDE_MAX`
+    withdrawn   a loss that one gateway has after all is withdrawn, and handed out late
+    numberings  a new numbering begins with the first gateway that announces it; what others still
+                send of the old one is dropped
 
-A gateway may fall away at any moment, and come back at any other. Its part in a service is a
-`Lane`: what it lacks, and what it has sent that waits. A snapshot block is handed out whole or not
+A gateway may be lost at any moment, and come back at any other. Its part in a service is a `Lane`:
+what it lacks, and what it has sent that waits. A snapshot block is handed out whole or not
 at all, and only where the merged stream lacks something or was to begin with one; behind it the
 stream goes on where that gateway's does, with the others held back as far as they were ahead.
 
-Quality messages tell the best that any gateway says of itself, with what the merged stream lacks.
+Quality messages have the best state that any gateway announces, with what the merged stream lacks.
 
-No I/O; the time is an argument. `Shape` is what it has to know about messages.
+No I/O; the time is an argument. `Shape` is what the merge must know about messages.
 """
 
 from collections import deque
@@ -36,10 +37,11 @@ import msgspec
 from feedhandler.amqp.quality import RANGES_TOLD_MAX
 from feedhandler.retrans.ranges import RangeSet
 
-#: How long what is behind a hole waits for a gateway that is attached and has said nothing of its
-#: own about the hole: longer than gateways are apart, shorter than anybody wants to be blind.
+#: How long messages behind a gap wait for an attached gateway that has not said that it lacks the
+#: gap, too: longer than gateways are apart, and short, for the subscriber gets nothing meanwhile.
 HOLD_NS = 1_000_000_000
-#: A gateway that attaches so many numbers behind the stream counts anew: no healthy one is so late.
+#: A gateway that attaches so many numbers behind the stream is taken to have begun a new numbering:
+#: no healthy one is so late.
 LAG_MAX = 16_384
 #: Tags of messages outside the sequence that are remembered of each service: such are few, and
 #: gateways are no more than `HOLD_NS` apart.
@@ -51,36 +53,39 @@ NEVER = 1 << 63
 _BEGIN, _END = "snapshot-begin", "snapshot-end"
 #: The reason of a quality message that a gateway's coming or going has changed.
 GATEWAY = "gateway"
-#: Reasons of quality messages that tell, on a link that takes part, what it will not bring: lost on
-#: the gateway's lines; gone from its history before it could be sent again.
+#: Reasons of quality messages that announce what an attached link will not bring: lost on the
+#: gateway's lines; gone from its history before it could be sent again.
 _LOSSES = ("gap", "resume")
-#: How good a gateway's word of itself is; `STALE` by ranges alone is no worse than `OK` here, since
-#: the ranges are looked at one by one.
+#: Ranks of the states that gateways announce; `STALE` by ranges alone is no worse than `OK` here,
+#: since the ranges are compared one by one.
 _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WAITING": 4}
 
 
 class Shape(Protocol):
-    """What messages are. A place is `sequence << 16 | message number`."""
+    """What the merge must know about messages. A place is `sequence << 16 | message number`."""
 
     def span(self, message: Any) -> tuple[int, int]:
-        """The first and the last place in a message that is no quality message."""
+        """Return the first and the last place in a message that is no quality message."""
 
     def cut(self, message: Any, after: int) -> Any:
-        """The message without what is at sequence number `after` and before."""
+        """Return the message without its packets up to and including sequence number `after`."""
 
     def note(self, like: Any, body: bytes) -> Any:
-        """A quality message with this body, else like that one."""
+        """Return a quality message with this body and otherwise the properties of `like`."""
 
 
 class Lane:
-    """One gateway's part in one service. `told` is its latest quality message, None until it has
-    said anything on this connection; `block` a snapshot block that has not come to its end."""
+    """One gateway's part in one service.
+
+    `told` is its latest quality message, None until one has come on this connection; `block` is a
+    snapshot block that is not complete yet.
+    """
 
     def __init__(self) -> None:
         self.live = False
         self.epoch = 0
         self.lacks = RangeSet()
-        #: It has said, before this number, all that it has.
+        #: The gateway has sent all that it has before this number.
         self.reach = 0
         self.held: deque[Any] = deque()
         self.block: list[Any] | None = None
@@ -88,17 +93,17 @@ class Lane:
         self.note: Any = None
 
     def part(self) -> None:
-        """The connection it was of is over."""
+        """Forget what the gateway said on a connection that has ended."""
         self.told = self.block = None
 
     @property
     def speaks(self) -> bool:
-        """Whether it is attached and knows where the stream is."""
+        """Whether the gateway is attached and has said where its stream is."""
         return self.live and self.told is not None and self.told.get("next") is not None
 
     @property
     def rank(self) -> int:
-        """How good its word of itself is, 0 the best."""
+        """Rank of the state that the gateway announces, 0 the best."""
         assert self.told is not None
         if self.told["state"] == "STALE" and not self.told.get("doubt"):
             return 0
@@ -106,8 +111,11 @@ class Lane:
 
 
 class Service:
-    """One service of the merged stream. `at` is the place up to which all is handed out, or known
-    not to be wanted, or told as lost; -1 before the start."""
+    """One service of the merged stream.
+
+    `at` is the place up to which everything was handed out, was not subscribed to, or was announced
+    as lost; -1 before the start.
+    """
 
     def __init__(self, number: int, wants_block: bool) -> None:
         self.number = number
@@ -116,7 +124,7 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
-        #: What was told as lost and then that it is not, and the place up to which that has come.
+        #: Withdrawn losses, and the place up to which their messages have come.
         self.back = RangeSet()
         self.back_at = -1
         #: Tags of messages outside the sequence, and which links have brought each.
@@ -129,21 +137,21 @@ class Service:
 
     @property
     def open(self) -> int:
-        """The first sequence number of which something may still be wanted."""
+        """First sequence number of which something may still be handed out."""
         return self.at >> 16 if self.at & WHOLE != WHOLE else (self.at >> 16) + 1
 
     @property
     def current(self) -> list[Lane]:
-        """Lanes that are in the stream's numbering and attached."""
+        """Lanes that are attached and in the stream's numbering."""
         return [x for x in self.lanes.values() if x.speaks and x.epoch == self.epoch]
 
 
 class Merge:
-    """All services of several links. What is to be handed out is appended to `out`.
+    """All services of several links. Messages to be handed out are appended to `out`.
 
     `snapshot`: each service is to begin with a snapshot block. Counts: `duplicates`, `late` (came
-    after it was told as lost), `filled` (handed out behind another's hole), `gave_up` (holes for
-    which the time was up).
+    after they were announced as lost), `filled` (handed out after waiting behind a gap), `gave_up`
+    (gaps for which the time was up).
     """
 
     def __init__(self, shape: Shape, snapshot: bool = False) -> None:
@@ -160,7 +168,8 @@ class Merge:
     # -- gateways come and go ---------------------------------------------------------------
 
     def up(self, link: int, now_ns: int, resumed: bool = False) -> None:
-        """A link is attached. `resumed`: it goes on behind the merged stream's last places."""
+        """Register an attached link. `resumed`: it goes on behind the merged stream's last
+        places."""
         self._links[link] = self._now_ns = now_ns
         for service in self._services.values():
             self._lane(service, link).live = True
@@ -169,7 +178,7 @@ class Merge:
         (self._resumed.add if resumed else self._resumed.discard)(link)
 
     def down(self, link: int, now_ns: int) -> None:
-        """A link is over; what it sent that waits stays."""
+        """Remove a link that has ended; the messages it brought that wait stay."""
         self._now_ns = now_ns
         self._links.pop(link, None)
         for service in self._services.values():
@@ -185,11 +194,11 @@ class Merge:
             self._tell_change(service, GATEWAY)
 
     def held(self, link: int) -> int:
-        """How many of a link's messages wait."""
+        """Count a link's messages that wait."""
         return sum(len(x.lanes[link].held) for x in self._services.values() if link in x.lanes)
 
     def places(self) -> dict[int, int]:
-        """By service, the place that the merged stream has reached."""
+        """Return the place that the merged stream has reached, by service."""
         return {number: x.at for number, x in self._services.items() if x.at >= 0}
 
     def _lane(self, service: Service, link: int) -> Lane:
@@ -200,8 +209,8 @@ class Merge:
         return lane
 
     def _expected(self, service: Service) -> bool:
-        """Whether an attached gateway may still say what it has: one that has just been attached,
-        or that had received nothing when it was."""
+        """Return whether an attached gateway may still say what it has: one that attached less than
+        `HOLD_NS` ago, or that had received nothing then."""
         silent = [(link, x) for link, x in service.lanes.items() if x.live and not x.speaks]
         return any(
             lane.told is not None or self._now_ns - self._links[link] < HOLD_NS
@@ -211,7 +220,8 @@ class Merge:
     # -- messages ---------------------------------------------------------------------------
 
     def take(self, link: int, message: Any, now_ns: int) -> None:
-        """A link brings a message."""
+        """Process a message that a link brought; it is handed out to `out`, kept waiting or
+        dropped."""
         service = self._services.get(message.service)
         if service is None:
             service = self._services[message.service] = Service(message.service, self._snapshot)
@@ -225,7 +235,7 @@ class Merge:
             self._settle(service, now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """The time has come that `deadline` names."""
+        """Act on what has waited long enough; to be called at `deadline`."""
         self._now_ns = now_ns
         for service in self._services.values():
             if service.waiting_since != NEVER:
@@ -235,7 +245,7 @@ class Merge:
 
     @property
     def deadline(self) -> int:
-        """When `tick` is wanted; NEVER where nothing waits."""
+        """Monotonic time in ns at which `tick` is wanted; NEVER where nothing waits."""
         waiting = [x.waiting_since for x in self._services.values() if x.waiting_since != NEVER]
         waiting += [
             since for since in self._links.values() if since + HOLD_NS > self._now_ns > since
@@ -243,7 +253,7 @@ class Merge:
         return min(waiting) + HOLD_NS if waiting else NEVER
 
     def _try(self, service: Service, lane: Lane, link: int, message: Any) -> bool:
-        """Deal with a lane's next message; False where it has to wait."""
+        """Process a lane's next message; return False where it has to wait."""
         if message is None:
             lane.part()
             return True
@@ -280,7 +290,8 @@ class Merge:
         return True
 
     def _hand_out_late(self, service: Service, message: Any, first: int, last: int) -> bool:
-        """A message of what was told as lost in error: its first copy is handed out."""
+        """Hand out the first copy of a message that was announced as lost in error. Returns
+        True."""
         if first > service.back_at:
             service.back_at = last
             self.out.append(message)
@@ -289,8 +300,8 @@ class Merge:
         return True
 
     def _aside(self, service: Service, link: int, message: Any) -> None:
-        """A message outside the sequence: its first copy is handed out. What one gateway brings
-        twice is two messages with the same bytes, long after one another."""
+        """Hand out the first copy of a message outside the sequence. A tag that one gateway brings
+        twice stands for two messages with the same bytes, long after one another."""
         brought = service.aside.pop(message.tag, None)
         if brought is not None and link not in brought:
             brought.add(link)
@@ -303,8 +314,8 @@ class Merge:
         self.out.append(message)
 
     def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
-        """Whether a lane of another numbering turns out to be in the stream's: an older one, where
-        nobody else is left who could know better."""
+        """Take a lane of an older numbering into the stream's, where no other attached gateway
+        knows better; return whether it is."""
         if lane.epoch > service.epoch or service.current:
             return False
         lane.epoch = service.epoch
@@ -316,15 +327,16 @@ class Merge:
         return True
 
     def _join_unseen(self, service: Service, lane: Lane, message: Any) -> None:
-        """A lane whose node has not said where it is: it has what it sends, and nothing before."""
+        """Join a lane whose node has not said where it is: it has what it sends, and nothing
+        before."""
         told = {**(lane.told or {}), "state": "OK", "reason": ""}
         told["next"] = self._shape.span(message)[0] >> 16
         self._join(service, lane, told, message.day, False)
 
-    # -- what gateways say of themselves ----------------------------------------------------
+    # -- quality messages of gateways -------------------------------------------------------
 
     def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
-        """A quality message of one gateway."""
+        """Process a quality message of one gateway. Returns True."""
         told = msgspec.json.decode(note.body, type=dict)
         reason = told["reason"]
         following = told["next"] = told.get("next") or None  # 0: nothing was published yet
@@ -362,7 +374,7 @@ class Merge:
     def _join(
         self, service: Service, lane: Lane, told: dict[str, Any], day: int, resumed: bool
     ) -> None:
-        """A lane's first word: where it is, and so what it lacks."""
+        """Process a lane's first quality message: derive its numbering and what it lacks."""
         following = told["next"]
         lane.told = told
         lane.lacks.clear()
@@ -388,7 +400,7 @@ class Merge:
             lane.lacks.add(service.open, following - 1)
 
     def _reset(self, service: Service, lane: Lane, told: dict[str, Any], day: int) -> bool:
-        """A lane's numbering begins anew; whether it is the first to say so."""
+        """Begin a lane's numbering anew; return whether it is the first gateway to do so."""
         lane.epoch += 1
         lane.lacks.clear()
         lane.reach = 0
@@ -398,8 +410,8 @@ class Merge:
         return True
 
     def _withdraw(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
-        """A lane has what it said was lost, and goes back there: so does the merged stream, as far
-        as it has told that, too."""
+        """Withdraw losses that a lane has after all, as far as the merged stream has announced
+        them."""
         ranges: list[tuple[int, int]] = []
         for first, last in told["withdrawn"]:
             lane.lacks.discard(first, last)
@@ -418,7 +430,7 @@ class Merge:
         service.key = self._key(service)
 
     def _lose_again(self, service: Service, lane: Lane, first: int, last: int) -> None:
-        """Of what was not lost after all, this is, as far as it has not come."""
+        """Announce once more the part of a withdrawn loss that a lane loses before it has come."""
         if lane.epoch == service.epoch and service.back:
             first = max(first, (service.back_at >> 16) + 1)
             for low, high in service.back.within(first, last) if first <= last else ():
@@ -426,7 +438,7 @@ class Merge:
                 self._lose(service, lane.note, low, high)
 
     def _renumber(self, service: Service, epoch: int, following: int, day: int) -> None:
-        """The merged stream's numbering begins anew."""
+        """Begin the merged stream's numbering anew."""
         service.epoch = epoch
         service.day = max(day, service.day)
         service.at = (following << 16) - 1
@@ -436,14 +448,15 @@ class Merge:
         service.healed = False
 
     def _cover(self, service: Service, lane: Lane) -> None:
-        """What this lane has said all of need not be waited for, up to what it lacks."""
+        """Advance past what this lane has said it has sent all of, up to what it lacks."""
         if lane.reach <= service.open:
             return
         lacks = lane.lacks.within(service.open, lane.reach - 1)
         service.at = max(service.at, ((lacks[0][0] if lacks else lane.reach) << 16) - 1)
 
     def _end_block(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
-        """A snapshot block is complete: hand it out where it is of use."""
+        """Hand out a complete snapshot block where the merged stream lacks something or must begin
+        with one; else drop it."""
         block, lane.block = lane.block, None
         assert block is not None
         if lane.epoch != service.epoch or not (service.wants_block or self._lacking(service)):
@@ -469,7 +482,7 @@ class Merge:
     # -- what waits -------------------------------------------------------------------------
 
     def _settle(self, service: Service, now_ns: int) -> None:
-        """Let go of what need not wait any more."""
+        """Hand out or give up what need not wait any more."""
         while True:
             self._tell_losses(service)
             moved = self._advance(service)
@@ -489,7 +502,7 @@ class Merge:
             service.waiting_since = now_ns
 
     def _advance(self, service: Service) -> bool:
-        """Try what waits; whether any of it went."""
+        """Try the messages that wait; return whether any was processed."""
         moved = False
         again = True
         while again:
@@ -502,8 +515,9 @@ class Merge:
         return moved
 
     def _give_up(self, service: Service, blocked: list[Lane], able: bool) -> None:
-        """Go on at the lowest place that waits. Where the time is up, what nobody has brought is
-        lost; else those that wait have it between them that nothing was there."""
+        """Go on at the lowest place that waits. `able`: the time is up, so what no gateway brought
+        is lost; otherwise all gateways are past the gap, so that there was nothing subscribed to in
+        it."""
         same = [lane for lane in blocked if lane.epoch == service.epoch]
         if not same:
             lane = min(blocked, key=lambda x: x.epoch)
@@ -525,7 +539,7 @@ class Merge:
         service.at = max(service.at, (end << 16) | WHOLE)
 
     def _tell_losses(self, service: Service) -> None:
-        """What every gateway lacks that is part of the stream is lost."""
+        """Announce as lost what every gateway of the stream lacks."""
         lanes = service.current
         lanes += [
             x for x in service.lanes.values() if not x.live and x.held and x.epoch == service.epoch
@@ -543,7 +557,7 @@ class Merge:
             self._cover(service, lane)
 
     def _lose(self, service: Service, like: Any, first: int, last: int) -> None:
-        """Tell that a range is lost on all gateways."""
+        """Announce that a range is lost on all gateways."""
         service.lost.add(first, last)
         service.ranges += 1
         service.total += last - first + 1
@@ -552,20 +566,20 @@ class Merge:
             self.out.append(self._shape.note(like, msgspec.json.encode(body)))
         service.key = self._key(service)
 
-    # -- what is told of the merged stream --------------------------------------------------
+    # -- the merged stream's state ----------------------------------------------------------
 
     def _lacking(self, service: Service) -> bool:
-        """Whether the merged stream is stale."""
+        """Return whether the merged stream is stale."""
         return bool(service.lost) or bool(self._composed(service).get("doubt"))
 
     def _best(self, service: Service) -> list[dict[str, Any]]:
-        """What the gateways say that are best off."""
+        """Return the latest quality messages of the gateways with the best state."""
         lanes = [x for x in service.lanes.values() if x.live and x.told is not None]
         best = min((lane.rank for lane in lanes), default=0)
         return [lane.told for lane in lanes if lane.rank == best and lane.told is not None]
 
     def _composed(self, service: Service) -> dict[str, Any]:
-        """The state of the merged stream, as a quality message tells it."""
+        """Compose the merged stream's state as the body of a quality message."""
         words = self._best(service)
         told: dict[str, Any] = {"state": "STALE", "service": service.number}
         told |= words[0] if words else {}
@@ -593,7 +607,8 @@ class Merge:
         return told["state"], told["missing"], told["stale"], told.get("doubt")
 
     def _tell_change(self, service: Service, reason: str, *, forced: bool = False) -> None:
-        """Hand out a quality message where the merged stream's state is another one now."""
+        """Hand out a quality message where the merged stream's state has changed, or where
+        `forced`."""
         notes = [x.note for x in service.lanes.values() if x.live and x.told is not None and x.note]
         if not notes:
             return
@@ -605,7 +620,7 @@ class Merge:
 
 
 def _both(one: RangeSet, other: RangeSet) -> RangeSet:
-    """What is in both sets."""
+    """Return the intersection of two sets."""
     found = RangeSet()
     for first, last in one:
         for begin, end in other.within(first, last):

@@ -2,11 +2,11 @@
 
 What it is for: the subscriber's hot path. One call turns everything that one read brought into
 `Message` objects, or gathers the packets' bytes for a `Batch`; both check that the link's
-group-sequence has no hole. What is wrong ends the stream there: the messages before it are given
-out, and `failure` says what it is.
+group-sequence has no gap. A malformed message or a gap ends the stream there: the messages before
+it are returned, and `failure` says what is wrong.
 
-What it leaves to others: sockets and credit (`subscriber`), what the bytes mean (the codecs,
-asked only when a `Message` is).
+What it leaves to others: sockets and credit (`subscriber`), what the bytes mean (the codecs, called
+only when a `Message` is asked for records).
 """
 
 import datetime
@@ -35,14 +35,14 @@ _QUALITY_SIZE = cython.declare(cython.Py_ssize_t, len(_QUALITY_BYTES))
 _WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
 #: All bits of a tag's sequence but the highest, which marks a snapshot block's.
 _LOW_BITS = cython.declare(cython.ulonglong, (1 << 63) - 1)
-#: The message number of quality messages, which are nobody's place in the stream.
+#: The message number of quality messages, which are no place in the stream.
 _NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Numbers of a link wrap here; as a literal it would make Python integers of them.
 _WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 #: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
-#: a place, the one that is not in use stands in a dict.
+#: a slot, the less recently read one is kept in a dict.
 PLACES = 256
-#: What `Inbox.collect` tells of each body, an array each.
+#: Arrays of `Inbox.collect`, each with one value a body.
 PARTS = 7
 _NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 
@@ -51,7 +51,7 @@ _NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 def _slice(
     data: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> bytes:
-    """`data[start : start + size]` as bytes of its own."""
+    """Copy `data[start : start + size]` to bytes. Raises IndexError where it is outside."""
     if start < 0 or size < 0 or start + size > len(data):
         raise IndexError("slice outside the buffer")
     if size == 0:
@@ -69,7 +69,8 @@ def _move(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """Copy `data[start : start + size]` into `target`; IndexError where either is too short."""
+    """Copy `data[start : start + size]` into `target`. Raises IndexError where either is too
+    short."""
     if at < 0 or start < 0 or size < 0 or at + size > len(target) or start + size > len(data):
         raise IndexError("copy outside the buffer")
     if size == 0:
@@ -104,12 +105,13 @@ class Message:
 
     @property
     def seq(self) -> int:
-        """The packet's sequence number."""
+        """Sequence number of the packet."""
         return self.sequence
 
     @property
     def quality(self) -> dict[str, Any] | None:
-        """What a quality message says, None for all others. Raises PeerError where it is none."""
+        """Decoded quality message, None for all other content. Raises PeerError where it is no JSON
+        object."""
         if self.content != "quality":
             return None
         try:
@@ -119,39 +121,40 @@ class Message:
 
     @property
     def snapshot(self) -> bool:
-        """Whether it is part of a snapshot block, between the quality messages `snapshot-begin`
-        and `snapshot-end`, and so no live message."""
+        """Whether it is part of a snapshot block, between the quality messages `snapshot-begin` and
+        `snapshot-end`, and so no live message."""
         return self.sequence >> 63 != 0
 
     @property
     def unsequenced(self) -> bool:
-        """Whether its packet stands outside the feed's sequence: then `sequence` is no number of
-        it, and tells the packet from others only."""
+        """Whether its packet stands outside the feed's sequence: then `sequence` is no sequence
+        number, and only tells the packet from others."""
         return self.sequence >> 62 == 1
 
     @property
     def type(self) -> int | str:
-        """The market message's type as the feed writes it, for `message` content."""
+        """Type of the market message as the feed writes it, for `message` content. Raises
+        UsageError for other content."""
         return self._one()[0]
 
     @property
     def symbol(self) -> str:
-        """The last word of the routing key, for `message` content: the symbol, or "-"."""
+        """Last word of the routing key, for `message` content: the symbol, or "-"."""
         return self.key.rpartition(".")[2] if self.content == "message" else ""
 
     @property
     def own_sequence(self) -> int:
-        """The market message's own number where the feed counts messages, else the packet's."""
+        """Own number of the market message where the feed counts messages, else the packet's."""
         if self.content == "message" and not self.unsequenced and feed_of(self).counts_messages:
             return self.sequence + self.number
         return self.sequence
 
     def record(self) -> Any:
-        """The market message as the codecs' record, for `message` content."""
+        """Decode the market message, for `message` content. Raises UsageError for other content."""
         return self._one()[1]
 
     def packets(self) -> list[Any]:
-        """The decoded packets of a `packet` or `batch` body."""
+        """Decode the packets of a `packet` or `batch` body. Raises UsageError for other content."""
         if self.content not in ("packet", "batch"):
             raise UsageError(f"a {self.content} body holds no packets")
         feed, known = feed_of(self), self.reference_data
@@ -161,23 +164,23 @@ class Message:
         ]
 
     def records(self) -> list[Any]:
-        """The records of every market message in the body, whatever the content."""
+        """Decode every market message in the body, whatever the content."""
         if self.content == "message":
             return [self.record()]
         return [record for packet in self.packets() for record in packet.messages]
 
     @property
     def reference_data(self) -> ReferenceData:
-        """What this subscription's decoded messages have told of the feed's symbols."""
+        """What this subscription's decoded messages have said of the feed's symbols."""
         return reference_data_of(feed_of(self), self.references)
 
     @property
     def date(self) -> datetime.date | None:
-        """The trading day of the tag; None where there is none."""
+        """Trading day of the tag; None where it has none."""
         return day_of(self.day)
 
     def _one(self) -> tuple[int | str, Any]:
-        """Type and record of a `message` body."""
+        """Decode type and record of a `message` body. Raises UsageError for other content."""
         if self.content != "message":
             raise UsageError(
                 f"a {self.content} body is not one market message", "use records(), or as=message"
@@ -203,7 +206,7 @@ class Message:
 
 
 def day_of(number: int) -> datetime.date | None:
-    """A tag's trading day (yyyymmdd) as a date; None for no day."""
+    """Convert a tag's trading day (yyyymmdd) to a date; None where it is no date."""
     try:
         return datetime.date(number // 10_000, number // 100 % 100, number % 100)
     except ValueError:
@@ -211,7 +214,8 @@ def day_of(number: int) -> datetime.date | None:
 
 
 def feed_of(message: Message) -> Any:
-    """The feed a message belongs to: the subscriber's own choice, or the built-in one by number.
+    """Return the feed a message belongs to: the subscriber's own choice, or the built-in one by
+    number.
 
     Raises UsageError where no built-in feed has the number.
     """
@@ -220,7 +224,7 @@ def feed_of(message: Message) -> Any:
 
 @functools.cache
 def built_in_feed(number: int) -> Any:
-    """The built-in feed whose tags carry `number`."""
+    """Load the built-in feed whose tags carry `number`. Raises UsageError where there is none."""
     for name in list_feeds():
         feed = load_feed(name)
         if feed.number == number:
@@ -231,7 +235,8 @@ def built_in_feed(number: int) -> Any:
 
 
 def reference_data_of(feed: Any, references: dict[int, ReferenceData]) -> ReferenceData:
-    """What is known of a feed's symbols, out of what is known by feed numbers."""
+    """Return what is known of a feed's symbols; adds an empty entry to `references` where it has
+    none."""
     known = references.get(feed.number)
     if known is None:
         known = references[feed.number] = ReferenceData(feed)
@@ -243,7 +248,7 @@ def _tag(prefix: int, sequence: int, number: int) -> bytes:
 
 
 def rewritten(message: Message, body: bytes) -> Message:
-    """The same message with another body."""
+    """Copy a message with another body."""
     other: Message = Message.__new__(Message)
     other.key, other.body, other.tag = message.key, body, message.tag
     other.content, other.feed = message.content, message.feed
@@ -255,7 +260,7 @@ def rewritten(message: Message, body: bytes) -> Message:
 
 
 def trimmed(message: Message, after: int) -> Message:
-    """A batch without its packets with a sequence number of `after` or less."""
+    """Copy a batch without its packets with a sequence number of `after` or less."""
     table = feed_of(message).table
     header = PacketHeader()
     at = 0
@@ -274,8 +279,8 @@ def trimmed(message: Message, after: int) -> Message:
 
 
 def singles(message: Message) -> list[Message]:
-    """A batch cut into batches of one packet each; any other message, and one that is no batch of
-    the feed, as it is."""
+    """Split a batch into batches of one packet each; return any other message, and a batch that
+    cannot be split, unchanged."""
     if message.content != "batch":
         return [message]
     table = feed_of(message).table
@@ -299,8 +304,8 @@ def singles(message: Message) -> list[Message]:
 
 
 def last_sequence(message: Message) -> int:
-    """The sequence number of the last packet in a batch; of its first one where the body is no
-    batch of the feed."""
+    """Return the sequence number of the last packet in a batch; of its first one where the body is
+    no batch of the feed."""
     table = feed_of(message).table
     header = PacketHeader()
     at = last = 0
@@ -317,7 +322,7 @@ def last_sequence(message: Message) -> int:
 
 
 def split_packets(feed: Any, data: bytes) -> list[bytes]:
-    """Cut a batch body into its packets by their length fields.
+    """Split a batch body into its packets by their length fields.
 
     Raises PeerError where the bytes do not end with a packet's end.
     """
@@ -334,13 +339,15 @@ def split_packets(feed: Any, data: bytes) -> list[bytes]:
 
 @cython.cclass
 class Inbox:
-    """Reads what a receiving link gathered; `feed` overrides the tag's feed number, `batches`:
-    the bodies are batches of packets. Not `numbered`: the messages' numbers are not the link's
-    (from a broker, each key has its own), and nothing is made of them.
+    """Reader of the messages that a receiving link gathered.
 
-    `notes` counts the quality messages among what was read. `last_tags` has, by service, the place
-    up to which the stream was read. `references`: what the messages' decoding tells of symbols, by
-    feed number, shared with the other inboxes of a subscription.
+    `feed` overrides the tag's feed number. `batches`: the bodies are batches of packets. Not
+    `numbered`: group-sequences are not the link's (from a broker, each key has its own) and are not
+    checked. `references`: what decoded messages say of symbols, by feed number, shared with the
+    other inboxes of a subscription.
+
+    `notes` counts the quality messages among what was read; `last_tags` returns, by service, the
+    place up to which the stream was read.
     """
 
     def __init__(
@@ -376,12 +383,12 @@ class Inbox:
         self.last_content_text = ""
 
     def begin(self) -> None:
-        """A link begins: its group-sequence is a new one, the last places stay."""
+        """Begin to read a new link: its group-sequence starts anew, the last places stay."""
         self.expected = -1
         self.failure = None
 
     def last_tags(self) -> dict[int, bytes]:
-        """Of each service the tag of the last packet or message of the sequence that was read."""
+        """Return by service the tag of the last packet or message of the sequence that was read."""
         found: dict = {}
         slot: cython.Py_ssize_t
         for prefix, (sequence, number) in self.moved.items():
@@ -394,8 +401,8 @@ class Inbox:
 
     @cython.cfunc
     def _remember(self, data: cython.const_uchar[::1]) -> cython.int:
-        """This message is the last one read of its service; unless its tag is a block's, or of a
-        packet outside the sequence: those are nobody's place in it."""
+        """Record this message's tag as the last one of its service; unless the tag is a snapshot
+        block's, or of a packet outside the sequence, which are no place in it."""
         at: cython.Py_ssize_t = self.reader.tag_at
         prefix: cython.ulonglong
         sequence: cython.ulonglong
@@ -419,7 +426,7 @@ class Inbox:
 
     @cython.cfunc
     def _make_place(self, slot: cython.Py_ssize_t, prefix: cython.ulonglong) -> cython.int:
-        """Another service, or another day of the same, takes a place in the arrays."""
+        """Assign a place in the arrays to another service, or to another day of the same."""
         before: cython.ulonglong = self.prefixes[slot]
         if before != _NOWHERE and before & 0xFFFF != prefix & 0xFFFF:
             self.moved[before] = (self.sequences[slot], self.numbers[slot])
@@ -431,7 +438,8 @@ class Inbox:
 
     @cython.cfunc
     def _last_in_batch(self, data: cython.const_uchar[::1]) -> cython.ulonglong:
-        """The sequence number of the last packet in a batch; 0 where the body is no such thing."""
+        """Return the sequence number of the last packet in a batch; 0 where the body is no
+        batch."""
         at: cython.Py_ssize_t = self.reader.body_at
         end: cython.Py_ssize_t = at + self.reader.body_size
         last: cython.Py_ssize_t = at
@@ -452,9 +460,9 @@ class Inbox:
     def read(
         self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int
     ) -> list[Message]:
-        """The `count` messages at `data[bounds[i] : bounds[i + 1]]`.
+        """Parse the `count` messages at `data[bounds[i] : bounds[i + 1]]` (int64 bounds).
 
-        Only those before the first that is malformed or leaves a hole in the group-sequence:
+        Returns only those before the first that is malformed or leaves a gap in the group-sequence:
         then `failure` is set.
         """
         found: list = []
@@ -474,7 +482,8 @@ class Inbox:
     def _parse(
         self, data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
-        """Stand on a message; False where it is none."""
+        """Parse a message into `reader`; return False, with `failure` set, where it is
+        malformed."""
         if self.reader.parse(data, start, end):
             return True
         self.malformed += 1
@@ -482,7 +491,7 @@ class Inbox:
 
     @cython.cfunc
     def _fail(self, why: str) -> cython.bint:
-        """The stream is over here."""
+        """Record why the stream ends here. Returns False."""
         self.failure = PeerError(why)
         return False
 
@@ -497,7 +506,8 @@ class Inbox:
         arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive
         stamp (0 for none), sequence (without the bit that marks a snapshot's), message number,
         service, and the bits of the send time (`NO_SEND_TIME` for none).
-        Fails as `read` does.
+
+        Fails as `read` does. Raises IndexError for messages that the link does not hold.
         """
         data: cython.const_uchar[::1] = link.arena
         reader: Reader = self.reader
@@ -549,7 +559,7 @@ class Inbox:
 
     @cython.cfunc
     def _identify(self, data: cython.const_uchar[::1]) -> cython.int:
-        """Day, feed and service of the tag that the reader stands on."""
+        """Set day, feed and service from the tag of the message in `reader`."""
         at: cython.Py_ssize_t = self.reader.tag_at
         self.day = cython.cast(cython.uint, read_uint(data, at, 4))
         self.feed_number = cython.cast(cython.uint, read_uint(data, at + 4, 2))
@@ -558,7 +568,7 @@ class Inbox:
 
     @cython.cfunc
     def _is_quality(self, data: cython.const_uchar[::1]) -> cython.bint:
-        """Whether the message that the reader stands on is a quality message."""
+        """Return whether the message in `reader` is a quality message."""
         i: cython.Py_ssize_t
         content: cython.const_uchar[::1]
         if self.reader.content_size != _QUALITY_SIZE:
@@ -572,7 +582,7 @@ class Inbox:
 
     @cython.cfunc
     def _in_block(self, data: cython.const_uchar[::1]) -> cython.bint:
-        """Whether the tag of the message that the reader stands on is one of a snapshot block."""
+        """Return whether the message in `reader` is part of a snapshot block."""
         if self.reader.tag_size != _TAG_BYTES:
             return False
         return data[self.reader.tag_at + 8] >= 0x80
@@ -580,7 +590,8 @@ class Inbox:
     def quality_at(
         self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], place: cython.Py_ssize_t
     ) -> Message | None:
-        """Message `place` where it is a quality message, else None. Fails as `read` does."""
+        """Read message `place` where it is a quality message, else return None. Fails as `read`
+        does."""
         if not self._parse(data, bounds[place], bounds[place + 1]):
             return None
         if not self._is_quality(data) or not self._in_sequence():
@@ -591,7 +602,8 @@ class Inbox:
 
     @cython.cfunc
     def _in_sequence(self) -> cython.bint:
-        """Whether this message is the one after the last; a broker may carry no number at all."""
+        """Check that this message follows the last one; a message from a broker may carry no
+        number."""
         if not self.numbered:
             return True
         got: cython.longlong = self.reader.group_sequence
@@ -605,7 +617,7 @@ class Inbox:
 
     @cython.cfunc
     def _content(self, data: cython.const_uchar[::1]) -> str:
-        """The short name of the message's content type."""
+        """Return the short name of the message's content type."""
         content: bytes = _slice(data, self.reader.content_at, self.reader.content_size)
         if content != self.last_content:
             self.last_content = content
@@ -615,7 +627,7 @@ class Inbox:
 
     @cython.cfunc
     def _message(self, data: cython.const_uchar[::1]) -> Message:
-        """The message that the reader stands on."""
+        """Build a `Message` of the message in `reader`."""
         message: Message = Message.__new__(Message)
         reader: Reader = self.reader
         at: cython.Py_ssize_t = reader.tag_at

@@ -7,12 +7,12 @@ twice. `Join` hands out the old link's messages up to a place, the new link's fr
     CATCHING  the new link's are dropped until they are past what was handed out already
     NEW       the new link's are handed out
 
-The new link's first word on a service says where it begins. As soon as the old link has come that
-far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
-once and without a hole; what only the new link wants begins at that place, what only the old one
+The new link's first message of a service shows where it begins. As soon as the old link has come
+that far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
+once and without a gap; what only the new link wants begins at that place, what only the old one
 wanted ends there. A snapshot block of the old link is handed out whole before that.
-A message outside the sequence has no place: of the new link's those are dropped, until it is NEW,
-that the old one has brought.
+A message outside the sequence has no place: until the service is NEW, those of the new link's are
+dropped that the old link has brought.
 
 No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 _BLOCK_BEGIN = "snapshot-begin"
-#: Behind these the numbers begin at a lower one.
+#: Reasons of quality messages behind which the numbers begin at a lower one.
 _ANEW = ("reset", "withdrawn")
 _BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
 #: A place: (how many numberings have begun, sequence number << 16 | message number).
@@ -36,7 +36,7 @@ WHOLE = 0xFFFF
 
 
 class Phase(Enum):
-    """Whose messages of a service are handed out; the module's text says more."""
+    """State of a service during the change of links; the module says what each means."""
 
     OLD = auto()
     CATCHING = auto()
@@ -44,14 +44,15 @@ class Phase(Enum):
 
 
 class _Side:
-    """How far one link has come in one service."""
+    """Progress of one link in one service."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.last = -1
 
     def place_of(self, message: Any) -> Place:
-        """The place of a packet or message; a number that falls back begins a numbering."""
+        """Return the place of a packet or message; a number that falls back begins a new
+        numbering."""
         place = message.sequence << 16 | message.number
         if place < self.last:
             self.epoch += 1
@@ -59,7 +60,7 @@ class _Side:
         return self.epoch, place
 
     def renumber(self) -> None:
-        """A quality message says that a numbering begins."""
+        """Begin a new numbering, as a quality message has announced."""
         self.epoch += 1
         self.last = -1
 
@@ -80,9 +81,11 @@ class _Service:
 
 
 class Join:
-    """The joined stream. `reached`: by service, `sequence number << 16 | message number` of what
-    the old link brought last before the new one was asked for. `held` counts messages of the new
-    link that wait."""
+    """The joined stream of the old and the new link.
+
+    `reached`: by service, `sequence number << 16 | message number` of what the old link brought
+    last before the new one was asked for. `held` counts messages of the new link that wait.
+    """
 
     def __init__(self, reached: dict[int, int]) -> None:
         self.done = False
@@ -98,7 +101,7 @@ class Join:
     # -- the old link -----------------------------------------------------------------------
 
     def old(self, message: Any) -> list[Any]:
-        """What is handed out for a message of the old link."""
+        """Process a message of the old link; return the messages to hand out."""
         service = self._service(message.service)
         if service.phase is not Phase.OLD:
             return []
@@ -115,7 +118,7 @@ class Join:
         return [message, *self._look(service)]
 
     def _old_mark(self, service: _Service, reason: str) -> list[Any]:
-        """What follows a quality message of the old link."""
+        """Process a quality message of the old link; return the messages to hand out behind it."""
         if reason in _ANEW:
             service.old.renumber()
             service.reached = (service.old.epoch, -1)
@@ -124,7 +127,8 @@ class Join:
         return self._look(service)
 
     def old_ended(self) -> list[Any]:
-        """The old link has sent all that it had: what the new one has sent since is handed out."""
+        """End the old link, which has sent all that it had; return what the new one has sent
+        since."""
         self.done = True
         found: list[Any] = []
         for service in self._services.values():
@@ -135,7 +139,7 @@ class Join:
     # -- the new link -----------------------------------------------------------------------
 
     def new(self, message: Any) -> list[Any]:
-        """What is handed out for a message of the new link."""
+        """Process a message of the new link; return the messages to hand out."""
         service = self._service(message.service)
         if self.done and service.phase is Phase.OLD:
             service.phase = Phase.CATCHING
@@ -149,13 +153,13 @@ class Join:
         return []
 
     def _begin(self, service: _Service, message: Any) -> None:
-        """The new link's first word on a service: where it begins."""
+        """Find from the new link's first message of a service where it begins."""
         if message.sequence >> 62 == 1:
             return
         following = message.sequence
         if message.content == "quality":
             following = msgspec.json.decode(message.body, type=dict).get("next")
-            if following is None:  # the node has received nothing yet: the next word tells
+            if following is None:  # the node has received nothing yet: wait for the next message
                 return
         # A number that the old link had passed before it was asked for is one of a new numbering.
         epoch = int(0 < following <= service.asked_at >> 16)
@@ -163,14 +167,14 @@ class Join:
         service.begins = (epoch, following << 16)
 
     def _look(self, service: _Service) -> list[Any]:
-        """Change over where the old link has come far enough."""
+        """Change over where the old link has come far enough; return the messages to hand out."""
         if service.begins is None or service.in_block:
             return []
         epoch, begins = service.begins
         return self._change_over(service) if service.reached >= (epoch, begins - 1) else []
 
     def _change_over(self, service: _Service) -> list[Any]:
-        """From here on the new link's."""
+        """Switch a service to the new link; return the messages of it that waited."""
         service.phase = Phase.CATCHING
         service.in_block = False
         self.held -= len(service.held)
@@ -180,7 +184,7 @@ class Join:
         return found
 
     def _hand_out(self, service: _Service, message: Any) -> list[Any]:
-        """A message of the new link after the change-over."""
+        """Filter a message of the new link after the change-over."""
         if service.phase is Phase.NEW:
             return [message]
         if message.content == "quality":
@@ -195,8 +199,8 @@ class Join:
         return [message]
 
     def _hand_out_mark(self, service: _Service, message: Any) -> list[Any]:
-        """A quality message while the new link catches up: the old one has told it, too, unless
-        it is of a snapshot block, behind which the new link's stream goes on."""
+        """Filter a quality message while the new link catches up: the old one has brought it, too,
+        unless it is of a snapshot block, behind which the new link's stream goes on."""
         told = msgspec.json.decode(message.body, type=dict)
         reason = told["reason"]
         if reason in _ANEW:

@@ -1,9 +1,9 @@
-"""Two links of one connection while a subscription is changed: what they bring is made one stream.
+"""Two links of one connection while a subscription is changed, joined to one stream.
 
-What it is for: the old link is drained once the node has taken the new one, so that it comes to an
-end even where nothing is sent; then it is let go of, and the new one is drained once: after that no
-message can come that was handed out already, and the overlap is `over`. `take` hands out what
-`join` makes of both. Of what waits in there no credit is given back.
+What it is for: the old link is drained once the node has accepted the new one, so that it comes to
+an end even where nothing is sent; then it is detached, and the new one is drained once: after that
+no message can come that was handed out already, and the overlap is `over`. `take` hands out what
+`join` makes of both. For messages that wait in `join` no credit is given back.
 
 What it leaves to others: the joining itself (`join`), whose connection it is (`upstream`).
 """
@@ -16,8 +16,11 @@ from feedhandler.amqp.subscribing.join import Join
 
 
 class Overlap:
-    """The stream of `old`, and from some place of each service on that of `new`. `tags`: by
-    service, the tag of what was handed out last. `taken` counts what both links have brought."""
+    """The stream of `old`, and from some place of each service on that of `new`.
+
+    `tags`: by service, the tag of what was handed out last. `taken` counts what both links have
+    brought.
+    """
 
     def __init__(self, old: Intake, new: Intake, tags: dict[int, bytes], grain: str) -> None:
         self.old = old
@@ -31,7 +34,7 @@ class Overlap:
         self._join = Join({service: int.from_bytes(tag[8:]) for service, tag in tags.items()})
 
     def accepted(self) -> None:
-        """The node has taken the new link: no more than it has is wanted of the old one."""
+        """Drain the old link, as the node has accepted the new one."""
         self.old.drain()
 
     @property
@@ -42,7 +45,8 @@ class Overlap:
         return not self.over and (self.new if self._left else self.old).drained
 
     def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
-        """What is to be handed out of what has come; `read` empties a link. `go_on` follows."""
+        """Read both links by `read`, which empties one, and return the messages to hand out.
+        `go_on` must follow."""
         found: list[Message] = []
         join = self._join
         self._read_old += self.old.link.count
@@ -60,7 +64,7 @@ class Overlap:
         return found
 
     def go_on(self) -> None:
-        """Give credit back, and take the next step; what was taken is in safe hands by now."""
+        """Give credit back, and take the next step; the caller has stored what `take` returned."""
         consumed, self._read_old = self._read_old, 0
         self.old.grant(consumed)
         if not self._join.held:
@@ -75,7 +79,8 @@ class Overlap:
             self.new.drained = False  # the next change drains it anew
 
     def _read(self, intake: Intake, read: Callable[[Intake], list[Message]]) -> list[Message]:
-        """What a link holds, batches cut into packets: the links' ones are not the same."""
+        """Read what a link holds; batches are split into packets, for the two links' batches
+        differ."""
         if not intake.link.count:
             return []
         messages = read(intake)

@@ -1,9 +1,9 @@
-"""Several gateways as one source of messages: what stands between the links and the merging core.
+"""Several gateways as one source of messages: the adapter between the links and `hothot.Merge`.
 
-What it is for: it reads what the links hold, hands it to `hothot.Merge` in the order in which it
-came, gives credit back for what has left the core again, and asks for a turn when something has
-waited long enough. Of what waits behind a hole no credit is given back, so that a gateway sends no
-more of it than its link's window.
+What it is for: it reads what the links hold, hands it to `Merge` in the order in which it came,
+gives credit back for what has left the merge again, and schedules a turn for what has waited long
+enough. For messages that wait behind a gap no credit is given back, so that a gateway sends no more
+of them than its link's window.
 
 What it leaves to others: keeping the links up (`upstream`), who consumes (`subscriber`).
 """
@@ -20,15 +20,16 @@ from feedhandler.codecs.scanner import FeedTable, PacketHeader, frame_length, pa
 
 
 class MessageShape:
-    """What the merging core has to know of messages of one grain."""
+    """Places of messages of one grain, for `Merge`."""
 
     def __init__(self, grain: str) -> None:
         self.grain = grain
-        #: Places are messages: whoever packs them otherwise has packets that begin at other ones.
+        #: Places are messages: gateways may pack them into packets that begin at different ones.
         self.by_message = False
 
     def span(self, message: Message) -> tuple[int, int]:
-        """First and last place. Where a feed counts messages, their own numbers tell."""
+        """Return the first and the last place of a message: its own number where the feed counts
+        messages."""
         sequence = message.sequence
         table = feed_of(message).table
         if table.fix:
@@ -45,17 +46,20 @@ class MessageShape:
         return first, first if self.grain == "packet" else last_sequence(message) << 16 | WHOLE
 
     def cut(self, message: Message, after: int) -> Message:
-        """A batch, or a packet of messages, without what is at `after` and before."""
+        """Return a batch, or a packet of messages, without its packets up to number `after`."""
         return trimmed(message, after)
 
     def note(self, like: Message, body: bytes) -> Message:
-        """A quality message."""
+        """Return a quality message like `like` with this body."""
         return rewritten(like, body)
 
 
 def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
-    """First and last place of a body of FIX messages, whatever its grain. Each has a number of its
-    own; but one that begins a numbering carries that of the next one, and stands before it."""
+    """Return the first and the last place of a body of FIX messages, whatever its grain.
+
+    Each has a number of its own; but one that begins a numbering carries the number of the next
+    message, and stands before it.
+    """
     header, body = PacketHeader(), message.body
     length = frame_length(table, body, 0, len(body))
     if parse_header(table, body, 0, length, header):
@@ -67,27 +71,27 @@ def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
 
 
 class Several:
-    """The merged messages of several links, numbered from 0. `wake` is called when something may
-    be taken that no link has brought just now."""
+    """The merged messages of several links, numbered from 0. `wake` is called when the timer has
+    made something ready to take."""
 
     def __init__(self, grain: str, snapshot: bool, wake: Callable[[], None]) -> None:
         self._shape = MessageShape(grain)
         self.merge = Merge(self._shape, snapshot)
         self._wake = wake
         self._intakes: dict[int, Intake] = {}
-        #: Of each link how much was read from it that no credit was given back for.
+        #: By link, how many messages were read for which no credit was given back.
         self._owed: dict[int, int] = {}
         self._prefixes: dict[int, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def up(self, link: int, intake: Intake, resumed: bool) -> None:
-        """A link is attached."""
+        """Add an attached link; `resumed`: it goes on behind the merged stream's last places."""
         self._intakes[link] = intake
         self.merge.up(link, time.monotonic_ns(), resumed)
         self._set_timer()
 
     def down(self, link: int, messages: list[Message]) -> None:
-        """A link is over; `messages` are the last ones that it brought."""
+        """Remove a link that has ended; `messages` are the last ones that it brought."""
         now_ns = time.monotonic_ns()
         for message in messages:
             self.merge.take(link, message, now_ns)
@@ -101,7 +105,7 @@ class Several:
         return bool(self.merge.out) or any(x.link.count for x in self._intakes.values())
 
     def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
-        """What has come, and is to be handed out; `read` empties a link."""
+        """Read all links by `read`, which empties one, and return the messages to hand out."""
         merge = self.merge
         now_ns = time.monotonic_ns()
         for link, intake in tuple(self._intakes.items()):
@@ -120,9 +124,11 @@ class Several:
         return found
 
     def tags(self) -> dict[int, bytes]:
-        """Of each service the tag up to which the merged stream has come: a packet's, or, where
-        places are messages, the one of a message that begins a packet; for a gateway may have a
-        packet that begins there and goes on."""
+        """Return by service the tag up to which the merged stream has come.
+
+        It is a packet's; where places are messages, it is that of a message that begins a packet,
+        for a gateway may have a packet that begins there and goes on.
+        """
         mask = 0 if self._shape.by_message else WHOLE
         return {
             service: self._prefixes[service] + (at >> 16).to_bytes(8) + (at & mask).to_bytes(2)
@@ -131,7 +137,7 @@ class Several:
         }
 
     def close(self) -> None:
-        """No more turns."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

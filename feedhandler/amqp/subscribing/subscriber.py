@@ -4,14 +4,14 @@
         async for message in messages:
             print(message.key, message.seq, message.records())
 
-What it is for: the stream as it is handed out, as `Message` objects, or with `batches()` whole
-reads at a time, decoded into columns by compiled code. Credit is granted as messages are consumed,
-so a slow consumer slows down nobody but itself. A hole in a link's numbering is an error, never
-silence; what came before it is handed out first. A connection that is lost comes back, and the
-stream goes on behind the last message (`upstream`, `aftermath`).
+What it is for: it hands out the stream as `Message` objects, or with `batches()` whole reads at a
+time, decoded into columns by compiled code. Credit is granted as messages are consumed, so a slow
+consumer slows down only itself. A gap in a link's numbering always raises an error; what came
+before it is handed out first. A connection that is lost comes back, and the stream goes on behind
+the last message (`upstream`, `aftermath`).
 
-Quality messages stand in the stream where they belong. As each is handed out, `quality` has what
-it says of its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
+Quality messages stand in the stream where they belong. As each is handed out, `quality` is set to
+it for its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
 with a snapshot block of each service.
 """
 
@@ -42,12 +42,12 @@ _STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
 class Subscriber:
     """One subscription's messages; an asynchronous context manager and iterator.
 
-    Raises UsageError for what the caller asked wrong, PeerError where the node cannot be reached
-    at the start, refuses the address, or sends what no node may; without `reconnect` also where
-    the connection or the link ends.
+    Raises UsageError for invalid arguments, PeerError where the node cannot be reached at the
+    start, refuses the address, or sends something invalid; without `reconnect` also where the
+    connection or the link ends.
 
-    `quality` has, by service, what the latest quality message handed out says; `state` tells
-    whether it is attached.
+    `quality` has, by service, the latest quality message handed out; `state` is that of the
+    connection. To be used on the event loop's thread.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Subscriber:
         self.on_connection = on_connection
         self.how = how
         self._ready: deque[Message] = deque()
-        #: By feed number, what decoded messages have told of symbols: names and price scales.
+        #: By feed number, what decoded messages have said of symbols: names and price scales.
         self.references: dict[int, ReferenceData] = {}
         self._workspace = Workspace(self.references)
         self._error: Exception | None = None
@@ -93,13 +93,13 @@ class Subscriber:
 
     @property
     def state(self) -> State:
-        """UP: attached; WAITING, CONNECTING: coming back; CLOSED: over. Of several gateways, how
-        the best off is."""
+        """State of the connection: UP: attached; WAITING, CONNECTING: coming back; CLOSED: ended.
+        Of several gateways, the best one's."""
         return min((x.state for x in self._upstreams), key=_STATES.index, default=State.CLOSED)
 
     @property
     def states(self) -> dict[str, State]:
-        """The same of each gateway, by URL."""
+        """State of each gateway's connection, by URL."""
         return {x.url: x.state for x in self._upstreams}
 
     @property
@@ -137,7 +137,8 @@ class Subscriber:
         return self
 
     async def _start(self) -> None:
-        """Attach: to all gateways, of which one is enough to begin with."""
+        """Attach to all gateways; of several, one is enough. Raises PeerError where none can be
+        reached."""
         if self._several is None:
             await self._upstream.start()
             return
@@ -166,23 +167,23 @@ class Subscriber:
         self._finish(None)
 
     def _finish(self, error: Exception | None) -> None:
-        """The stream is over; what was received may still be consumed."""
+        """End the stream; what was received may still be consumed."""
         if not self._ended:
             self._ended = True
             self._error = error
             self._notify()
 
     def _fail(self, error: Exception) -> None:
-        """What was received is at fault: that is why the stream is over, whatever else is."""
+        """End the stream with this error, in place of any other, and stop reconnecting."""
         self._finish(error)
         self._error = error
         for upstream in self._upstreams:
             self._loop.create_task(upstream.stop_trying())
 
-    # -- what the upstream tells ------------------------------------------------------------
+    # -- as the upstream's owner ------------------------------------------------------------
 
     def arrived(self, intake: Intake) -> None:
-        """Messages wait on the link: hand them to the callback, or wake who waits for them."""
+        """Hand messages that wait on the link to the callback, or wake the consumer."""
         if self._callback is None:
             self._notify()
         elif self._several is not None or self._upstream.overlap is not None:
@@ -191,7 +192,7 @@ class Subscriber:
             self._call_back(intake)
 
     def _woken(self) -> None:
-        """Something may be taken of what several links have brought."""
+        """Hand what several links have brought to the callback, or wake the consumer."""
         if self._callback is None:
             self._notify()
             return
@@ -202,7 +203,7 @@ class Subscriber:
             self._fail(error)
 
     def lost(self, upstream: Upstream, intake: Intake) -> None:
-        """The link is over: keep what it holds."""
+        """Take what a link holds that has ended."""
         if self._several is not None:
             link = self._upstreams.index(upstream)
             self._several.down(link, self._take(intake) if intake.link.count else [])
@@ -217,7 +218,7 @@ class Subscriber:
             self._notify()
 
     def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
-        """Attached, or no longer."""
+        """Record that a gateway was attached or lost, and call `on_connection`."""
         if event.connected and self._several is not None:
             link = self._upstreams.index(upstream)
             self._several.up(link, upstream.intake, bool(event.resumed))
@@ -227,7 +228,7 @@ class Subscriber:
             self.on_connection(event)
 
     def ended(self, upstream: Upstream, error: Exception | None) -> None:
-        """There will be no other connection to this gateway: the end, unless there are others."""
+        """End the stream where this was the last gateway that could come back."""
         if all(x.state is State.CLOSED for x in self._upstreams):
             self._finish(error)
 
@@ -237,7 +238,8 @@ class Subscriber:
             await self._wait()
 
     def tags(self, upstream: Upstream) -> dict[int, bytes]:
-        """How far each service was read."""
+        """Return the last tag read of each service; none where another gateway goes on with the
+        stream."""
         if self._several is None:
             return upstream.tags
         others = (x for x in self._upstreams if x is not upstream)
@@ -248,15 +250,15 @@ class Subscriber:
     async def change(
         self, *patterns: str, types: Iterable[int | str] | EllipsisType | None = ...
     ) -> None:
-        """Go over to other patterns and message types; what is left out stays as it is, and
-        `types=None` are all. Returns once the gateway has taken it.
+        """Change to other patterns and message types; `patterns` or `types` left out stay as they
+        are, and `types=None` are all. Returns once the gateway has accepted it.
 
-        What is in both subscriptions goes on without a hole and comes once; what is new begins
-        at one place of each service, a round trip later at most where the consumer keeps up, and
-        what is no longer wanted ends there.
+        What is in both subscriptions goes on without a gap and comes once; what is new begins at
+        one place of each service, a round trip later at most where the consumer keeps up, and what
+        is no longer wanted ends there.
 
-        Raises PeerError where the gateway refuses, or cannot be had any more: then the stream goes
-        on as it was, or has ended. Raises UsageError where several gateways are attached to.
+        Raises PeerError where the gateway refuses, or is gone for good: then the stream goes on as
+        it was, or has ended. Raises UsageError where the subscription is to several gateways.
         """
         if self._several is not None:
             raise UsageError(
@@ -284,7 +286,7 @@ class Subscriber:
             self._changing -= 1
 
     async def _finish_change(self) -> None:
-        """Let the change before this one come to its end, though nobody may be consuming."""
+        """Wait until the change before this one is complete, even where no task consumes."""
         while self._upstream.overlap is not None and not self._ended:
             if self._callback is None and self._fill():
                 continue
@@ -304,13 +306,14 @@ class Subscriber:
             self._fail(error)
 
     def _new_turn(self, intake: Intake) -> Turn:
-        """Another link than before, or another callback."""
+        """Make a `Turn` for another link than before, or another callback."""
         assert self._callback is not None
         self._reading = Turn(intake, self._callback, self.feed, self.grain, self._workspace)
         return self._reading
 
     def _call_back_parts(self, intake: Intake, turn: Turn) -> None:
-        """The same where quality messages, or the border of a snapshot block, are among it."""
+        """Hand an intake's messages to the callback where quality messages, or the border of a
+        snapshot block, are among them."""
         assert turn.batch is not None
         count = intake.link.count
         for batch in self._parts(intake, turn.batch, turn.taken):
@@ -320,7 +323,7 @@ class Subscriber:
         intake.grant(count)
 
     def _pull(self) -> bool:
-        """Take what several gateways have brought; whether that was anything."""
+        """Take what several gateways have brought; return whether there was anything."""
         assert self._several is not None
         if not self._several.waiting:
             return False
@@ -328,7 +331,7 @@ class Subscriber:
         return True
 
     def _fill(self) -> bool:
-        """Make messages ready of what has arrived; whether there was anything."""
+        """Move what has arrived to `_ready`; return whether there was anything."""
         if self._several is not None:
             return self._pull()
         overlap = self._upstream.overlap
@@ -360,7 +363,7 @@ class Subscriber:
         self._waiting.clear()
 
     async def _wait(self) -> None:
-        """Until something was received or the stream is over."""
+        """Wait until something was received or the stream has ended."""
         news = self._loop.create_future()
         self._waiting.append(news)
         await news
@@ -384,14 +387,14 @@ class Subscriber:
                 return message
 
     def _take(self, intake: Intake) -> list[Message]:
-        """The messages that a link gathered, as they are to be handed out."""
+        """Read the messages that a link gathered, as they are to be handed out."""
         before = intake.inbox.notes
         found = self._read(intake)
         return self._heard(found) if intake.inbox.notes != before else found
 
     def _read(self, intake: Intake, first: int = 0) -> list[Message]:
-        """The messages that a link gathered, as objects, from the `first` on; those before the
-        first bad one."""
+        """Read the messages that a link gathered from the `first` on and empty it; stop at the
+        first bad one, which ends the stream."""
         link, inbox = intake.link, intake.inbox
         found: list[Message] = []
         bounds = memoryview(link.bounds).cast("q")
@@ -406,7 +409,7 @@ class Subscriber:
         return found
 
     def _heard(self, messages: Iterable[Message]) -> list[Message]:
-        """The messages with what the upstream makes of the quality messages among them."""
+        """Replace the quality messages among these by what the upstream makes of them."""
         found: list[Message] = []
         for message in messages:
             if message.content == "quality":
@@ -416,8 +419,8 @@ class Subscriber:
         return found
 
     def _note(self, note: Message) -> bool:
-        """Keep what a quality message says, and tell who wants to hear of it; whether it is to be
-        handed out."""
+        """Record a quality message and call `on_quality`; return whether it is to be handed out.
+        Raises PeerError where it cannot be read."""
         try:
             told = msgspec.json.decode(note.body, type=Quality)
         except msgspec.DecodeError as error:
@@ -431,15 +434,17 @@ class Subscriber:
         return self.request.quality
 
     def _note_all(self, notes: list[Message]) -> None:
-        """The same for those of a batch, which keeps the ones to be handed out."""
+        """Record the quality messages of a batch; leaves in `notes` those to be handed out."""
         notes[:] = [note for note in notes if self._note(note)]
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """All that arrives, a `Batch` a read: packets one behind the other, ready for columns.
+        """Yield all that arrives, a `Batch` a read: packets one behind the other, ready for
+        columns.
 
         A quality message ends a batch early and comes with the following one, whose data it
-        precedes. So no batch has packets of a snapshot block and live ones. Whoever leaves the loop
-        misses nothing: the next one, or `deliver`, or single messages, begin with what is left.
+        precedes. So no batch has packets of a snapshot block and live ones. Leaving the loop loses
+        nothing: the next loop, or `deliver`, or single messages, begin with what is left. Raises
+        what ended the stream.
         """
         while True:
             while self._ready:
@@ -469,7 +474,7 @@ class Subscriber:
 
         The shortest way from the socket to the caller: no task has to be woken in between. Returns
         when the stream has ended; raises what ended it, the callback's own exception included. The
-        callback must be quick: while it runs, nothing else of the event loop does.
+        callback runs on the event loop's thread and must be quick.
         """
         self._deliver_ready(callback)
         self._callback = callback
@@ -491,7 +496,7 @@ class Subscriber:
             self._call_back(self._upstream.intake)
 
     def _gather(self, intake: Intake) -> Batch:
-        """What a link holds as a batch, almost always all of it; the rest becomes ready."""
+        """Take what a link holds as a batch, almost always all of it; the rest goes to `_ready`."""
         batch = Batch(self.feed, self.grain, None, self._workspace)
         taken = batch.fill(intake.inbox, intake.link, 0, intake.link.count)
         if taken == intake.link.count:
@@ -501,7 +506,7 @@ class Subscriber:
         return batch
 
     def _parts(self, intake: Intake, batch: Batch, taken: int) -> list[Batch]:
-        """What a link holds, as batches, of which the first has `taken` of its messages."""
+        """Take what a link holds as batches; `batch` has the first `taken` of its messages."""
         try:
             if taken == intake.link.count:
                 return [batch]
@@ -513,8 +518,8 @@ class Subscriber:
         return found
 
     def _gather_the_rest(self, intake: Intake, found: list[Batch], at: int) -> list[Batch]:
-        """The rest of what the link holds, from a quality message or a block's border on, until
-        the inbox fails: a quality message goes with what follows it."""
+        """Take the rest of what the link holds, from message `at` on, until the inbox fails: a
+        quality message goes with what follows it."""
         link, inbox = intake.link, intake.inbox
         end = link.count
         bounds = memoryview(link.bounds).cast("q")
@@ -553,21 +558,21 @@ def subscribe(
     on_connection: Callable[[ConnectionEvent], object] | None = None,
     login: Login | None = None,
 ) -> Subscriber:
-    """Subscribe to a routing key or pattern of a gateway's embedded node, or of several gateways'
-    that serve the same: attached to all of them at once, the first copy of everything is handed
-    out, and any of them may fall away.
+    """Subscribe to a routing key or pattern of a gateway's embedded node, or of several gateways.
+
+    Several `url`s must serve the same: the subscriber attaches to all of them at once, hands out
+    the first copy of everything, and any of them may fail.
 
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
-    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
-    a snapshot of each service soon after the start. `full`: what gives way where too much waits at
-    the gateway: `detach`, `drop_oldest` or `conflate`; what the gateway has for all where None.
-    `feed`: the description (a `Feed`, or a name) where it is no built-in one. `credit`: messages on
-    their way at most. `login`: who we are and whom we believe, beside what the URL says; amqps://
-    speaks TLS.
+    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with a
+    snapshot of each service soon after the start. `full`: the policy where too much waits at the
+    gateway: `detach`, `drop_oldest` or `conflate`; the gateway's own where None. `feed`: the
+    description (a `Feed`, or a name) where it is no built-in one. `credit`: messages in flight at
+    most. `login`: our credentials and whom we trust, beside what the URL says; amqps:// uses TLS.
 
     `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
     `resume`: go on behind the last message, where the gateway still has what came since; where it
-    has not, a quality message with reason `resume` says what is lacking.
+    has not, a quality message with reason `resume` says what is lost.
 
     `on_quality`: called with each quality message, in its place in the stream. `on_connection`:
     called with each `ConnectionEvent`, when it happens.

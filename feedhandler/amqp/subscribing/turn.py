@@ -1,11 +1,11 @@
-"""The shortest way from a link to a subscriber's callback, in one compiled call.
+"""Fast dispatch from a link to a subscriber's callback, in one compiled call.
 
 What it is for: a reader that is woken for every message, as one of live market data is, spends more
 on getting from the socket to its callback than on the message. `Turn.take` hands over what one read
-has brought, without a look at anything that stays the same from read to read.
+has brought, without checking anything that stays the same from read to read.
 
-What it leaves to others: quality messages, borders of snapshot blocks and what is malformed. It
-stops before them and says so, and `Subscriber` goes on from there, which knows what they mean.
+What it leaves to others: quality messages, borders of snapshot blocks and malformed messages. It
+stops before them and returns False, and `Subscriber` goes on from there.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
 
 @cython.cclass
 class Turn:
-    """What `link` brings, for `callback`; `intake` gives credit back for it. The rest is what a
-    `Batch` is made with.
+    """Dispatch of what `link` brings to `callback`; `intake` gives credit back for it. The other
+    arguments are those of a `Batch`.
 
-    link, callback   for whom it was made; for others another one has to be
-    batch, taken     after a `take` that was not all: the messages before what it leaves to others
+        link, callback   what it was made for; another link or callback needs another one
+        batch, taken     after a `take` that returned False: the messages that it could hand over
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Turn:
 
     @cython.ccall
     def take(self) -> cython.bint:
-        """Hand over all that the link holds; False where that is not for here: then `taken` of its
-        messages are in `batch`, and nothing was handed over."""
+        """Hand over all that the link holds. Returns False, having handed over nothing, where
+        `Subscriber` must: then `taken` of its messages are in `batch`."""
         link: ReceiverLink = self.link
         count: cython.Py_ssize_t = link.count
         batch: Batch = Batch(self.feed, self.grain, None, self.workspace)

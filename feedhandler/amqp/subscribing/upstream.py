@@ -2,7 +2,7 @@
 
 What it is for: `start` attaches; when the link has ended, for whatever reason may pass, it waits
 (doubling, jittered), connects again, and asks the node to go on behind what was read last. The
-subscriber hears of both, and of an end for good.
+subscriber is called for both, and for an end for good.
 
     WAITING     between two tries
     CONNECTING  the socket, and the node's answer to the link
@@ -35,19 +35,19 @@ from feedhandler.retrans.backoff import Backoff
 #: The first wait before connecting again, and the longest.
 RETRY_US = 50_000
 RETRY_MOST_US = 5_000_000
-#: How long a node that has nothing more to send may owe the end of a link that is being replaced.
+#: How long a node that has nothing more to send may take to drain a link that is being replaced.
 OVERLAP_SECONDS = 2.0
-#: How often in a row that is waited for again where the links bring something meanwhile: where
-#: more is published than is consumed, the former link never comes to its end.
+#: How often in a row that wait is repeated where the links bring something meanwhile: where more
+#: is published than is consumed, the former link never comes to its end.
 OVERLAP_LOOKS_MAX = 5
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
-#: What a node answers that knows a word of the address but does not offer it.
+#: Condition of a node that knows an option of the address but does not offer it.
 NOT_OFFERED = "amqp:not-implemented"
 
 
 class State(Enum):
-    """How far the connection to one gateway is; the module's text says what each means."""
+    """State of the connection to one gateway; the module says what each means."""
 
     WAITING = "WAITING"
     CONNECTING = "CONNECTING"
@@ -64,8 +64,11 @@ class Reconnection(Struct, frozen=True, kw_only=True):
 
 
 class ConnectionEvent(Struct, frozen=True):
-    """A connection came up or was lost. `resumed`: the node goes on where the stream was left, or
-    says itself that it cannot; None where there was nothing to go on from."""
+    """A connection came up or was lost.
+
+    `resumed`: the node resumes the stream, or says itself that it cannot; None where there was
+    nothing to resume from.
+    """
 
     url: str
     connected: bool
@@ -74,33 +77,34 @@ class ConnectionEvent(Struct, frozen=True):
 
 
 class Owner(Protocol):
-    """Who consumes what an upstream receives."""
+    """The consumer of what an upstream receives; called on the event loop's thread."""
 
     def arrived(self, intake: Intake) -> None:
-        """Messages wait on an intake."""
+        """Note that messages wait on an intake."""
 
     def lost(self, upstream: "Upstream", intake: Intake) -> None:
-        """The link is over; what it holds must be taken now."""
+        """Take what the intake holds, now: its link has ended."""
 
     def changed(self, upstream: "Upstream", event: ConnectionEvent) -> None:
-        """Attached again, or no longer."""
+        """Note that the upstream was attached or lost."""
 
     def ended(self, upstream: "Upstream", error: Exception | None) -> None:
-        """Over for good."""
+        """Note that the upstream has ended for good."""
 
     def ready_to_attach(self) -> Awaitable[None]:
-        """Returns once there is room for another connection's messages."""
+        """Wait until there is room for another connection's messages."""
 
     def tags(self, upstream: "Upstream") -> dict[int, bytes]:
-        """The last tags of the stream, by service; none where another gateway goes on with it."""
+        """Return the last tags of the stream, by service; none where another gateway goes on with
+        it."""
 
 
 class Upstream:
-    """The gateway that `identity` has. `intake` is the link that is received on, over or not.
-    `merged`: it is one of several, and whoever merges them makes of its quality messages what is to
-    be made.
+    """A connection to one gateway that is kept up.
 
-    While the request is being changed there is an `overlap` of two links, read together.
+    `intake` is the link that is received on, ended or not. `merged`: it is one of several, and its
+    quality messages are handed on as they are, to the merge. While the request is being changed
+    there is an `overlap` of two links, read together.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class Upstream:
         self._backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
 
     def _inbox(self, request: Request) -> Inbox:
-        """A new inbox for a link with this request."""
+        """Make an inbox for a link with this request."""
         batches = request.grain == "batch"
         return Inbox(self.feed, batches, references=self.references)
 
@@ -164,7 +168,7 @@ class Upstream:
             self._task = self._loop.create_task(self._keep())
 
     async def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection and stop reconnecting."""
         await self.stop_trying()
         self.state = State.CLOSED
         self._tell_moved()
@@ -172,7 +176,7 @@ class Upstream:
             await self._attachment.close()
 
     async def stop_trying(self) -> None:
-        """No more tries."""
+        """Stop reconnecting."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -181,7 +185,7 @@ class Upstream:
     # -- keeping it up ----------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Wait for the end, come back, for ever or until it is for good."""
+        """Reconnect after each end of the link, until one is for good."""
         try:
             while True:
                 if self.state is State.UP:
@@ -219,7 +223,7 @@ class Upstream:
                     raise
 
     async def _attach(self, tags: dict[int, bytes] | None) -> None:
-        """Connect and attach; `tags`: how far the stream was read, None at the very start."""
+        """Connect and attach; `tags`: the last ones read, None at the very start. Raises Ended."""
         self.state = State.CONNECTING
         if self._attachment is not None:
             self._attachment.abandon()
@@ -240,7 +244,8 @@ class Upstream:
         self._tell_moved()
 
     async def _ask(self, attachment: Attachment, tags: dict[int, bytes] | None) -> bool | None:
-        """Attach, with less asked for where the node does not offer it; whether it resumes."""
+        """Attach, without what the node does not offer; return whether it resumes, None without
+        `tags`."""
         asked = self.aftermath.ask(tags) if tags and self.how.resume else []
         again = tags is not None
         extra = again and self.aftermath.wants_snapshot and not self.merged
@@ -261,7 +266,8 @@ class Upstream:
             return bool(asked) if tags else None
 
     def _on_end(self, intake: Intake) -> None:
-        """The link is over: let what was received be taken, then come back, or not."""
+        """Have the owner take what was received on a link that has ended, then reconnect or end for
+        good."""
         overlap = self.overlap
         concerned = (self.intake,) if overlap is None else (overlap.old, overlap.new)
         if intake not in concerned or self.state is State.CLOSED:
@@ -286,17 +292,17 @@ class Upstream:
 
     @property
     def tags(self) -> dict[int, bytes]:
-        """How far each service was handed on, by its last tag."""
+        """Last tag handed on of each service."""
         return {**self._tags, **self.inbox.last_tags()}
 
     # -- another request --------------------------------------------------------------------
 
     async def change(self, request: Request) -> None:
-        """Go over to another request: returns once the node has taken it. What is received is
-        handed out by `take` from then on, until the two links are one stream again.
+        """Change to another request; returns once the node has accepted it.
 
-        Raises PeerError where the node refuses it, and the former request goes on, or where it
-        is gone for good. While it cannot be reached, this waits.
+        What is received is handed out by `take` from then on, until the two links are one stream
+        again. Raises PeerError where the node refuses it, and the former request goes on, or where
+        it is gone for good. While it cannot be reached, this waits.
         """
         while True:
             while self.state is not State.UP:
@@ -312,7 +318,7 @@ class Upstream:
                     raise
 
     async def _move(self) -> None:
-        """Until the connection is up, or over for good."""
+        """Wait until the connection is up, or has ended for good."""
         moved = self._loop.create_future()
         self._moved.append(moved)
         await moved
@@ -324,7 +330,7 @@ class Upstream:
         self._moved.clear()
 
     async def _attach_beside(self, attachment: Attachment, request: Request) -> None:
-        """Attach a link for the new request; the one that there is goes on meanwhile."""
+        """Attach a link for the new request; the present one goes on meanwhile."""
         self._changes += 1
         inbox = self._inbox(request)
         name, address = f"feed-{self._changes}", request.address(quality=True)
@@ -344,16 +350,18 @@ class Upstream:
         self._accept(overlap, request)
 
     def _accept(self, overlap: Overlap, request: Request) -> None:
-        """The node has taken the new link."""
+        """Switch to a request whose link the node has accepted, and watch the overlap."""
         self.request = request
         if self.overlap is overlap:
             overlap.accepted()
             self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap, overlap.taken)
 
     def _watch_overlap(self, overlap: Overlap, taken: int, looks: int = 1) -> None:
-        """An overlap must come to an end; where the node does not bring it to one, and nobody has
-        yet to consume what it sent, a new connection goes on from where the stream is. `taken`:
-        what had come when this was looked at last; a consumer may be slow as long as it gets on."""
+        """End an overlap that the node does not bring to an end, once all it sent is consumed.
+
+        A new connection then goes on from where the stream is. `taken`: the count at the last look;
+        a consumer may be slow as long as it makes progress.
+        """
         if self.overlap is not overlap:
             return
         gets_on = overlap.taken != taken and looks < OVERLAP_LOOKS_MAX
@@ -365,7 +373,7 @@ class Upstream:
         overlap.new.attachment.break_off(error)
 
     def go_on(self) -> None:
-        """What `overlap` has handed out is in safe hands."""
+        """Advance the overlap; the caller has stored what it handed out."""
         overlap = self.overlap
         if overlap is None:
             return
@@ -376,7 +384,8 @@ class Upstream:
             self._tags = overlap.tags
 
     def _leave_overlap(self, overlap: Overlap, intake: Intake) -> None:
-        """One of two links is over, and so both are; the stream was handed out up to its tags."""
+        """End both links of an overlap because one has ended; the stream was handed out up to its
+        tags."""
         if self.overlap is overlap:
             self.overlap = None
             self.intake = intake
@@ -385,16 +394,17 @@ class Upstream:
         attachment = overlap.new.attachment
         self._loop.call_soon(attachment.abandon)
 
-    # -- what the node says of itself -------------------------------------------------------
+    # -- quality messages of the node -------------------------------------------------------
 
     def hear(self, message: Message) -> list[Message]:
-        """A quality message of this gateway, as whoever consumes must take it."""
+        """Process a quality message of this gateway; return the messages to hand out in its
+        place."""
         if self.merged:
             return [message]
         try:
             told = self.aftermath.hear(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):
-            return [message]  # whoever takes it finds out what is wrong
+            return [message]  # the subscriber, which decodes it, raises the error
         if told is None:
             return [message]
         return [rewritten(message, body) for body in told]

@@ -1,4 +1,4 @@
-"""A worker's connection to a node: links that put, links that take, questions to management."""
+"""A worker's connection to a node: links that put, links that take, requests to management."""
 
 import asyncio
 import itertools
@@ -21,13 +21,14 @@ from feedhandler.amqp.identity import Identity
 #: Largest message that is taken.
 MESSAGE_BYTES_MAX = 64 << 20
 ANSWERS = 64
-#: How long the node may think about a question.
+#: How long the node may take to answer a request.
 ANSWER_SECONDS = 30.0
 REPLY_TO_PLACE, CORRELATION_PLACE = 4, 5
 
 
 class Said(NamedTuple):
-    """What the node says of a message that was put; `state`: the fields of a state of part 4."""
+    """The node's outcome for a message that was put; `state`: the encoded fields of a state of part
+    4."""
 
     number: int
     outcome: int
@@ -37,8 +38,8 @@ class Said(NamedTuple):
 
 
 class _End:
-    """One end of a link: what it hears. `over`: it is no more, and `error` says why. `on_end` hears
-    that; without it, the end of the link is the connection's."""
+    """One end of a link. `over`: it has ended, and `error` says why. `on_end` is called then;
+    without it, the end of the link ends the connection."""
 
     def __init__(
         self,
@@ -55,20 +56,21 @@ class _End:
         link.owner = self
 
     def heard(self) -> None:
-        """Something may have come."""
+        """Process what may have come on the link."""
 
     def end(self, error: Ended | None) -> None:
-        """The link is over."""
+        """Record that the link has ended, and notify `answered` or `on_end`."""
         self.over, self.error = True, error
         if not self.answered.done():
             self.answered.set_exception(error or Ended("the connection was closed"))
-            self.answered.exception()  # whoever waits gets it; nobody must
+            self.answered.exception()  # retrieved, so that an unawaited future logs no error
         elif self.on_end is not None:
             self.on_end(error)
 
 
 class Taker(_End):
-    """A link that takes messages. `on_messages` gets (number, message or None), as they came."""
+    """A link that takes messages. `on_messages` gets (number, message or None for one that is too
+    large), in order."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Taker(_End):
             self._on_messages(self, came)
 
     def settle(self, number: int, outcome: int, reason: str = "") -> None:
-        """Say what became of a message; `connection.work` writes it."""
+        """Settle a message with this outcome; `connection.work` writes it."""
         if self.over:
             return
         if outcome == proton.ACCEPTED:
@@ -101,13 +103,13 @@ class Taker(_End):
         self.link.enlist(number, state)
 
     def flow(self, credit: int) -> None:
-        """Take so many more."""
+        """Grant `credit` more messages."""
         if not self.over and credit > 0:
             self.link.flow(credit)
 
 
 class Putter(_End):
-    """A link that puts messages. `on_outcomes` gets what the node says of them."""
+    """A link that puts messages. `on_outcomes` gets their outcomes."""
 
     def __init__(
         self,
@@ -128,8 +130,8 @@ class Putter(_End):
         return not self.over and self.link.ready()
 
     def put(self, number: int, head: bytes, body: bytes, state: bytes | None = None) -> None:
-        """Put one, `state`: in a transaction; the caller has asked `ready`, and calls
-        `connection.work` in the end."""
+        """Put a message, in a transaction where `state` is given; the caller has checked `ready`,
+        and calls `connection.work` in the end."""
         self.link.hand_out(number, head, body, 0, state)
 
     def heard(self) -> None:
@@ -145,13 +147,14 @@ class Putter(_End):
             self._on_outcomes(self, outcomes)
 
     def flowed(self) -> None:
-        """The node gives credit."""
+        """Report that the node has given credit."""
         self.link.wants_flow = True
         self._on_credit(self)
 
 
 class QueueConnection(ClientConnection):
-    """See the module. `on_over` hears once that it is over, with why (None: our own goodbye)."""
+    """A worker's connection; see the module. `on_over` is called once as it ends, with the reason
+    (None where we closed it)."""
 
     def __init__(self, identity: Identity, on_over: Callable[[Ended | None], None]) -> None:
         super().__init__(identity)
@@ -166,7 +169,7 @@ class QueueConnection(ClientConnection):
         credit: int,
         on_messages: Callable[[Taker, list[tuple[int, bytes | None]]], None],
     ) -> Taker:
-        """Take messages of a queue. Raises `Ended` where the node refuses."""
+        """Attach a link that takes messages of a queue. Raises `Ended` where the node refuses."""
         link = self._engine.taker(
             f"taker-{next(self._names)}", PREFIX + queue,
             credit=credit, message_bytes_max=MESSAGE_BYTES_MAX,
@@ -180,14 +183,15 @@ class QueueConnection(ClientConnection):
         on_credit: Callable[[Putter], None],
         on_end: Callable[[Ended | None], None] | None = None,
     ) -> Putter:
-        """Put messages into a queue, or declare and discharge transactions (`COORDINATOR`). Raises
-        `Ended` where the node refuses."""
+        """Attach a link that puts messages into a queue, or declares and discharges transactions
+        (`COORDINATOR`). Raises `Ended` where the node refuses."""
         address = queue if queue == proton.COORDINATOR else PREFIX + queue
         link = self._engine.putter(f"putter-{next(self._names)}", address)
         return await self._attached(Putter(self, link, on_outcomes, on_credit, on_end))
 
     async def ask(self, queue: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
-        """Ask a queue's management: the answer's properties, and its body. Raises `Ended`."""
+        """Send a request to a queue's management; return the answer's properties, and its body.
+        Raises `Ended`."""
         desk = self._desks.get(queue)
         if desk is None or desk.over:
             desk = self._desks[queue] = await self._open_desk(queue)
@@ -242,7 +246,7 @@ class QueueConnection(ClientConnection):
         waited_for = end.answered.done() and not end.over
         end.end(error)
         if waited_for and end.on_end is None and not self.over and error is not None:
-            self.finish(error)  # what this connection is for is over
+            self.finish(error)  # the connection is of no use without this link
 
     def _gone(self, error: Ended | None) -> None:
         for end in tuple(self._ends):
@@ -255,7 +259,7 @@ class QueueConnection(ClientConnection):
 
 
 class _Desk:
-    """Questions to a queue's management, and their answers."""
+    """Requests to a queue's management, and their answers."""
 
     def __init__(self) -> None:
         self.answers: Taker
@@ -265,16 +269,16 @@ class _Desk:
         self._unsent: list[tuple[int, bytes]] = []
 
     def open(self, answers: Taker, asking: Putter) -> None:
-        """Both links are there."""
+        """Set both links, which are attached."""
         self.answers, self.asking = answers, asking
 
     @property
     def over(self) -> bool:
-        """Whether nothing can be asked here any more."""
+        """Whether no request can be sent here any more."""
         return self.asking is None or self.asking.over
 
     async def ask(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Ask, and wait for the answer."""
+        """Send a request, and wait for the answer. Raises `Ended` after `ANSWER_SECONDS`."""
         number = next(self._numbers)
         future = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -303,14 +307,14 @@ class _Desk:
         self.asking.connection.work()
 
     def answered(self, taker: Taker, came: list[tuple[int, bytes | None]]) -> None:
-        """Answers have come."""
+        """Process answers that have come."""
         for number, data in came:
             taker.settle(number, proton.ACCEPTED)
             taker.flow(1)
             try:
                 self._take(data or b"")
             except SectionError:
-                continue  # it answers nobody
+                continue  # it is no answer to a request
         taker.connection.loop.call_soon(taker.connection.work)
 
     def _take(self, data: bytes) -> None:
@@ -331,14 +335,14 @@ class _Desk:
             future.set_result((told, body))
 
     def refused(self, putter: Putter, outcomes: list[Said]) -> None:
-        """Questions that were not taken."""
+        """Fail the requests that the node has not accepted."""
         for number, outcome, condition, reason, _ in outcomes:
             future = self._waiting.get(number)
             if outcome != proton.ACCEPTED and future is not None and not future.done():
                 future.set_exception(Ended(reason or "refused", condition=condition))
 
     def stop(self, error: Ended | None) -> None:
-        """The connection is over."""
+        """Fail the requests that wait, as the connection has ended."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error or Ended("the connection was closed"))

@@ -2,15 +2,15 @@
 
 What it is for: as many messages at a time as there are workers, each with one call of the handler:
 a coroutine, a function in a thread, or one in a process. What the handler returns from without an
-error is done; one that raises has failed, and the message comes again, to whoever is free; `Reject`
-says that it is no good to anybody. A handler that returns an `Output`, or several, has put these
-into queues of the node: in one with the end of its message, or not at all. Of a queue whose
+error is done; one that raises has failed, and the message comes again, to any worker; `Reject`
+rejects it for good. A handler that returns an `Output`, or several, has these put into queues of
+the node: together with the end of its message, or not at all. Of a queue whose
 consumers may have several messages of a key (`run`), workers begin one at a time of each key, in
 order; where one fails, those behind it go back with it.
 
-What it promises: a message is acknowledged behind its work. Where the connection is lost, what is
-in hand is gone: it comes again, and what the handler then says does not count (`stale`). That is
-why an effect outside of the node goes by the message's `token`, or its `fence`.
+What it promises: a message is acknowledged after its work. Where the connection is lost, so are the
+messages in hand: they come again, and the outcomes of their handlers do not count (`stale`). So an
+effect outside of the node must use the message's `token`, or its `fence`.
 """
 
 import asyncio
@@ -44,11 +44,12 @@ Handler = Callable[[Message], Any]
 
 
 class Reject(Exception):
-    """Raised by a handler: this message is no good, whoever works on it; the text says why."""
+    """Raised by a handler to reject its message for good, whichever worker gets it; the text says
+    why."""
 
 
 class _Held(NamedTuple):
-    """A message that a connection brought."""
+    """A message that a connection has brought."""
 
     taker: Taker
     number: int
@@ -56,8 +57,8 @@ class _Held(NamedTuple):
 
 
 class Consumption:
-    """See the module; made by `consume`. `done`, `failed`, `rejected` and `stale` count messages,
-    `connects` connections."""
+    """Work on a queue's messages; see the module; made by `consume`. `done`, `failed`, `rejected`
+    and `stale` count messages, `connects` connections."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Consumption:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Take no more, let what is in hand be done, and say goodbye."""
+        """Take no more messages, wait until those in hand are done, and close the connection."""
         self._leaving = True
         self._keeper.cancel()
         for held in self._turns.drop():
@@ -115,7 +116,7 @@ class Consumption:
 
     async def wait(self) -> None:
         """Work until that ends for good. Raises `PeerError` where the node refuses us, or is lost
-        and `reconnect` is not wanted."""
+        without `reconnect`."""
         await asyncio.shield(self._ended)
 
     # -- kept attached ----------------------------------------------------------------------
@@ -157,7 +158,7 @@ class Consumption:
                 error = failure
         if not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # whoever waits gets it; nobody must
+            self._ended.exception()  # retrieved: no error is logged if unawaited
 
     # -- messages ---------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class Consumption:
         self._begin()
 
     def _begin(self) -> None:
-        """Give those workers a message that have none."""
+        """Give a message to each worker that has none."""
         while self._idle and (turn := self._turns.begin()) is not None:
             self._idle -= 1
             task = turn.item.taker.connection.loop.create_task(self._work(self._turns, turn))
@@ -209,7 +210,8 @@ class Consumption:
         self._begin()
 
     async def _commit(self, taker: Taker, number: int, outputs: list[Output]) -> int:
-        """Put what the handler has, in one with the end of its message: the outcome of that."""
+        """Put the handler's outputs, together with the end of its message; return that message's
+        outcome."""
         connection = taker.connection
         if self._committer is None or self._committer.connection is not connection:
             self._committer = Committer(connection)
@@ -235,7 +237,7 @@ class Consumption:
         self._freed[taker] = self._freed.get(taker, 0) + 1
 
     def _flush(self) -> None:
-        """Write what was said of messages in this turn, and take as many more."""
+        """Write the outcomes of this turn, and grant as much credit."""
         freed, self._freed = self._freed, {}
         for taker, credit in freed.items():
             if not self._leaving:
@@ -244,7 +246,7 @@ class Consumption:
 
 
 def is_coroutine(handler: Handler) -> bool:
-    """Whether calling it gives a coroutine; it may be an object that is called."""
+    """Return whether calling the handler returns a coroutine; it may be a callable object."""
     call = getattr(handler, "__call__", handler)  # noqa: B004
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
@@ -260,11 +262,14 @@ def consume(
     login: Login | None = None,
     reconnect: bool = True,
 ) -> Consumption:
-    """Work on a queue's messages, so many at a time; see the module. `prefetch`: so many more wait
-    here, and a worker that is done need not wait for its message's end to be durable: for handlers
-    that take a few milliseconds or less, as many as there are workers; nobody else gets those.
-    `processes`: the handler is called in processes, and can be pickled. What it returns (`Output`s)
-    is put in one with its message's end. Raises `UsageError`; entering it raises `PeerError`."""
+    """Work on a queue's messages, `workers` at a time; see the module.
+
+    `prefetch`: so many more wait here, and a worker that is done need not wait for its message's
+    end to be durable: for handlers that take a few milliseconds or less, as many as there are
+    workers; other clients do not get those messages. `processes`: the handler is called in
+    processes, and must be picklable. What it returns (`Output`s) is put together with its message's
+    end. Raises `UsageError`; entering it raises `PeerError`.
+    """
     if not 1 <= workers <= WORKERS_MAX:
         raise UsageError(f"workers = {workers}", f"take 1 to {WORKERS_MAX:,}")
     if not 0 <= prefetch <= PREFETCH_MAX:

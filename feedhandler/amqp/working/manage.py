@@ -1,4 +1,4 @@
-"""Questions to the management of a queue, one connection each."""
+"""Requests to the management of a queue, one connection each."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from feedhandler.amqp.working.connection import QueueConnection
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.definition import Definition
 
-#: Status codes from here on: the request cannot be done.
+#: Status codes from here on: the request was refused.
 REFUSALS = 400
 INVALID, DIFFERENT = 400, 409
 
@@ -19,7 +19,8 @@ INVALID, DIFFERENT = 400, 409
 async def ask(
     url: str, queue: str, *, login: Login | None = None, **arguments: Any
 ) -> tuple[dict[str, Any], Any]:
-    """Ask a queue's management: the answer's properties, and its body. Raises `PeerError`."""
+    """Send a request to a queue's management; return the answer's properties, and its body. Raises
+    `PeerError`."""
     connection = QueueConnection(Identity(parse_endpoint(url), login), lambda error: None)
     try:
         await connection.connect()
@@ -39,8 +40,8 @@ async def create(
     redeliveries_max: int | None = None,
     login: Login | None = None,
 ) -> bool:
-    """Create a keyed queue; False where it is there already, and the same. Raises `UsageError`
-    where it is another one, or cannot be, and `PeerError`."""
+    """Create a keyed queue; return False where an equal one exists. Raises `UsageError` where a
+    different one exists, or the definition is invalid, and `PeerError`."""
     more: dict[str, Any] = {"dead": dead} if dead else {}
     if redeliveries_max is not None:
         more["redeliveries_max"] = redeliveries_max

@@ -25,14 +25,14 @@ from feedhandler.keyed.producers import Stamp
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A message that a worker has.
+    """A message that a worker handles.
 
-    token       text that names it for ever: who has done its work notes this, and does it once
+    token       text, unique for ever: a handler that stores it does the message's work once
     fence       rises with each delivery of its key: a store refuses a lower one than it has seen
     tries       how often it has failed before
     after       fences of messages of its keys that the same consumer had as this one was sent, and
                 which are to be done before it; with `run` 1 there are none
-    body        its bytes; of a value that is neither text nor bytes what Python writes for it
+    body        its bytes; the repr of a value that is neither text nor bytes
     """
 
     body: bytes
@@ -46,7 +46,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> Message:
-    """A message that has come. Raises `SectionError`."""
+    """Parse a message that has come. Raises `SectionError`."""
     told: dict[str, Any] = {}
     body = b""
     for code, _, value, end in sections(data):
@@ -81,7 +81,7 @@ def head(
     message_id: str = "",
     properties: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """All of a message before its body, which is one data section of `size` bytes."""
+    """Encode all of a message before its body, which is one data section of `size` bytes."""
     parts = [b"\x00\x53\x70\xc0\x02\x01\x41"]  # durable
     if message_id:
         packed = encode(message_id)

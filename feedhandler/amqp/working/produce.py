@@ -2,9 +2,9 @@
 
 What it is for: each message gets the next sequence number of (id, epoch), and is sent again, with
 the same one, until the node has accepted it: over lost connections, and over restarts of the node.
-A producer that begins anew takes a higher epoch (by default the time); who knows what it has sent
-before (line numbers of a file) says epoch and first sequence itself, and nothing of that is stored
-twice, however often it is run.
+A producer that begins anew takes a higher epoch (by default the time). One that knows what it has
+sent before (line numbers of a file) names epoch and first sequence itself, and none of that is
+stored twice, however often it is run.
 
     outcome                        then
     accepted                       it counts
@@ -56,8 +56,8 @@ class _Sent(Struct):
 
 
 class Producer:
-    """See the module; made by `producer`. `accepted` and `refused` count messages, `connects`
-    connections."""
+    """A producer of one queue; see the module; made by `producer`. `accepted` and `refused` count
+    messages, `connects` connections."""
 
     def __init__(
         self, identity: Identity, queue: str, name: bytes, epoch: int, sequence: int
@@ -86,7 +86,7 @@ class Producer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait until all is accepted, unless something is wrong already, and say goodbye."""
+        """Wait until all is accepted, unless the block has raised, and close the connection."""
         try:
             if kind is None:
                 await self.flush()
@@ -107,8 +107,8 @@ class Producer:
         message_id: str = "",
         properties: Mapping[str, Any] | None = None,
     ) -> int:
-        """Put a message: its sequence number, once it is accepted. Raises `Refused`, and
-        `PeerError` where the producer is over."""
+        """Put a message; return its sequence number, once it is accepted. Raises `Refused`, and
+        `PeerError` where the producer has ended."""
         return await (await self.put_soon(body, message_id=message_id, properties=properties))
 
     async def put_soon(
@@ -118,7 +118,8 @@ class Producer:
         message_id: str = "",
         properties: Mapping[str, Any] | None = None,
     ) -> asyncio.Future[int]:
-        """As `put`, without waiting for more than room among those on their way: a future."""
+        """Put a message as `put` does, waiting only until there is room among those in flight;
+        return a future."""
         loop = asyncio.get_running_loop()
         while self._fault is None and len(self._unsent) + len(self._sent) >= WINDOW:
             room = loop.create_future()
@@ -138,7 +139,8 @@ class Producer:
         return message.future
 
     async def flush(self) -> None:
-        """Until all that was put is accepted, or refused: raises as `put`, for the first such."""
+        """Wait until all that was put is accepted, or refused; raises as `put`, for the first one
+        refused."""
         waiting = [each.future for each in (*self._sent.values(), *self._again, *self._unsent)]
         for outcome in await asyncio.gather(*waiting, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -187,7 +189,7 @@ class Producer:
         self._send_soon()
 
     def _go_back(self) -> None:
-        """All that was sent has been answered, and some of it comes again, in order."""
+        """Queue messages to be sent again, in order, all that were sent being answered."""
         again, self._again = self._again, []
         tries = max(each.tries for each in again)
         self._unsent.extendleft(sorted(again, key=lambda each: -each.sequence))
@@ -200,7 +202,7 @@ class Producer:
         self._send_soon()
 
     def _fail(self, fault: PeerError) -> None:
-        """The producer is over; whoever waits hears so."""
+        """End the producer; all that wait for a message or for room get `fault`."""
         self._fault = fault
         for message in (*self._sent.values(), *self._again, *self._unsent):
             if not message.future.done():
@@ -256,7 +258,7 @@ class Producer:
 
 
 def _look(future: asyncio.Future[int]) -> None:
-    """Nobody must wait for a message's future."""
+    """Retrieve a message's exception, so that a future that is not awaited logs no error."""
     if not future.cancelled():
         future.exception()
 
@@ -270,10 +272,12 @@ def producer(
     sequence: int = 1,
     login: Login | None = None,
 ) -> Producer:
-    """Put messages into a queue, each once; see the module. `id` (none: a random one) names the
-    producer, 64 bytes at most, of which the first is not zero (queues that send have such); `epoch`
-    (none: the time) is above that of any before it. Raises `UsageError`; entering it raises
-    `PeerError`."""
+    """Make a producer that puts messages into a queue, each once; see the module.
+
+    `id` (none: a random one) names the producer, 64 bytes at most, of which the first is not zero
+    (only queues that send have such ids); `epoch` (none: the time, in us) must be above that of any
+    producer with the id before it. Raises `UsageError`; entering it raises `PeerError`.
+    """
     name = (id.encode() if isinstance(id, str) else id) or uuid.uuid4().hex.encode()
     if len(name) > ID_BYTES_MAX:
         raise UsageError(f"id has {len(name)} bytes", f"at most {ID_BYTES_MAX}")

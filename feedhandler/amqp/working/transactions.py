@@ -1,14 +1,15 @@
 """Consume, transform, produce: a message is acknowledged together with what is put, or not at all.
 
-What it is for: `Committer.commit` has one message of a consumer's end, and others put into queues
-of the same node, in a transaction of its own (AMQP 1.0, part 4): declare, put, accept, discharge.
+What it is for: `Committer.commit` ends one message of a consumer, and puts others into queues of
+the same node, in a transaction of its own (AMQP 1.0, part 4): declare, put, accept, discharge.
 
 What it promises: the discharge is sent once the node has all that belongs to it, so that a commit
-means all of it. Where it is not known whether the node has committed (the answer never came),
-that is not tried again: either the message has ended, or it comes again, and none of its outputs
-are there.
-A discharge that the node cannot follow now (a queue is full) is tried again; the message is not
-counted as failed for it.
+covers all of it. Where it is not known whether the node has committed (the answer never came), that
+is not tried again: either the message has ended, or it comes again, and none of its outputs were
+put.
+
+A discharge that the node cannot do now (a queue is full) is tried again; the message is not counted
+as failed for it.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ _ACCEPTED = b"\x00\x53\x24\x45"
 
 
 class Output(Struct, frozen=True):
-    """A message that a handler has put into a queue of the same node, in one with the end of the
-    message that it has handled. `properties` are application properties."""
+    """A message that a handler has put into a queue of the same node, together with the end of the
+    message that it handled. `properties` are application properties."""
 
     queue: str
     body: bytes
@@ -48,8 +49,8 @@ class Output(Struct, frozen=True):
 
 
 def outputs_of(result: Any) -> list[Output]:
-    """What a handler's result has put: nothing (None), an `Output`, or several. Raises
-    `TypeError` for anything else, which would otherwise be lost in silence."""
+    """Return the outputs of a handler's result: none (None), an `Output`, or several. Raises
+    `TypeError` for anything else, which would otherwise be lost silently."""
     if result is None:
         return []
     if isinstance(result, Output):
@@ -64,15 +65,15 @@ def outputs_of(result: Any) -> list[Output]:
 
 
 class Committed(Enum):
-    """What became of a commit."""
+    """The result of a commit."""
 
     DONE = auto()  # the message has ended, and its outputs are there
-    REFUSED = auto()  # an output is no good where it was to go, or there was no room for long
-    GONE = auto()  # the message is this consumer's no more, or nobody knows: nothing is to be said
+    REFUSED = auto()  # an output was refused by its queue, or there was no room for too long
+    GONE = auto()  # the message is not this consumer's any more, or it is unknown: send no outcome
 
 
 class Committer:
-    """See the module: for the messages of one connection."""
+    """Commits the messages of one connection; see the module."""
 
     def __init__(self, connection: QueueConnection) -> None:
         self.connection = connection
@@ -83,7 +84,7 @@ class Committer:
     async def commit(
         self, taker: Taker, number: int, outputs: list[Output]
     ) -> tuple[Committed, str]:
-        """End message `number` and put `outputs`, together; what became of that, and why."""
+        """End message `number` and put `outputs`, together; return the result, and the reason."""
         backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
         reason = ""
         for tries in range(1, TRIES + 1):
@@ -105,7 +106,8 @@ class Committer:
     async def _try(
         self, taker: Taker, number: int, outputs: list[Output]
     ) -> tuple[Committed | None, str]:
-        """One transaction; None: it was rolled back, and may be tried again."""
+        """Run one transaction; return None as the result where it was rolled back, and may be tried
+        again."""
         control = await self._line(proton.COORDINATOR)
         said = await control.put(_order(DECLARE, []))
         if said.outcome != proton.DECLARED:
@@ -136,7 +138,7 @@ class Committer:
             return Committed.GONE, error.message
         if said.outcome == proton.ACCEPTED:
             return Committed.DONE, ""
-        # Without a word it may count: another try, the message having ended, would put all twice.
+        # Without an outcome it may have committed: another try would put all twice.
         again = said.outcome == proton.REJECTED and said.reason != NOT_HELD
         return (None if again else Committed.GONE), said.reason
 
@@ -144,7 +146,7 @@ class Committer:
         return await control.put(_order(DISCHARGE, [name, fail]))
 
     async def _line(self, queue: str) -> "_Line":
-        """The link that puts into a queue, attached. Raises `Ended`."""
+        """Return the attached link that puts into a queue. Raises `Ended`."""
         line = self._lines.get(queue)
         if line is None or line.over:
             line = self._lines[queue] = _Line(self.connection)
@@ -153,7 +155,7 @@ class Committer:
 
 
 class _Line:
-    """A link that puts, as who waits for each outcome sees it."""
+    """A link that puts, whose callers wait for each outcome."""
 
     def __init__(self, connection: QueueConnection) -> None:
         self._connection = connection
@@ -165,11 +167,11 @@ class _Line:
 
     @property
     def over(self) -> bool:
-        """Whether the link is no more."""
+        """Whether the link has ended."""
         return self._putter is not None and self._putter.over
 
     async def open(self, address: str) -> None:
-        """Attach it, unless it is. Raises `Ended`."""
+        """Attach the link, unless it is attached. Raises `Ended`."""
         async with self._opening:
             if self._putter is None:
                 self._putter = await self._connection.putter(
@@ -177,7 +179,7 @@ class _Line:
                 )
 
     async def put(self, data: bytes, state: bytes | None = None) -> Said:
-        """Put a message, and hear what the node says of it. Raises `Ended`."""
+        """Put a message, and wait for the node's outcome. Raises `Ended`."""
         if self._connection.over or self.over:
             raise Ended("the connection is over")
         number = next(self._numbers)
@@ -208,7 +210,7 @@ class _Line:
                 future.set_result(said)
 
     def stop(self, error: Ended | None) -> None:
-        """The link, or the connection, is over."""
+        """Fail the messages that wait, as the link or the connection has ended."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error or Ended("the connection was closed"))
@@ -220,13 +222,13 @@ def _message_of(output: Output) -> bytes:
 
 
 def _order(code: int, fields: list[Any]) -> bytes:
-    """A message that declares or discharges."""
+    """Encode a message that declares or discharges."""
     packed = encoded_list([encode(each) for each in fields]) if fields else b"\x45"
     return b"\x00\x53\x77\x00\x53" + bytes([code]) + packed
 
 
 def _name_of(state: bytes | None) -> bytes:
-    """The transaction's id in a declared state."""
+    """Return the transaction's id in a declared state. Raises `Ended`."""
     try:
         fields = decode(state or b"", 0)[0]
     except SectionError:

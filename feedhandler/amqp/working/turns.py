@@ -3,8 +3,8 @@
 What it is for: a queue with `run` above 1 gives one client several messages of a key, and a client
 with several workers would begin them all. Each such message names those that it comes after, by
 their fences: `Turns` begins it once these have ended. Where one fails, those after it go back with
-it, so that it is tried again before them; also those that are on their way still, for the queue
-does not know yet. No I/O; no step looks at all that wait.
+it, so that it is tried again before them; also those that are still in flight, for the queue does
+not know of the failure yet. No I/O; no step looks at all messages that wait.
 """
 
 from collections import deque
@@ -29,19 +29,22 @@ class Turn(Generic[Item]):
 
 
 class Turns(Generic[Item]):
-    """See the module. At most `credit` messages are on their way at a time."""
+    """The messages of one connection; see the module. At most `credit` messages are in flight at a
+    time."""
 
     def __init__(self, credit: int) -> None:
         self._credit = credit
         self._came = 0
         self._held: dict[int, Turn[Item]] = {}
         self._ready: deque[Turn[Item]] = deque()
-        # What failed, and how many had come then: what the queue sends once it knows names none.
+        # Fences that failed, and how many messages had come then: once the queue knows of a
+        # failure, no message that it sends comes after that fence.
         self._failed: set[int] = set()
         self._failures: deque[tuple[int, int]] = deque()
 
     def add(self, item: Item, fence: int, after: Iterable[int] = ()) -> bool:
-        """A message has come; False: it comes after one that has failed, and goes back."""
+        """Add a message that has come; return False where it comes after one that has failed, and
+        goes back."""
         self._came += 1
         while self._failures and self._came - self._failures[0][1] > self._credit:
             self._failed.remove(self._failures.popleft()[0])
@@ -61,11 +64,11 @@ class Turns(Generic[Item]):
         return True
 
     def begin(self) -> Turn[Item] | None:
-        """The next that may be worked on, and is from now on; None for none."""
+        """Begin the next message that may be worked on; None where there is none."""
         return self._ready.popleft() if self._ready else None
 
     def end(self, turn: Turn[Item], failed: bool = False) -> list[Item]:
-        """One that has begun is over. `failed`: those after it are none of ours any more: which, in
+        """End a message that was begun. `failed`: return the messages after it, which go back, in
         the order in which they came."""
         if failed:
             return [each.item for each in self._drop_all(turn)]
@@ -96,8 +99,8 @@ class Turns(Generic[Item]):
             self._failures.append((turn.fence, self._came))
 
     def drop(self) -> list[Item]:
-        """None is begun any more: those that have come and have not begun, in their order."""
-        # Who waits for another is behind one that has begun, or is ready.
+        """Begin no more messages; return those that have come and have not begun, in order."""
+        # A message that waits for another is behind one that has begun, or is ready.
         left = [*self._ready]
         self._ready.clear()
         for turn in self._held.values():

@@ -1,1 +1,1 @@
-"""Programs of the kernel that let unchanged programs send and receive by the overlay."""
+"""Kernel programs that let unchanged programs send and receive by the overlay."""

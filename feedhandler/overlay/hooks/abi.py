@@ -52,8 +52,8 @@ ANY: Address = ("0.0.0.0", 0)
 class Settings:
     """Values of `struct settings`; times in ns.
 
-    `match` is whose datagrams are taken; `plain` where a receiver's payload goes, or the source
-    that a proxy's copies leave by. `key` is empty where nothing is sealed.
+    `match` is the address whose datagrams are taken; `plain` is where a receiver's payload goes, or
+    the source address of a proxy's copies. `key` is empty where nothing is sealed.
     """
 
     match: Address

@@ -1,9 +1,9 @@
 """Attach, detach and show hooks: links and maps pinned in bpffs, so that no process must stay.
 
 Each hook has a folder `<role>-<device's index>-<namespace's inode>` of pins: `link`, which holds
-the program at its device, and the maps. The hook lives until the folder goes, whatever becomes of
-the process that attached it; a device that goes takes the program along and leaves the pins to
-`detach`.
+the program at its device, and the maps. The hook lives until the folder is removed, even when the
+process that attached it ends; a device that is removed takes the program along and leaves the pins
+to `detach`.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ _VALUE_BYTES = {
     "counters": 8,
 }
 _NAME = re.compile(r"(send|forward|receive)-(\d+)-(\d+)")
-#: Nobody listens to it (RFC 863): a datagram to it has the kernel ask for a neighbour's address.
+#: The discard port (RFC 863): a datagram to it makes the kernel resolve the neighbour's address.
 _DISCARD_PORT = 9
 # From <linux/capability.h>.
 _NET_ADMIN, _SYS_ADMIN, _PERFMON, _BPF = 12, 21, 38, 39
@@ -59,7 +59,7 @@ _NET_ADMIN, _SYS_ADMIN, _PERFMON, _BPF = 12, 21, 38, 39
 
 @dataclass(frozen=True)
 class Role:
-    """Which program a role is, and where it is attached."""
+    """A role's program, and where it is attached."""
 
     program: str
     kind: int
@@ -89,7 +89,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook that is attached, as `show` tells it."""
+    """An attached hook, as `show` returns it."""
 
     role: str
     device: str  #: empty where the device has gone, or is another namespace's
@@ -100,7 +100,7 @@ class Hook:
 
 
 def capabilities() -> int:
-    """Effective capabilities of this process, a bit each."""
+    """Return this process's effective capabilities, a bit each."""
     text = Path("/proc/thread-self/status").read_text()
     match = re.search(r"^CapEff:\s*([0-9a-f]+)", text, re.MULTILINE)
     assert match is not None, "the kernel tells no capabilities"
@@ -108,7 +108,7 @@ def capabilities() -> int:
 
 
 def refusal(held: int | None = None) -> tuple[str, str] | None:
-    """Why hooks cannot be attached here, and the remedy; None where they can."""
+    """Return why hooks cannot be attached here, and the remedy; None where they can."""
     held = capabilities() if held is None else held
     allowed = held >> _SYS_ADMIN & 1 or (held >> _BPF & 1 and held >> _PERFMON & 1)
     if not (allowed and held >> _NET_ADMIN & 1):
@@ -143,7 +143,7 @@ def _index_of(device: str) -> int:
 
 
 def _mtu_of(device: str) -> int:
-    """The device's MTU in the calling thread's namespace, which /sys may not show."""
+    """Return the device's MTU in the calling thread's namespace, which /sys may not show."""
     done = subprocess.run(
         ["ip", "-o", "link", "show", device], capture_output=True, text=True, check=False
     )
@@ -168,16 +168,17 @@ def _folder(role: str, device: str) -> Path:
 
 
 def _clock_offset_ns() -> int:
-    """From TAI, which the kernel's programs read, to UNIX time: leap seconds, 0 if none are set.
+    """Return the offset from TAI, which the kernel's programs read, to UNIX time, ns.
 
-    Both step and slew together, so this stays right until the next leap second.
+    That is the leap seconds, 0 if none are set. Both clocks step and slew together, so it stays
+    right until the next leap second.
     """
     seconds = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_TAI)
     return round(seconds) * 1_000_000_000
 
 
 def settings_of(request: Request) -> Settings:
-    """Check a request and make its settings; raises `UsageError`."""
+    """Check a request and make its settings. Raises `UsageError`."""
     if request.role not in ROLES:
         raise UsageError(f"no role {request.role}", f"one of {', '.join(ROLES)}")
     if request.mode not in libbpf.XDP_MODES:
@@ -224,7 +225,7 @@ def load(role: str, settings: Settings, to: Sequence[Address], object_path: Path
 
 
 def attach(request: Request, object_path: Path | None = None) -> Path:
-    """Attach a hook and pin it; returns its folder. Raises `UsageError` and `HostFault`."""
+    """Attach a hook, pin it, and return its folder. Raises `UsageError`, `HostFault`."""
     require_privilege()
     settings = settings_of(request)
     _mount_bpffs()
@@ -251,8 +252,10 @@ def attach(request: Request, object_path: Path | None = None) -> Path:
 
 
 def _let_loopback_forward() -> None:
-    """The kernel's programs look routes up as if from loopback, which must be allowed to forward;
-    nothing that comes from outside comes from there."""
+    """Allow loopback to forward, because the kernel's programs look routes up as if from it.
+
+    No packet from outside comes from loopback. Raises `UsageError`.
+    """
     try:
         _LOOPBACK_FORWARDS.write_text("1")
     except OSError as error:
@@ -292,17 +295,20 @@ def _attach(request: Request, settings: Settings, loaded: libbpf.Loaded, folder:
 
 
 def ask_neighbours(targets: Sequence[Address]) -> None:
-    """Have the kernel ask for link addresses, so that the first message finds them known."""
+    """Make the kernel resolve link addresses, so that the first message finds them known."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for host, _ in targets:
-            # Unreachable is for the counter `no_neighbour` to tell.
+            # The counter `no_neighbour` shows unreachable ones.
             with contextlib.suppress(OSError):
                 asking.sendto(b"", (host, _DISCARD_PORT))
 
 
 def _remove(folder: Path) -> None:
-    """Detach and unpin everything; the link goes first, so that the program never runs without its
-    maps' names. Unpinning alone has the kernel detach it some time later."""
+    """Detach and unpin everything.
+
+    The link goes first, so that the program never runs without its maps' names. After unpinning
+    alone the kernel would detach it some time later.
+    """
     if (folder / "link").exists():
         libbpf.detach(str(folder / "link"))
     for name in ("link", *_MAPS):
@@ -311,8 +317,11 @@ def _remove(folder: Path) -> None:
 
 
 def detach(device: str, role: str | None = None) -> list[str]:
-    """Detach a device's hooks, or one; returns their roles. A name that is none removes what a
-    device that has gone left behind: its folder's name. Raises `UsageError`."""
+    """Detach a device's hooks, or one; return their roles.
+
+    `device` may also be the name of a folder that a removed device left behind. Raises
+    `UsageError`.
+    """
     require_privilege()
     if _NAME.fullmatch(device) and (FOLDER / device).is_dir():
         found = [FOLDER / device]
@@ -333,7 +342,7 @@ def _folders() -> list[Path]:
 
 @contextlib.contextmanager
 def opened(folder: Path, name: str) -> Iterator[libbpf.Map]:
-    """A pinned map of a hook, open while the context lasts."""
+    """Open a pinned map of a hook while the context lasts."""
     descriptor = libbpf.pinned(str(folder / name))
     try:
         yield libbpf.Map(descriptor, _VALUE_BYTES[name])
@@ -348,12 +357,12 @@ def change(folder: Path, changed: Callable[[Settings], Settings]) -> None:
 
 
 def set_hold(folder: Path, hold_ns: int) -> None:
-    """Have messages from now on carry the deadline sent + `hold_ns`; 0 for none."""
+    """Set the hold: later messages carry the deadline sent + `hold_ns`; 0 for none."""
     change(folder, lambda settings: replace(settings, hold_ns=hold_ns))
 
 
 def folder_of(device: str, role: str) -> Path:
-    """The folder of a device's hook; raises `UsageError` where it has none."""
+    """Return the folder of a device's hook. Raises `UsageError` where it has none."""
     folder = _folder(role, device)
     if not folder.is_dir():
         raise UsageError(f"{device} has no hook to {role}", "feedhandler overlay hooks attach")
@@ -361,7 +370,7 @@ def folder_of(device: str, role: str) -> Path:
 
 
 def read(folder: Path) -> Hook:
-    """Read what a hook has, and has counted."""
+    """Read a hook's settings, targets and counters."""
     match = _NAME.fullmatch(folder.name)
     assert match is not None, folder
     with opened(folder, "settings") as values:

@@ -19,7 +19,7 @@ COMPILE_SECONDS_MAX = 60.0
 
 
 def cache_folder() -> Path:
-    """The folder that objects are kept in."""
+    """Return the folder that objects are kept in."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "feedhandler"
 

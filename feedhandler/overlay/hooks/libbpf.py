@@ -102,7 +102,7 @@ def library() -> ctypes.CDLL:
 def _checked(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno() or -result
-        # libbpf has numbers of its own, from 4000 on.
+        # libbpf's own error numbers begin at 4000.
         raise OSError(number, os.strerror(number) if number < 4000 else f"libbpf error {number}")
     return result
 
@@ -116,7 +116,7 @@ def _pointer(result: int | None) -> int:
 
 @functools.cache
 def processors() -> int:
-    """Number of values that a per-CPU map has for a key."""
+    """Return the number of values that a per-CPU map has for a key."""
     return _checked(library().libbpf_num_possible_cpus())
 
 
@@ -195,18 +195,18 @@ class Loaded:
 
 
 def link(program: int, device: int, kind: int, flags: int = 0) -> int:
-    """Attach a program to a device; the descriptor holds it there. Raises `OSError`."""
+    """Attach a program to a device; return the descriptor that holds it there. Raises `OSError`."""
     options = _LinkOptions(size=ctypes.sizeof(_LinkOptions), flags=flags)
     return _checked(library().bpf_link_create(program, device, kind, ctypes.byref(options)))
 
 
 def pin(descriptor: int, path: str) -> None:
-    """Give a map or a link a name in bpffs, which keeps it."""
+    """Pin a map or a link under a path in bpffs, which keeps it. Raises `OSError`."""
     _checked(library().bpf_obj_pin(descriptor, path.encode()))
 
 
 def pinned(path: str) -> int:
-    """Open what has been pinned."""
+    """Open a pinned map or link, and return its descriptor. Raises `OSError`."""
     return _checked(library().bpf_obj_get(path.encode()))
 
 
@@ -220,7 +220,7 @@ def detach(path: str) -> None:
 
 
 def run_test(program: int, frame: bytes, repeat: int = 1) -> tuple[int, bytes]:
-    """Run a program on a frame without a device (BPF_PROG_TEST_RUN): its result, and the frame."""
+    """Run a program on a frame without a device (BPF_PROG_TEST_RUN); return result and frame."""
     room = ctypes.create_string_buffer(len(frame) + 256)
     options = _TestRun(
         size=ctypes.sizeof(_TestRun),

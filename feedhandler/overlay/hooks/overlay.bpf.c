@@ -1,9 +1,9 @@
-/* Programs of the kernel for unchanged senders and receivers: replicate, forward, receive.
+/* Kernel programs for unchanged senders and receivers: replicate, forward, receive.
  *
  * replicate  TC, egress, at the sender: a plain UDP datagram to the group becomes one overlay
- *            datagram a first-layer proxy. The header goes in at the tail's cost: the datagram grows
- *            by 56 bytes at its end and the payload moves, so that the place where a device begins
- *            its checksum (CHECKSUM_PARTIAL) stays what it was.
+ *            datagram for each first-layer proxy. To insert the header, the datagram grows by 56
+ *            bytes at its end and the payload moves, so that the offset where a device begins its
+ *            checksum (CHECKSUM_PARTIAL) does not change.
  * forward    TC, ingress, at a proxy: the first copy of each id goes to every child, later ones end.
  * receive    XDP, at the receiver: the first copy loses its header and goes on to the plain program,
  *            later ones end before an skb is made of them.
@@ -11,8 +11,8 @@
  * Contexts are those of the kernel's stable interface and maps have BTF, so one object serves every
  * kernel from 6.6 on; what the maps hold is laid out in abi.py, which a test compares.
  *
- * The kernel lets only programs whose licence it knows as compatible with its own look routes up: this
- * file says so at its end, beside the project's licence.
+ * The kernel lets only programs with a licence that it accepts look routes up: this file declares one
+ * at its end, beside the project's licence.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -31,7 +31,7 @@
 #define SEALED_BYTES 40      /* what the seal covers */
 #define PAYLOAD_MAX 1400     /* the wire's bound; the device's MTU may set a lower one */
 #define TARGETS_MAX 64
-#define EPOCH_TRIES 4        /* a restart is told by few packets at once, one a processor */
+#define EPOCH_TRIES 4        /* few packets announce a restart at once, one for each processor */
 #define HEADERS_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define IP_MORE_OR_OFFSET 0x3fff
 #define CHECKSUM_AT (sizeof(struct ethhdr) + sizeof(struct iphdr) + __builtin_offsetof(struct udphdr, check))
@@ -75,7 +75,7 @@ struct target {
     __u16 unused;
 };
 
-/* The way to a target, looked up anew when it is old: a processor's own, so that none is torn. */
+/* The route to a target, looked up again when it is old; per processor, so that none is torn. */
 struct way {
     __u64 until_ns;
     __u32 device;
@@ -259,7 +259,7 @@ static __always_inline __u64 seal_of(const struct overlay_header *header, const 
     return v.a ^ v.b ^ v.c ^ v.d;
 }
 
-/* ---- What is ours. ---- */
+/* ---- Matching. ---- */
 
 enum verdict { OURS, NOT_OURS, PASSED, REFUSED };
 
@@ -276,7 +276,7 @@ static __always_inline int matches(const struct udp_frame *frame, void *end,
     if (frame->ip.version != 4)
         return NOT_OURS;
     if (frame->ip.frag_off & bpf_htons(IP_MORE_OR_OFFSET)) {
-        /* Later ones have no port: with no address to match they may be anyone's. */
+        /* Later fragments have no port: without an address to match they may be any program's. */
         if (frame->ip.frag_off & bpf_htons(0x1fff) ? !set->match_address
                                                    : frame->udp.dest != set->match_port)
             return NOT_OURS;
@@ -320,7 +320,7 @@ static __always_inline int is_data(const struct udp_frame *frame, void *end,
     return OURS;
 }
 
-/* Have `epoch` be the newest, unless a newer one is known. */
+/* Make `epoch` the newest, unless a newer one is known; returns whether it is the newest. */
 static __always_inline int epoch_is_current(__u64 epoch)
 {
     __u64 *newest = bpf_map_lookup_elem(&newest_epoch, &ZERO);
@@ -344,7 +344,7 @@ static __always_inline int epoch_is_current(__u64 epoch)
     return 0;
 }
 
-/* Appendix A, with epochs: whether (epoch, id) is above what its slot has, which it then has. */
+/* Appendix A, with epochs: returns whether (epoch, id) is above its slot's, and then stores it. */
 static __always_inline int is_first(__u64 epoch, __u64 id, const struct settings *set)
 {
     __u32 index = id & set->slot_mask;
@@ -372,7 +372,7 @@ static __always_inline int is_first(__u64 epoch, __u64 id, const struct settings
 
 /* ---- Copies to targets, by both TC programs. ---- */
 
-/* Readdress the datagram; of the checksums, the kernel's helper knows which a device completes. */
+/* Readdress the datagram; the kernel's helper knows whether a device completes the checksum. */
 static __always_inline int readdress(struct __sk_buff *skb, const struct target *to)
 {
     struct udp_frame *frame = (void *)(long)skb->data;
@@ -390,9 +390,9 @@ static __always_inline int readdress(struct __sk_buff *skb, const struct target 
                                BPF_F_MARK_MANGLED_0 | BPF_F_PSEUDO_HDR | 4);
 }
 
-/* Look up the way to a target: 0, or what bpf_fib_lookup answers. The lookup wants forwarding allowed
- * at the device that it is said to come from: it comes from loopback, as what a host sends itself
- * does, so that no other device need forward. */
+/* Look up the route to a target: returns 0, or bpf_fib_lookup's result. The lookup requires that the
+ * device it is said to come from may forward: that is loopback, as for what a host sends itself, so
+ * that no other device need forward. */
 static __always_inline long look_up(struct __sk_buff *skb, const struct target *to, struct way *way,
                                     __u64 now_ns)
 {
@@ -412,9 +412,9 @@ static __always_inline long look_up(struct __sk_buff *skb, const struct target *
     return 0;
 }
 
-/* Send a clone to one target, or, the last one, the datagram itself: where its neighbour is not
- * known the kernel asks and keeps it until the answer. The last is another one each message, so all
- * are asked for in their turn. Returns what the program is to return for the last; 0 for others. */
+/* Send a clone to one target, or to the last one the datagram itself: where its neighbour is not
+ * known the kernel resolves it and keeps the datagram until then. The last target is another one for
+ * each message, so all are resolved in turn. Returns the program's result for the last; 0 for others. */
 static __always_inline int send_to(struct __sk_buff *skb, __u32 at, __u64 now_ns, int last)
 {
     const struct target *to = bpf_map_lookup_elem(&targets, &at);
@@ -441,7 +441,7 @@ static __always_inline int send_to(struct __sk_buff *skb, __u32 at, __u64 now_ns
     return result ? bpf_redirect_neigh(way->device, NULL, 0, 0) : bpf_redirect(way->device, 0);
 }
 
-/* Send to all targets, beginning at another one each message: being first is as often each one's. */
+/* Send to all targets, beginning at another one for each message, so that each is first as often. */
 static __always_inline int send_copies(struct __sk_buff *skb, const struct settings *set, __u64 id)
 {
     __u32 number = set->targets;
@@ -564,7 +564,7 @@ int replicate(struct __sk_buff *skb)
 
 /* ---- A proxy. ---- */
 
-/* Have the datagram leave by this host's own address, as networks that refuse others' demand. */
+/* Give the datagram this host's own source address, because some networks refuse others. */
 static __always_inline int own_source(struct __sk_buff *skb, const struct settings *set)
 {
     struct udp_frame *frame = (void *)(long)skb->data;

@@ -1,8 +1,9 @@
 """The kernel programs' rules in Python: the header, its seal, and which copy is the first.
 
-Tests compare the kernel's answers with these; a member in user space that talks to hooks seals and
-checks with `seal` too. A hook's seal is SipHash-2-4 (Aumasson, Bernstein 2012) of the header's
-first 40 bytes under a key of 16 bytes, in the first half of the seal field; the other half is 0.
+Tests compare the kernel's verdicts with these; a member in user space that exchanges datagrams with
+hooks seals and checks with `seal` too. A hook's seal is SipHash-2-4 (Aumasson, Bernstein 2012) of
+the header's first 40 bytes under a key of 16 bytes, in the first half of the seal field; the other
+half is 0.
 """
 
 import enum
@@ -83,7 +84,7 @@ class Verdict(enum.Enum):
 
 @dataclass
 class Deduplicator:
-    """Appendix A with epochs: slots hold (epoch, id); only what is above its slot's is first."""
+    """Appendix A with epochs: slots hold (epoch, id); only a copy above its slot's is the first."""
 
     tree: int
     slots: int
@@ -93,7 +94,7 @@ class Deduplicator:
     _held: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def judge(self, datagram: bytes) -> Verdict:
-        """Tell what becomes of a datagram, a UDP payload; remember it if it is the first."""
+        """Return the fate of a datagram, a UDP payload; remember it if it is the first."""
         if len(datagram) < HEADER.size + 16:
             return Verdict.MALFORMED
         header = datagram[: HEADER.size]

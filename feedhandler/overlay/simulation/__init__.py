@@ -1,1 +1,1 @@
-"""Latency of trees in a cloud, simulated: the source's tables and figures, and ours beside them."""
+"""Simulated latency of trees in a cloud: our tables and figures beside the source's."""

@@ -5,7 +5,7 @@ A node sends its copies one after the other, each `child_us` after the one befor
 receiving machine costs more than the best one does: a constant of that machine, exponential with
 mean `machine_us`, as machines in a cloud differ ("Jasper", section 4). A copy may meet a spike:
 with probability `spike_share` it takes an exponential time of mean `spike_us` more. The noise of
-all hops swells and falls with the time of day (`drift`), a second at a time.
+all hops varies with the time of day (`drift`), second by second.
 
 `SOURCE` has the constants for which this comes near to what the source measured on AWS (Table 1,
 Figure 8c, Table 3), `GCP` those for its Table 4. They were found by a search over all of them at
@@ -21,15 +21,15 @@ import numpy
 
 from feedhandler.overlay.tree import Shape
 
-#: Draws held in memory at a time, 4 bytes each: a bound of some 300 MB with what is made of them.
+#: Upper limit on draws in memory, 4 bytes each: some 300 MB with what is computed from them.
 DRAWS_MAX = 12_000_000
-#: Messages a second in the source's experiments: what a second of drift has.
+#: Messages a second in the source's experiments, for a second of drift.
 MESSAGES_A_SECOND = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class CloudModel:
-    """See the module; times in us, shares from 0 to 1."""
+    """Constants of the model; see the module. Times in us, shares from 0 to 1."""
 
     hop_us: float
     child_us: float
@@ -41,7 +41,7 @@ class CloudModel:
     drift: float
     #: Standard deviation of a receiver's clock error after synchronisation.
     clock_us: float = 0.1
-    #: Mean lateness of a release: a thread wakes up a little behind its instant.
+    #: Mean lateness of a release: a thread wakes up a little late.
     release_us: float = 0.2
 
 
@@ -74,25 +74,30 @@ class Delays:
 
 
 def _chunk(shape: Shape) -> int:
-    """Messages at a time: the same for all trees of some receivers, or their draws would differ."""
+    """Return how many messages are drawn at a time.
+
+    It is the same for all trees of some receivers, or their draws would differ.
+    """
     return max(1, DRAWS_MAX // (4 * max(shape.widths)))
 
 
 class Trace:
-    """Conditions of one run: machines, drift, and draws that every technique meets alike."""
+    """Conditions of one run: machines, drift, and draws that are the same for every technique."""
 
     def __init__(self, model: CloudModel, seed: int) -> None:
         self.model = model
         self._seed = seed
 
     def machines(self, layer: int, width: int, last: bool) -> numpy.ndarray:
-        """What each machine of a layer costs more than the best one. Receivers are the same
-        machines whatever tree they stand below."""
+        """Return what each machine of a layer costs more than the best one, us. float32, (width,).
+
+        Receivers are the same machines in every tree.
+        """
         rng = numpy.random.default_rng((self._seed, 1, 999 if last else layer))
         return rng.exponential(self.model.machine_us, width).astype(numpy.float32)
 
     def drift(self, messages: int) -> numpy.ndarray:
-        """The factor of all noise for each message. float32, (messages, 1, 1)."""
+        """Return the factor of all noise for each message. float32, (messages, 1, 1)."""
         rng = numpy.random.default_rng((self._seed, 2))
         seconds = -(-messages // MESSAGES_A_SECOND)
         level = numpy.empty(seconds)
@@ -104,8 +109,11 @@ class Trace:
         return numpy.repeat(factor, MESSAGES_A_SECOND)[:messages, None, None]
 
     def hops(self, begin: int, shape: tuple[int, int, int], layer: int) -> numpy.ndarray:
-        """Latency of hops but for the machine: float32, (messages, nodes, copies), for messages
-        from `begin` on. The first copies are the same however many there are."""
+        """Return the latency of hops without the machine, us, for messages from `begin` on.
+
+        float32, `shape`, which is (messages, nodes, copies). The first copies are the same however
+        many there are.
+        """
         model = self.model
         messages, nodes, copies = shape
         found = numpy.empty(shape, numpy.float32)
@@ -124,12 +132,15 @@ class Trace:
     # -- techniques -------------------------------------------------------------------------
 
     def unicast(self, receivers: int, messages: int, name: str = "unicast") -> Delays:
-        """The sender sends to each receiver itself, one after the other."""
+        """Simulate unicast: the sender sends to each receiver itself, one after the other."""
         return self.tree(Shape(receivers, 1, 1), messages, name)
 
     def tree(self, shape: Shape, messages: int, name: str = "tree", rotate: bool = False) -> Delays:
-        """A tree of proxies; hedged as the shape says. `rotate`: the sender begins with the next
-        node of layer 0 each time, so that none is always last."""
+        """Simulate a tree of proxies, hedged as the shape says.
+
+        `rotate`: the sender begins with the next node of layer 0 each time, so that none is always
+        last.
+        """
         chunk = _chunk(shape)
         drift = self.drift(messages)
         delays = numpy.empty((messages, shape.receivers), numpy.float32)
@@ -164,8 +175,11 @@ class Trace:
         return arrived
 
     def extra_nodes(self, shape: Shape, messages: int, name: str = "F+H") -> Delays:
-        """The source's first design of hedging: each node has `hedging` further children, which
-        have none of their own and serve those of all its siblings: F * F copies each."""
+        """Simulate the source's first design of hedging, with extra nodes.
+
+        Each node has `hedging` further children, which have none of their own and serve those of
+        all its siblings: F * F copies each.
+        """
         chunk = _chunk(shape)
         drift = self.drift(messages)
         delays = numpy.empty((messages, shape.receivers), numpy.float32)

@@ -1,9 +1,9 @@
-"""The source's tables and figures ("Jasper"), simulated: ours beside the source's, in one list.
+"""The source's tables and figures ("Jasper"), simulated: our values beside the source's.
 
-Each experiment is a table, with curves where the source draws a figure. Those on one network share
-a trace, so that techniques are compared message by message under the same conditions. A figure of
-the source that was read off a curve is marked "~"; what is quoted and not simulated (the multicast
-of AWS) says so. Times are in us.
+Each experiment is a table, with curves where the source has a figure. Those on one network share a
+trace, so that techniques are compared message by message under the same conditions. A value of the
+source that was read off a curve is marked "~"; what is quoted and not simulated (the multicast of
+AWS) says so. Times are in us.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +17,8 @@ from feedhandler.overlay.simulation.cloud import GCP, SOURCE, CloudModel, Delays
 from feedhandler.overlay.simulation.holding import INTERVAL, Held, hold_and_release
 from feedhandler.overlay.tree import Shape, default_shape
 
-#: Table 1: receivers, depth, fan-out, median overall latency. Of one row the source's fan-out is
-#: lost; 4 is the least that suffices.
+#: Table 1: receivers, depth, fan-out, median overall latency. The source's fan-out of one row is
+#: unknown; 4 is the least that suffices.
 TABLE_1 = (
     (10, 1, 10, 66), (10, 2, 4, 88),
     (100, 1, 100, 351), (100, 2, 10, 139), (100, 3, 5, 141),
@@ -33,9 +33,9 @@ TABLE_2 = {
     "tree": (0.5695, 0.4239, 0.0040, 0.0025),
     "held": (0.25, 0.2497, 0.2466, 0.2536),
 }
-#: The probability that the controller is asked for.
+#: The probability of fairness that the controller is set to.
 WANTED = 0.99
-#: Intervals that a controller needs to settle, left out of what it is judged by.
+#: Intervals that a controller needs to settle, left out of its results.
 SETTLING = 4
 #: Windows of the last hop's round trips that are drawn.
 FIGURE_6_WINDOWS = 60
@@ -44,8 +44,11 @@ NONE = ""
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A table, `head` and `rows` of text; `curves` by name, for a figure's distributions;
-    `over_time` by name, a value for each window one after the other (NaN: none)."""
+    """A table, `head` and `rows` of text, with the values of its figures.
+
+    `curves`: by name, for distributions; `over_time`: by name, a value for each window one after
+    the other (NaN: none).
+    """
 
     name: str
     title: str
@@ -54,34 +57,36 @@ class Experiment:
     note: str = ""
     curves: dict[str, numpy.ndarray] = field(default_factory=dict)
     over_time: dict[str, numpy.ndarray] = field(default_factory=dict)
-    #: Of what is drawn.
+    #: Unit of the figures.
     unit: str = "µs"
 
 
 def us(value: float) -> str:
-    """A time in us, for a table."""
+    """Format a time in us, for a table."""
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def percent(share: float) -> str:
-    """A share as percent."""
+    """Format a share as percent."""
     return f"{100 * share:.1f} %"
 
 
 def median(values: numpy.ndarray) -> float:
-    """The median as a plain number."""
+    """Return the median as a plain number."""
     return float(numpy.median(values))
 
 
 def at(values: numpy.ndarray, quantile: float) -> float:
-    """A quantile as a plain number."""
+    """Return a quantile as a plain number."""
     return float(numpy.quantile(values, quantile))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is simulated: receivers and messages of the experiments with one network; `messages`
-    counts from the first interval, in which no deadlines are known."""
+    """Setting of a simulation: receivers and messages of the experiments with one network.
+
+    `messages` counts from the first interval, in which no deadlines are known.
+    """
 
     receivers: int = 100
     hedging: int = 2
@@ -100,7 +105,7 @@ class Laboratory:
         self._found: dict[tuple[str, int], Delays] = {}
 
     def delays(self, hedging: int) -> Delays:
-        """The tree's delays with so much hedging."""
+        """Return the tree's delays with so much hedging."""
         key = ("tree", hedging)
         if key not in self._found:
             shape = default_shape(self.setting.receivers, hedging)
@@ -108,7 +113,7 @@ class Laboratory:
         return self._found[key]
 
     def unicast(self) -> Delays:
-        """The sender's own delays to all receivers."""
+        """Return the delays of unicast to all receivers."""
         key = ("unicast", 0)
         if key not in self._found:
             setting = self.setting
@@ -118,7 +123,7 @@ class Laboratory:
     # -- shapes and hedging -----------------------------------------------------------------
 
     def table_1(self) -> Experiment:
-        """Latency by depth and fan-out."""
+        """Simulate latency by depth and fan-out."""
         rows, best = [], dict[int, tuple[float, int]]()
         for receivers, depth, fan_out, source in TABLE_1:
             found = self.trace.tree(Shape(receivers, depth, fan_out), self.setting.messages // 10)
@@ -136,7 +141,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_4(self) -> Experiment:
-        """Latency by a receiver's place."""
+        """Simulate latency by a receiver's place."""
         unicast, tree = self.unicast().delays, self.delays(0).delays
         count = self.setting.receivers
         rows = []
@@ -151,7 +156,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_5(self) -> Experiment:
-        """Uniform hops: mean and deviation by depth and hedging."""
+        """Simulate uniform hops: mean and deviation by depth and hedging."""
         rng = numpy.random.default_rng((self.setting.seed, 5))
         rows, curves = [], {}
         for depth, hedging in ((1, 0), (2, 0), (3, 0), (4, 0), (3, 1), (3, 2), (3, 3), (4, 1)):
@@ -169,7 +174,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_6(self) -> Experiment:
-        """The last hop of model 3 with low jitter and without, and what is left of its window."""
+        """Simulate model 3's last hop with low jitter and without, and the window left of it."""
         setting = self.setting
         rows, curves, over_time = [], {}, {}
         late = last_hop.lateness(INTERVAL, setting.receivers, setting.model, setting.seed)
@@ -196,7 +201,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_7(self) -> Experiment:
-        """Unicast and the hedged tree."""
+        """Simulate unicast and the hedged tree."""
         unicast, tree = self.unicast().overall, self.delays(self.setting.hedging).overall
         rows = [
             ("unicast", us(median(unicast)), "254"),
@@ -209,7 +214,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_8(self) -> Experiment:
-        """What hedging does to latency, its variance and the window."""
+        """Simulate the effect of hedging on latency, its variance and the window."""
         rows, curves = [], {}
         for hedging, source in ((0, "~350"), (1, "~150"), (2, "~120")):
             found = self.delays(hedging)
@@ -228,7 +233,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_9(self) -> Experiment:
-        """Each receiver's delay with and without hedging, the same messages."""
+        """Simulate each receiver's delay with and without hedging, for the same messages."""
         rows = []
         for quantile in (0.5, 0.99):
             cells = [
@@ -243,7 +248,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_10(self) -> Experiment:
-        """Growth with receivers."""
+        """Simulate growth with the number of receivers."""
         rows, curves = [], {}
         for receivers, source in ((100, "129"), (1_000, "< 350"), (5_000, "< 350")):
             shape = default_shape(receivers, self.setting.hedging)
@@ -258,7 +263,7 @@ class Laboratory:
     # -- deadlines --------------------------------------------------------------------------
 
     def figure_11(self) -> Experiment:
-        """Deadlines with and without hedging, and CloudEx's way."""
+        """Simulate deadlines with and without hedging, and CloudEx's way."""
         hedged = f"tree, H = {self.setting.hedging}"
         held = [
             hold_and_release(self.delays(self.setting.hedging), hedged),
@@ -278,7 +283,7 @@ class Laboratory:
         )  # fmt: skip
 
     def figure_12(self) -> Experiment:
-        """One part after the other."""
+        """Simulate the techniques added one after the other."""
         hedged = self.delays(self.setting.hedging)
         fair = hold_and_release(hedged, "held")
         rows = [
@@ -292,11 +297,11 @@ class Laboratory:
         )
 
     def table_2(self) -> Experiment:
-        """Who profits."""
+        """Simulate the shares of the profit."""
         setting = self.setting
         fair = self.controlled(self.delays(setting.hedging))
         rng = numpy.random.default_rng((setting.seed, 23))
-        # As the source counts, all that were in time have it at one instant: who wins is chance.
+        # As the source counts, all in time have it at one instant, so the winner is random.
         delivered = numpy.maximum(fair.delays, fair.holds[:, None])
         delivered = delivered + rng.uniform(0, 1e-3, delivered.shape)
         found = {
@@ -317,7 +322,7 @@ class Laboratory:
         )  # fmt: skip
 
     def controlled(self, found: Delays, wanted: float = WANTED) -> Held:
-        """Deadlines by the controller, once it has settled."""
+        """Apply deadlines by the controller, and leave out the time until it has settled."""
         controller = HoldController(wanted)
         interval = max(len(found.delays) // 20, 100)
         held = hold_and_release(found, f"{percent(wanted)} wanted", 0, controller, interval)
@@ -327,7 +332,7 @@ class Laboratory:
     # -- what the source does not print -------------------------------------------------------
 
     def models(self) -> Experiment:
-        """The three deployment models."""
+        """Simulate the three deployment models."""
         setting = self.setting
         count, receivers, seed = INTERVAL, setting.receivers, setting.seed
         late = last_hop.lateness(count, receivers, setting.model, seed)
@@ -348,7 +353,7 @@ class Laboratory:
         )  # fmt: skip
 
     def incast(self) -> Experiment:
-        """Reports that all come at once, and up the tree."""
+        """Simulate reports that all come at once, and reports up the tree."""
         rows = []
         for name, senders in (
             ("to the sender", self.setting.receivers),
@@ -362,7 +367,7 @@ class Laboratory:
         )  # fmt: skip
 
     def beyond(self) -> Experiment:
-        """What else the tree can do."""
+        """Simulate further designs of hedging, which the source does not print."""
         setting = self.setting
         shape = default_shape(setting.receivers, setting.hedging)
         count = setting.messages // 4
@@ -393,7 +398,7 @@ def _window(hops: numpy.ndarray) -> float:
 
 
 def fairness_table(name: str, model: CloudModel, setting: Setting) -> Experiment:
-    """Table 3 or 4, and what the controller makes of the same traces."""
+    """Simulate Table 3 or 4, and the controller on the same traces."""
     source = TABLE_3 if name == "Table 3" else TABLE_4
     rows = []
     for receivers, (fair, latency) in source.items():
@@ -414,7 +419,7 @@ def fairness_table(name: str, model: CloudModel, setting: Setting) -> Experiment
 
 
 def experiments(setting: Setting) -> dict[str, Callable[[], Experiment]]:
-    """All there are, by name, in the source's order."""
+    """Return all experiments by name, in the source's order."""
     lab = Laboratory(setting)
     return {
         "table-1": lab.table_1,
@@ -437,7 +442,7 @@ def experiments(setting: Setting) -> dict[str, Callable[[], Experiment]]:
 
 
 def run(setting: Setting, names: tuple[str, ...] = ()) -> Iterator[Experiment]:
-    """The experiments of these names, or all."""
+    """Run the experiments of these names, or all, and yield them."""
     known = experiments(setting)
     for name in names or known:
         yield known[name]()

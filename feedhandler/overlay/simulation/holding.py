@@ -1,9 +1,10 @@
-"""Hold and release on simulated delays: what deadlines do to windows, latency and fairness.
+"""Hold and release on simulated delays: the effect of deadlines on windows, latency and fairness.
 
-A deadline is the sender's clock plus a hold, estimated in the interval before; who has a message
-earlier waits for it, who has it later gets it at once ("Jasper", section 6). As the source counts,
-delivery = max(arrival, deadline), so that a message which is in time everywhere has a window of 0;
-`released` adds clock errors and the lateness of releases, which the source leaves out.
+A deadline is the sender's clock plus a hold, estimated in the interval before; a receiver that has
+a message earlier waits for it, one that has it later delivers it at once ("Jasper", section 6). As
+the source counts, delivery = max(arrival, deadline), so that a message which is in time everywhere
+has a window of 0; `released` adds clock errors and the lateness of releases, which the source
+leaves out.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ INTERVAL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One technique's deliveries with deadlines, us; the first interval, without, is left out.
+    """One technique's deliveries with deadlines, us, without the first interval, which has none.
 
     delays  one-way delays, float32, (messages, receivers)
     holds   deadline of each message less its sending, float64, (messages,)
@@ -37,31 +38,36 @@ class Held:
 
     @property
     def overall(self) -> numpy.ndarray:
-        """When each message was delivered everywhere."""
+        """When each message was delivered everywhere, us after its sending. float64,
+        (messages,)."""
         return numpy.maximum(self.delays.max(axis=1), self.holds)
 
     @property
     def windows(self) -> numpy.ndarray:
-        """Window of each message; 0 where it was in time everywhere."""
+        """Window of each message, us; 0 where it was in time everywhere. float64, (messages,)."""
         first = numpy.maximum(self.delays.min(axis=1), self.holds)
         return self.overall - first
 
     @property
     def held(self) -> numpy.ndarray:
-        """How long each receiver held messages in the mean. float64, (receivers,)."""
+        """Mean time that each receiver held messages, us. float64, (receivers,)."""
         waits = numpy.maximum(self.holds[:, None] - self.delays, 0)
         return waits.mean(axis=0)
 
     def released(self, model: CloudModel, seed: int) -> numpy.ndarray:
-        """The stamps of release, with clock errors and late wake-ups, after each message's sending.
-        float64, (messages, receivers)."""
+        """Return release times, us after sending, with clock errors and late wake-ups.
+
+        float64, (messages, receivers).
+        """
         late = lateness(len(self.delays), self.delays.shape[1], model, seed)
         return numpy.maximum(self.delays, self.holds[:, None] + late)
 
 
 def rungs_of(delays: numpy.ndarray) -> list[float]:
-    """The maximum over all receivers of each quantile of `LADDER`. `delays`: (messages,
-    receivers)."""
+    """Return the maximum over all receivers of each quantile of `LADDER`.
+
+    `delays`: (messages, receivers).
+    """
     quantiles = numpy.quantile(delays, LADDER, axis=0)
     return [float(each) for each in quantiles.max(axis=1)]
 
@@ -73,8 +79,10 @@ def hold_and_release(
     controller: HoldController | None = None,
     interval: int = INTERVAL,
 ) -> Held:
-    """Deadlines by a fixed quantile, or by a controller, on a technique's delays; of a short trace
-    a quarter is an interval."""
+    """Apply deadlines by a fixed quantile, or by a controller, to a technique's delays.
+
+    Of a short trace a quarter is an interval.
+    """
     delays = found.delays
     interval = min(interval, max(len(delays) // 4, 1))
     holds = numpy.zeros(len(delays))

@@ -1,4 +1,4 @@
-"""Incast: what becomes of reports that all receivers send to one node at one moment.
+"""Incast: the loss of reports that all receivers send to one node at the same time.
 
 The node's socket holds `room` datagrams, and the node takes one in `service_us`. Reports of all
 receivers are sent at the same instant and spread by the network's noise alone. The source lost more
@@ -19,7 +19,7 @@ SPREAD_US = 12.0
 def lost_share(
     senders: int, rounds: int, seed: int, room: int = ROOM, service_us: float = SERVICE_US
 ) -> float:
-    """Share of datagrams that find the queue full, of so many that are sent at one moment."""
+    """Return the share of datagrams that find the queue full, of `senders` sent at one instant."""
     rng = numpy.random.default_rng((seed, 13))
     lost = 0
     for _ in range(rounds):

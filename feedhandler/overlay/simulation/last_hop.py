@@ -1,10 +1,10 @@
 """Deployment models 1 to 3: who releases, and what comes after the release ("Jasper", section 8).
 
-1: the receiver releases, nothing comes after; what is left are clock errors and wake-ups. 2: a
-gateway before the receiver does, and the hop from it has the cloud's noise. 3: the receiver
-releases to a program in an enclave, behind a hop that differs from machine to machine (10 to 50 us)
-and jitters little. There receivers tell each other the latency of their last hop, and each holds
-what its own is less than the longest.
+1: the receiver releases, and nothing comes after; clock errors and wake-ups are left. 2: a gateway
+before the receiver releases, and the hop from it has the cloud's noise. 3: the receiver releases to
+a program in an enclave, behind a hop that differs from machine to machine (10 to 50 us) and jitters
+little. In this model receivers report the latency of their last hop, and each holds messages for
+the difference of its own to the longest.
 """
 
 import numpy
@@ -17,9 +17,9 @@ from feedhandler.overlay.wire import KEY_BYTES
 #: lowest and the 90th percentile, exponential.
 ENCLAVE_US = (10.0, 50.0)
 JITTER_US = 5.4 / 2 / numpy.log(10)
-#: The same without pinning and without processors of its own. Of that the source says that 90 %
-#: are within some 50 us; the rest is assumed: jitter that makes the middle machine so, and whose
-#: size swells and falls from window to window, log-normal.
+#: The same without pinning and without dedicated processors. The source says only that 90 % are
+#: within some 50 us; the rest is assumed: jitter with which the middle machine has that, and whose
+#: size varies from window to window, log-normal.
 UNPINNED_JITTER_US = 20 / numpy.log(10)
 UNPINNED_SIGMA = 0.3
 #: Messages of a window of Figure 6: the source's, a second's.
@@ -27,23 +27,29 @@ FIGURE_6_WINDOW = 8_000
 
 
 def lateness(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
-    """How far from its deadline a release is: the receiver's clock error, and its wake-up. float64,
-    (messages, receivers)."""
+    """Return how far from its deadline each release is, us: clock error and wake-up.
+
+    float64, (messages, receivers).
+    """
     rng = numpy.random.default_rng((seed, 7))
     clocks = rng.normal(0, model.clock_us, receivers)
     return numpy.asarray(clocks + rng.exponential(model.release_us, (messages, receivers)))
 
 
 def gateway_hops(messages: int, receivers: int, model: CloudModel, seed: int) -> numpy.ndarray:
-    """Latency from a gateway to its receiver, model 2. float64, (messages, receivers)."""
+    """Return the latency from a gateway to its receiver, model 2, us. float64, (messages,
+    receivers)."""
     rng = numpy.random.default_rng((seed, 17))
     noise = model.noise_us * rng.lognormal(0, model.noise_sigma, (messages, receivers))
     return numpy.asarray(model.hop_us + noise + rng.exponential(model.machine_us, receivers))
 
 
 def enclave_hops(messages: int, receivers: int, seed: int, pinned: bool = True) -> numpy.ndarray:
-    """Latency from a receiver to its enclave, model 3. `pinned`: with low jitter, which pinned
-    threads on processors of their own have. float64, (messages, receivers)."""
+    """Return the latency from a receiver to its enclave, model 3, us. float64, (messages,
+    receivers).
+
+    `pinned`: with low jitter, which pinned threads on dedicated processors have.
+    """
     rng = numpy.random.default_rng((seed, 19))
     fixed = rng.uniform(*ENCLAVE_US, receivers)
     jitter = rng.exponential(1.0, (messages, receivers))
@@ -51,8 +57,10 @@ def enclave_hops(messages: int, receivers: int, seed: int, pinned: bool = True) 
 
 
 def enclave_trips(windows: int, seed: int, pinned: bool) -> numpy.ndarray:
-    """Round trips from the middle receiver to its enclave and back, us. float64, (windows,
-    `FIGURE_6_WINDOW`)."""
+    """Return round trips between the middle receiver and its enclave, us.
+
+    float64, (windows, `FIGURE_6_WINDOW`).
+    """
     rng = numpy.random.default_rng((seed, 29))
     messages = windows * FIGURE_6_WINDOW
     jitter = 2 * rng.exponential(1.0, messages) * _jitter_us(messages, rng, pinned)
@@ -60,7 +68,7 @@ def enclave_trips(windows: int, seed: int, pinned: bool) -> numpy.ndarray:
 
 
 def _jitter_us(messages: int, rng: numpy.random.Generator, pinned: bool) -> numpy.ndarray:
-    """The mean jitter one way at each message. float64, (messages,)."""
+    """Return the mean jitter one way at each message, us. float64, (messages,)."""
     if pinned:
         return numpy.full(messages, JITTER_US)
     windows = -(-messages // FIGURE_6_WINDOW)
@@ -69,9 +77,11 @@ def _jitter_us(messages: int, rng: numpy.random.Generator, pinned: bool) -> nump
 
 
 def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:
-    """What each receiver holds besides, us, by the last hops that it measured, of which there and
-    back takes two: as receivers that run find it. `measured`: (samples, receivers), us; float64,
-    (receivers,)."""
+    """Return each receiver's extra hold, us, computed as running receivers do. float64,
+    (receivers,).
+
+    `measured`: last hops, us, (samples, receivers), of which there and back takes two.
+    """
     hops = [LastHop(bytes(KEY_BYTES)) for _ in range(measured.shape[1])]
     longest = LongestHop()
     for receiver, hop in enumerate(hops):

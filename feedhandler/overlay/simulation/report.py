@@ -1,6 +1,6 @@
-"""Experiments as one page, and as markdown: tables, and distributions where the source draws them.
+"""Experiments as one page, and as markdown: tables, and distributions where the source has figures.
 
-matplotlib is imported where it is used; without it a page has its tables.
+matplotlib is imported where it is used; without it a page has only its tables.
 """
 
 import importlib
@@ -14,13 +14,13 @@ from feedhandler.drawing import DASHES, SIZE, STYLE, available, colours, svg_of,
 from feedhandler.overlay.simulation.experiments import Experiment
 from feedhandler.page import page_figure, whole_page
 
-#: Points of a curve, and the share of it that is drawn, as the source does.
+#: Points of a curve, and the quantiles between which it is drawn, as in the source.
 POINTS = 200
 SHOWN = (0.01, 0.99)
 
 
 def page(found: Sequence[Experiment], title: str, about: str) -> str:
-    """The whole page, HTML. `about` says what was simulated, or measured."""
+    """Return the whole page, HTML. `about` says what was simulated, or measured."""
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -68,7 +68,7 @@ def _line(axis: Any, values: numpy.ndarray, **style: Any) -> None:
 def _drawn(
     experiment: Experiment, values: Mapping[str, numpy.ndarray], draw: Callable[..., None]
 ) -> str:
-    """A figure as SVG, one curve for each name."""
+    """Draw a figure as SVG, one curve for each name."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")
@@ -82,7 +82,7 @@ def _drawn(
             axis.set_xlabel(experiment.unit)
         else:
             axis.set_ylabel(experiment.unit)
-            axis.set_ylim(bottom=0)  # by what is drawn above
+            axis.set_ylim(bottom=0)  # after drawing, which sets the upper limit
         axis.legend()
         titled(figure, f"{experiment.name}: {experiment.title}")
         drawn = svg_of(figure)
@@ -91,7 +91,7 @@ def _drawn(
 
 
 def markdown(found: Sequence[Experiment]) -> str:
-    """The tables as a page of docs/ has them."""
+    """Return the tables as a page of docs/ has them."""
     parts = []
     for experiment in found:
         lines = [experiment.head, ("---",) * len(experiment.head), *experiment.rows]

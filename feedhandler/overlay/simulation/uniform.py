@@ -10,12 +10,12 @@ import numpy
 
 from feedhandler.overlay.tree import FAN_OUT, Shape
 
-#: Messages that are simulated at a time, for memory's sake.
+#: Messages that are simulated at a time, which bounds the memory.
 CHUNK = 16_384
 
 
 def sources_of_one(shape: Shape) -> list[list[int]]:
-    """Nodes of each layer that a message to the first receiver may pass, the receiver last."""
+    """Return the nodes of each layer that a message to the first receiver may pass, it last."""
     needed = [[0]]
     for layer in range(shape.depth - 1, 0, -1):
         needed.insert(
@@ -27,8 +27,10 @@ def sources_of_one(shape: Shape) -> list[list[int]]:
 def latencies(
     depth: int, hedging: int, iterations: int, rng: numpy.random.Generator, fan_out: int = FAN_OUT
 ) -> numpy.ndarray:
-    """Latency of a receiver in each iteration, in means of two hops (U(0, 1) each). float64,
-    (iterations,). Raises `UsageError` for a shape that cannot be."""
+    """Simulate a receiver's latency in each iteration, in units of a hop. float64, (iterations,).
+
+    A hop is drawn from U(0, 1). Raises `UsageError` where the shape is impossible.
+    """
     shape = Shape(fan_out**depth, depth, fan_out, hedging)
     needed = sources_of_one(shape)
     found = [
