@@ -1,5 +1,6 @@
 """The HTML page of a report: it opens from disk, follows light and dark mode, has no script."""
 
+from collections.abc import Iterable, Sequence
 from html import escape
 
 _STYLE = """
@@ -57,3 +58,35 @@ def page_figure(svg: str, title: str, caption: str) -> str:
     """Make a figure with its caption; `svg` is one SVG element."""
     named = svg.replace("<svg ", f"<svg role='img' aria-label='{escape(title, quote=True)}' ", 1)
     return f"<figure>\n{named}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+
+
+def page_section(name: str, title: str, content: str) -> str:
+    """A section with its heading; `content` is HTML."""
+    return f"<section id='{name}'>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
+
+
+def page_table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], classes: Sequence[str] = ()
+) -> str:
+    """A table; `classes` has one for each column ("" for none), else no column has any."""
+    heads = _cells("th", head, classes)
+    lines = "\n".join(f"<tr>{_cells('td', row, classes)}</tr>" for row in rows)
+    return scrolled(f"<thead><tr>{heads}</tr></thead>\n<tbody>{lines}</tbody>")
+
+
+def scrolled(rows: str) -> str:
+    """A table of these rows (HTML), which scrolls where it is wider than the page."""
+    return f"<div class='scroll'><table>{rows}</table></div>"
+
+
+def verdict_box(good: bool, content: str) -> str:
+    """What the report comes to; `content` is HTML."""
+    return f"<div class='verdict{'' if good else ' failed'}'>{content}</div>"
+
+
+def _cells(tag: str, texts: Iterable[str], classes: Sequence[str]) -> str:
+    texts = list(texts)
+    marks = (f" class='{each}'" if each else "" for each in classes or [""] * len(texts))
+    return "".join(
+        f"<{tag}{mark}>{escape(text)}</{tag}>" for text, mark in zip(texts, marks, strict=True)
+    )

@@ -20,14 +20,21 @@ import tarfile
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from feedhandler.characterise.digest import Histogram
-from feedhandler.characterise.job import Request, Tallied, tally_slice
+from feedhandler.characterise.job import (
+    Joined,
+    Request,
+    Tallied,
+    join_all,
+    joined_slice,
+    tally_slice,
+)
 from feedhandler.characterise.slices import Slice
 from feedhandler.codecs.errors import DISK_FAULTS, UsageError
 
@@ -39,7 +46,9 @@ RESULT_BYTES_MAX = "4g"
 DIRECT_BYTES_MAX = "64m"
 #: Spark's default of 200 costs more than it gains for what is left after tallying.
 SHUFFLE_PARTITIONS = "8"
-#: Suffixes of the files that workers need: modules, compiled ones, feeds' descriptions, profiles.
+#: How many digests a worker merges into one, and how many the driver is left with at most.
+FAN = 8
+#: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
 SHIPPED = (".py", ".so", ".toml", ".json")
 _HINT = "in the checkout: pip install '.[spark]'; and Java 17 or later"
 
@@ -141,6 +150,25 @@ class SparkRunner:
                 raise told_by_worker(error) from None
         return iter(found)
 
+    def joined(self, slices: Sequence[Slice], request: Request) -> list[Joined]:
+        """The slices tallied and put together, by a tree: workers merge the digests of neighbours,
+        so that the driver is sent a few, however many slices there are. In order, but for slices
+        that go on from nothing. Raises `UsageError` as a call does."""
+        if not slices:
+            return []
+        count = len(slices)
+        tasks = self._context.parallelize(list(enumerate(slices)), count)
+        runs = tasks.map(lambda each: (each[0], [_joined_in_worker(each[1], request)]))
+        while count > FAN:
+            count = -(-count // FAN)
+            runs = runs.map(lambda each: (each[0] // FAN, each)).groupByKey(count).map(_merged)
+        with self._watched(slices):
+            try:
+                found = runs.collect()
+            except Exception as error:
+                raise told_by_worker(error) from None
+        return _merged((0, found))[1]
+
     @contextlib.contextmanager
     def _watched(self, slices: Sequence[Slice]) -> Iterator[None]:
         """Report progress from a thread for as long as the context lasts."""
@@ -160,11 +188,14 @@ class SparkRunner:
         # Spark reports how many tasks are done, not which: they begin in order, and mostly end so.
         reached = [0, *itertools.accumulate(part.length for part in slices)]
         tracker = self._context.statusTracker()
+        most = 0
         assert self._on_progress is not None
         while not ended.wait(LOOK_S):
             stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
             done = sum(each.numCompletedTasks for each in stages if each is not None)
-            self._on_progress(reached[min(done, len(slices))], reached[-1])
+            # Of the stages that merge, fewer tasks are done than of those that have tallied.
+            most = max(most, min(done, len(slices)))
+            self._on_progress(reached[most], reached[-1])
         self._on_progress(reached[-1], reached[-1])
 
 
@@ -173,6 +204,20 @@ def _in_worker(part: Slice, request: Request) -> Tallied:
     tallied = tally_slice(part, request)
     _settle()
     return tallied
+
+
+def _joined_in_worker(part: Slice, request: Request) -> Joined:
+    """One slice's digest, to be merged with others."""
+    joined = joined_slice(part, request)
+    _settle()
+    return joined
+
+
+def _merged(group: tuple[int, Iterable[tuple[int, list[Joined]]]]) -> tuple[int, list[Joined]]:
+    """Neighbours' runs put together; Spark brings them in any order."""
+    number, members = group
+    ordered = sorted(members, key=lambda each: each[0])
+    return number, join_all(run for _, runs in ordered for run in runs)
 
 
 def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:

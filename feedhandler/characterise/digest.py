@@ -1,11 +1,19 @@
 """The tallies of stretches merged in the order of the capture, for the tables.
 
-`Digest.add` takes what `Tally.columns` gave for one stretch after the other. Channels, cells and
-pairs get one numbering; sums are added; what lies across a boundary is stitched: the interarrival
-between a symbol's last message before it and its first one behind it, copies of a packet on either
-side, epochs of numbers. Adding the parts of a capture gives what one tally of the whole gives.
+`Digest.add` takes what `Tally.columns` gave for the next stretch; `Digest.merge` takes the digest
+of the stretches that come next. Channels, cells and pairs get one numbering; sums are added; what
+lies across a boundary is stitched: the interarrival between a symbol's last message before it and
+its first one behind it, copies of a packet on either side, epochs of numbers. Adding the parts of a
+capture gives what one tally of the whole gives, and merging is associative: however neighbours are
+merged first, the result is the same to the byte.
+
+What depends on all that came before (which copies pair up across boundaries, which epoch a stretch
+begins in) is not decided while digests are merged: stretches keep what it takes, and it is settled
+in their order when somebody asks. A digest of which that was asked can be merged into, but is not
+merged into another one any more.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +48,28 @@ class Pending(NamedTuple):
     times_ns: Array
 
 
+class Stretch(NamedTuple):
+    """What of a stretch is settled only when all before it is known. `places`: of its channels;
+    `sessions`, `epochs`, `runs` as `Tally.columns` has them; `pairs`: those met within it, in their
+    order; `left`: packets that wait for a copy, of one service each."""
+
+    places: Array
+    sessions: Array
+    epochs: Array
+    runs: Array
+    pairs: list[tuple[int, int]]
+    left: list[Pending]
+
+
+class Symbol(NamedTuple):
+    """A symbol's messages on one channel; `first_code`: the type of the first one."""
+
+    messages: int
+    first_ns: int
+    last_ns: int
+    first_code: int
+
+
 class Histogram:
     """A histogram on the log scale of `scale`; times that went backwards are counted apart."""
 
@@ -69,6 +99,19 @@ class Histogram:
         """The number of times in buckets."""
         return int(self.buckets.sum())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent as the buckets that hold any: of thousands they are mostly few."""
+        used = np.flatnonzero(self.buckets)
+        tallies = self.within_1ms, self.within_10ms, self.backwards
+        return _histogram, (used.astype(np.int32), self.buckets[used], tallies)
+
+
+def _histogram(used: Array, counts: Array, tallies: tuple[int, int, int]) -> Histogram:
+    histogram = Histogram()
+    histogram.buckets[used] = counts
+    histogram.within_1ms, histogram.within_10ms, histogram.backwards = tallies
+    return histogram
+
 
 class Cell:
     """Counts of messages of one type on one channel, and the interarrival of their symbols."""
@@ -97,58 +140,96 @@ class Digest:
         self.channels: list[Channel] = []
         self.totals = np.zeros((0, len(TOTALS)), np.int64)
         self.cells: dict[tuple[int, int], Cell] = {}
-        self.pairs: dict[tuple[int, int], Histogram] = {}
         self.foreign = np.zeros(REJECT_COUNT, np.int64)
         self.overflow = np.zeros(2, np.int64)
-        self.stretches: list[tuple[dict[int, int], Array]] = []
         self._places: dict[Channel, int] = {}
         self._moments: list[Columns] = []
         self._minutes: list[Array] = []
+        self._symbols: dict[tuple[int, int], Symbol] = {}
+        self._skews: dict[tuple[int, int], Histogram] = {}
+        self._unsettled: list[Stretch] = []
+        # What is settled of the stretches before those.
+        self._pairs: dict[tuple[int, int], Histogram] = {}
+        self._stretches: list[tuple[dict[int, int], Array]] = []
         self._runs: list[Array] = []
         self._epochs: dict[int, int] = {}
         self._sessions: dict[int, tuple[int, int]] = {}
-        self._symbols: dict[tuple[int, int], list[int]] = {}
         self._pending: dict[int, Pending] = {}
 
     def add(self, part: Columns) -> None:
-        """Merge the next stretch of the capture, as `Tally.columns` returned it."""
-        places = self._channel_places(part)
-        cells = self._add_cells(part, places)
-        self._add_symbols(part, places, cells)
-        self._add_skew(part, places)
-        self._add_runs(part, places)
-        minutes = part["minutes"]
-        if minutes.shape[1]:
-            minutes = minutes.copy()
-            minutes[0] = places[minutes[0]]
-            self._minutes.append(minutes)
+        """The next stretch of the capture, as `Tally.columns` told it."""
+        places = self._channel_places(_channels_of(part), part["totals"])
+        self._add_cells(part, places)
+        rows = zip(
+            places[part["symbol_channels"]].tolist(),
+            part["symbol_symbols"].tolist(),
+            part["symbol_counts"].tolist(),
+            part["symbol_first_ns"].tolist(),
+            part["symbol_last_ns"].tolist(),
+            part["cells"][1][part["symbol_first_cells"]].tolist(),
+            strict=True,
+        )
+        self._add_symbols(((place, symbol), Symbol(*row)) for place, symbol, *row in rows)
+        self._unsettled.append(
+            Stretch(
+                places,
+                part["sessions"],
+                part["epochs"],
+                part["runs"],
+                self._add_skew(part, places),
+                _left_of(part, places),
+            )
+        )
+        self._add_minutes(part["minutes"], places)
         self._moments.append(moments_of(part))
         self.foreign += part["foreign"]
         self.overflow += part["overflow"]
 
-    def _channel_places(self, part: Columns) -> Array:
-        """Return our place of each of the part's channels (i64), and add their totals."""
-        places = np.zeros(len(part["lines"]), np.int64)
-        for number, (line, service) in enumerate(
-            zip(part["lines"].tolist(), part["services"].tolist(), strict=True)
-        ):
-            channel = Channel(line >> 17, line >> 1 & 0xFFFF, service, bool(line & 1))
-            totals = part["totals"][number]
+    def merge(self, other: "Digest") -> None:
+        """The stretches that come next, put together already. `other` is not to be used any more.
+
+        Raises `ValueError` where pairs, stretches or runs of `other` were asked for: what lies
+        across its beginning can then not be known any more.
+        """
+        if other._stretches:
+            raise ValueError("a digest that was settled is not merged into another")
+        places = self._channel_places(other.channels, other.totals)
+        for (place, code), cell in other.cells.items():
+            mine = self.cells.setdefault((int(places[place]), code), Cell())
+            mine.messages += cell.messages
+            mine.message_bytes += cell.message_bytes
+            mine.interarrival.merge(cell.interarrival)
+        self._add_symbols(
+            ((int(places[place]), symbol), row) for (place, symbol), row in other._symbols.items()
+        )
+        for (first, later), histogram in other._skews.items():
+            self._skew((int(places[first]), int(places[later]))).merge(histogram)
+        self._unsettled += [_renumbered(stretch, places) for stretch in other._unsettled]
+        for minutes in other._minutes:
+            self._add_minutes(minutes, places)
+        self._moments += other._moments
+        self.foreign += other.foreign
+        self.overflow += other.overflow
+
+    def _channel_places(self, channels: Iterable[Channel], totals: Array) -> Array:
+        """Our place of each of the channels, whose totals are added."""
+        places = np.zeros(len(totals), np.int64)
+        for number, channel in enumerate(channels):
             place = self._places.get(channel)
             if place is None:
                 place = self._places[channel] = len(self.channels)
                 self.channels.append(channel)
-                self.totals = np.concatenate([self.totals, totals[None]])
+                self.totals = np.concatenate([self.totals, totals[number][None]])
             else:
                 before = self.totals[place].copy()
-                self.totals[place] += totals
-                self.totals[place, _FIRST_NS] = min(before[_FIRST_NS], totals[_FIRST_NS])
-                self.totals[place, _LAST_NS] = max(before[_LAST_NS], totals[_LAST_NS])
+                self.totals[place] += totals[number]
+                self.totals[place, _FIRST_NS] = min(before[_FIRST_NS], totals[number, _FIRST_NS])
+                self.totals[place, _LAST_NS] = max(before[_LAST_NS], totals[number, _LAST_NS])
             places[number] = place
         return places
 
-    def _add_cells(self, part: Columns, places: Array) -> list[Cell]:
-        """Return our cell of each of the part's cells, and add their counts."""
+    def _add_cells(self, part: Columns, places: Array) -> None:
+        """Counts of the part's cells."""
         cells = []
         for channel, code, messages, message_bytes in part["cells"].T.tolist():
             cell = self.cells.setdefault((int(places[channel]), code), Cell())
@@ -165,52 +246,74 @@ class Digest:
             histogram.within_1ms += tallies[0]
             histogram.within_10ms += tallies[1]
             histogram.backwards += tallies[2]
-        return cells
 
-    def _add_symbols(self, part: Columns, places: Array, cells: list[Cell]) -> None:
-        """Add the counts of symbols, and the interarrivals across the boundary."""
-        across: dict[int, list[int]] = {}
-        rows = zip(
-            places[part["symbol_channels"]].tolist(),
-            part["symbol_symbols"].tolist(),
-            part["symbol_counts"].tolist(),
-            part["symbol_first_ns"].tolist(),
-            part["symbol_last_ns"].tolist(),
-            part["symbol_first_cells"].tolist(),
-            strict=True,
-        )
-        for place, symbol, count, first_ns, last_ns, cell in rows:
-            known = self._symbols.get((place, symbol))
-            if known is None:
-                self._symbols[place, symbol] = [count, last_ns]
-                continue
-            across.setdefault(cell, []).append(first_ns - known[1])
-            known[0] += count
-            known[1] = last_ns
-        for number, since_ns in across.items():
-            cells[number].interarrival.add(np.array(since_ns, np.int64))
+    def _add_symbols(self, rows: Iterable[tuple[tuple[int, int], Symbol]]) -> None:
+        """Counts of symbols, and the interarrivals across the boundary."""
+        across: dict[tuple[int, int], list[int]] = {}
+        for key, row in rows:
+            known = self._symbols.get(key)
+            if known is not None:
+                across.setdefault((key[0], row.first_code), []).append(row.first_ns - known.last_ns)
+                row = Symbol(
+                    known.messages + row.messages, known.first_ns, row.last_ns, known.first_code
+                )
+            self._symbols[key] = row
+        for cell, since_ns in across.items():
+            self.cells[cell].interarrival.add(np.array(since_ns, np.int64))
 
-    def _add_skew(self, part: Columns, places: Array) -> None:
-        """Add the part's pairs, and those whose copies lie on either side of the boundary."""
+    def _add_minutes(self, minutes: Array, places: Array) -> None:
+        if minutes.shape[1]:
+            minutes = minutes.copy()
+            minutes[0] = places[minutes[0]]
+            self._minutes.append(minutes)
+
+    def _skew(self, pair: tuple[int, int]) -> Histogram:
+        return self._skews.setdefault(pair, Histogram())
+
+    def _add_skew(self, part: Columns, places: Array) -> list[tuple[int, int]]:
+        """Counts of the pairs that the part met; which they are, in their order."""
         firsts = places[part["skew_first_channel"]].tolist()
         laters = places[part["skew_later_channel"]].tolist()
         of = part["skew_pair"]
         edges = np.searchsorted(of, np.arange(len(firsts) + 1))
-        for number, pair in enumerate(zip(firsts, laters, strict=True)):
-            histogram = self.pairs.setdefault(pair, Histogram())
+        pairs = list(zip(firsts, laters, strict=True))
+        for number, pair in enumerate(pairs):
+            histogram = self._skew(pair)
             within = slice(edges[number], edges[number + 1])
             histogram.buckets[part["skew_bucket"][within]] += part["skew_count"][within]
             histogram.backwards += int(part["skew_backwards"][number])
-        channels = places[part["left_channel"]] if len(places) else part["left_channel"]
-        for place in np.unique(part["left_service"]).tolist():
-            chosen = part["left_service"] == place
-            left = Pending(
-                part["left_number"][chosen], channels[chosen], part["left_time_ns"][chosen]
-            )
-            key = self.key_of(self.channels[int(left.channels[0])])
-            left = self._paired_within(left)
-            before = self._pending.get(key)
-            self._pending[key] = left if before is None else self._paired(before, left)
+        return pairs
+
+    # -- what is settled in the order of stretches ------------------------------------------------
+
+    @property
+    def pairs(self) -> dict[tuple[int, int], Histogram]:
+        """Histograms of skew; see the class."""
+        self.settle()
+        return self._pairs
+
+    @property
+    def stretches(self) -> list[tuple[dict[int, int], Array]]:
+        """Of each stretch the epochs and runs; see the class."""
+        self.settle()
+        return self._stretches
+
+    def settle(self) -> None:
+        """Decide what depends on all that came before, for the stretches that came since."""
+        for stretch in self._unsettled:
+            for pair in stretch.pairs:
+                self._pairs[pair] = self._skew(pair)
+            for left in stretch.left:
+                key = self.key_of(self.channels[int(left.channels[0])])
+                left = self._paired_within(left)
+                before = self._pending.get(key)
+                self._pending[key] = left if before is None else self._paired(before, left)
+            self._add_runs(stretch)
+        self._unsettled.clear()
+
+    def _count_pairs(self, pair: tuple[int, int], since_ns: Array) -> None:
+        self._pairs[pair] = self._skew(pair)
+        self._pairs[pair].add(since_ns)
 
     def key_of(self, channel: Channel) -> int:
         """Return the channel number of a channel's packets, common to all of its lines."""
@@ -234,7 +337,7 @@ class Digest:
                 stay[[one, other]] = False
                 found.setdefault(pair, []).append(since)
         for pair, since_ns in found.items():
-            self.pairs.setdefault(pair, Histogram()).add(np.array(since_ns, np.int64))
+            self._count_pairs(pair, np.array(since_ns, np.int64))
         return Pending(*(column[stay] for column in left))
 
     def _paired(self, before: Pending, left: Pending) -> Pending:
@@ -247,7 +350,7 @@ class Digest:
         first, later = first[fitting], later[fitting]
         for pair in set(zip(first.tolist(), later.tolist(), strict=True)):
             chosen = (first == pair[0]) & (later == pair[1])
-            self.pairs.setdefault(pair, Histogram()).add(since[chosen])
+            self._count_pairs(pair, since[chosen])
         stay, come = np.ones(len(before.numbers), bool), np.ones(len(left.numbers), bool)
         stay[mine] = come[theirs] = False
         return Pending(
@@ -257,25 +360,26 @@ class Digest:
             )
         )
 
-    def _add_runs(self, part: Columns, places: Array) -> None:
-        """Add the part's runs, with epochs counted on from where each channel was."""
+    def _add_runs(self, stretch: Stretch) -> None:
+        """The stretch's runs, their epochs counted on from where the channel was."""
+        places = stretch.places
         starts = np.zeros(len(places), np.int64)
         for number, place in enumerate(places.tolist()):
-            first, latest, reset, after = part["sessions"][number].tolist()
+            first, latest, reset, after = stretch.sessions[number].tolist()
             epoch = self._epochs.get(place, 0)
             if place in self._sessions:
                 session, reached = self._sessions[place]
                 epoch += first != session or 0 < reset <= reached + 1 - STRAY_MAX
                 after = after or reached
             starts[number] = epoch
-            self._epochs[place] = epoch + int(part["epochs"][number])
+            self._epochs[place] = epoch + int(stretch.epochs[number])
             self._sessions[place] = (latest, after)
-        runs = part["runs"].astype(np.int64)
+        runs = stretch.runs.astype(np.int64)
         if runs.shape[1]:
             runs[1] += starts[runs[0]]
             runs[0] = places[runs[0]]
             self._runs.append(runs)
-        self.stretches.append((dict(zip(places.tolist(), starts.tolist(), strict=True)), runs))
+        self._stretches.append((dict(zip(places.tolist(), starts.tolist(), strict=True)), runs))
 
     # -- the whole ------------------------------------------------------------------------------
 
@@ -306,10 +410,9 @@ class Digest:
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
-        """Return the numbers that came, by channel's place and epoch, i64[n, 2].
-
-        Rows are ranges `[first, after)`, which may touch and overlap.
-        """
+        """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
+        may touch and overlap."""
+        self.settle()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
         for place in np.unique(rows[0]).tolist():
@@ -322,11 +425,37 @@ class Digest:
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
         """Return (symbol, messages) by channel's place, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
-        for (place, symbol), (count, _) in self._symbols.items():
-            found.setdefault(place, []).append((symbol, count))
+        for (place, symbol), row in self._symbols.items():
+            found.setdefault(place, []).append((symbol, row.messages))
         for each in found.values():
             each.sort(key=lambda row: (-row[1], row[0]))
         return found
+
+
+def _channels_of(part: Columns) -> Iterable[Channel]:
+    """The part's channels, in its numbering."""
+    for line, service in zip(part["lines"].tolist(), part["services"].tolist(), strict=True):
+        yield Channel(line >> 17, line >> 1 & 0xFFFF, service, bool(line & 1))
+
+
+def _left_of(part: Columns, places: Array) -> list[Pending]:
+    """Packets that the part left without a copy, by service."""
+    channels = places[part["left_channel"]] if len(places) else part["left_channel"]
+    found = []
+    for service in np.unique(part["left_service"]).tolist():
+        chosen = part["left_service"] == service
+        columns = part["left_number"], channels, part["left_time_ns"]
+        found.append(Pending(*(column[chosen] for column in columns)))
+    return found
+
+
+def _renumbered(stretch: Stretch, places: Array) -> Stretch:
+    """The stretch with its channels' places in another digest."""
+    return stretch._replace(
+        places=places[stretch.places] if len(stretch.places) else stretch.places,
+        pairs=[(int(places[first]), int(places[later])) for first, later in stretch.pairs],
+        left=[each._replace(channels=places[each.channels]) for each in stretch.left],
+    )
 
 
 def moments_of(part: Columns) -> Columns:

@@ -112,6 +112,7 @@ class Following:
             return False
         for each in pieces:
             self._digest.add(each.columns)
+            self._digest.settle()
         self._latest = pieces[-1].place
         return True
 

@@ -1,15 +1,18 @@
 """The job: makes one digest of captures, and an account of each file, wherever slices are read.
 
 `characterise` finds the captures, cuts them into slices, has a runner tally each slice, puts the
-pieces of each file together in order, and has misaligned slices read again. A runner is a function
-from slices to their results in the same order; `in_process` needs nothing else, `cluster` has the
-one for Spark. A fault of one file is reported in its account; the other files count.
+pieces of each file together in order and has read again what did not fit. A runner is a function
+from slices to their results in the same order; `in_process` is the one that needs nothing, the one
+for a cluster is `cluster`'s. A runner that has many workers has them put slices together as well
+(`joined`), and answers with the few digests that are left. What is wrong with one file is told in
+its account, and the rest counts.
 
 Captures follow one another in the order in which they are named (folders and patterns: in the order
 of names), which for the interarrival should be the order of time.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +32,7 @@ from feedhandler.characterise.slices import (
     cut_bytes,
     cut_for_tallying,
     cut_into_slices,
+    goes_on,
     slice_bytes,
 )
 from feedhandler.characterise.tally import Tally
@@ -76,6 +80,16 @@ class Tallied(NamedTuple):
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Tallies slices; yields results in their order.
 Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
+
+
+class Joined(NamedTuple):
+    """Slices that follow one another, put together. `head`: the first one, without its file's
+    content; `path`: the file of the last one."""
+
+    head: Slice
+    path: str
+    reports: list[SliceReport]
+    digest: Digest
 
 
 class FileAccount(Struct):
@@ -133,6 +147,31 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     return Tallied(reader.report, tally.columns())
 
 
+def joined_slice(part: Slice, request: Request) -> Joined:
+    """One slice read, to be joined with its neighbours. What workers run."""
+    tallied = tally_slice(part, request)
+    digest = Digest(request.channels)
+    digest.add(tallied.columns)
+    file = structs.replace(part.file, header=b"", frames=())
+    return Joined(structs.replace(part, file=file), file.path, [tallied.report], digest)
+
+
+def join_all(runs: Iterable[Joined]) -> list[Joined]:
+    """Runs of slices, in order, with each put to the one before it that it goes on from; what goes
+    on from nothing (a slice that began at a wrong guess) stays apart. Associative."""
+    kept: list[Joined] = []
+    for run in runs:
+        if kept:
+            last = kept[-1]
+            before = last.reports[-1] if last.path == run.head.file.path else None
+            if goes_on(before, run.head, run.reports[0]):
+                last.digest.merge(run.digest)
+                kept[-1] = last._replace(path=run.path, reports=last.reports + run.reports)
+                continue
+        kept.append(run)
+    return kept
+
+
 def in_process(slices: Sequence[Slice], request: Request) -> Iterator[Tallied]:
     """Tally the slices one after the other, in this process: a runner."""
     return (tally_slice(part, request) for part in slices)
@@ -183,13 +222,53 @@ def characterise(
     else:
         slices = cut_for_tallying(files, workers)
     digest = Digest(request.channels)
-    results = iter(runner(slices, request))
     by_path = {account.path: account for account in accounts}
+    if joined := getattr(runner, "joined", None):
+        _add_joined(digest, joined(slices, request), slices, by_path, runner, request)
+        return Outcome(digest, accounts)
+    results = iter(runner(slices, request))
     for group in by_file(slices):
         account = by_path[shown(group[0].file.path)]
         for tallied in stitched(group, results, account, lambda each: runner([each], request)):
             digest.add(tallied.columns)
+            digest.settle()
     return Outcome(digest, accounts)
+
+
+def _add_joined(
+    digest: Digest,
+    runs: Iterable[Joined],
+    slices: Sequence[Slice],
+    accounts: dict[str, FileAccount],
+    runner: Runner,
+    request: Request,
+) -> None:
+    """Add runs of slices in order; one that does not go on from what is before it is read again,
+    slice by slice."""
+    stitchers: dict[str, Stitcher] = {}
+    for run in runs:
+        parts = slices[run.head.number : run.head.number + len(run.reports)]
+        stitcher = stitchers.setdefault(parts[0].file.path, Stitcher())
+        if goes_on(stitcher.before, parts[0], run.reports[0]):
+            for part, report in zip(parts, run.reports, strict=True):
+                stitchers.setdefault(part.file.path, Stitcher()).offer(part, report, None)
+                account = accounts[shown(part.file.path)]
+                account.slices += 1
+                note(account, report)
+            digest.merge(run.digest)
+            digest.settle()
+            continue
+        # Of the first slice the report is enough: it does not count.
+        results = itertools.chain([Tallied(run.reports[0], {})], runner(parts[1:], request))
+        for group in by_file(parts):
+            path = group[0].file.path
+            stitcher = stitchers.setdefault(path, Stitcher())
+            again = stitched(
+                group, results, accounts[shown(path)], lambda x: runner([x], request), stitcher
+            )
+            for tallied in again:
+                digest.add(tallied.columns)
+                digest.settle()
 
 
 def with_channels(
@@ -242,13 +321,13 @@ def stitched(
     results: Iterator[Tallied],
     account: FileAccount,
     again: Callable[[Slice], Iterable[Tallied]],
+    stitcher: Stitcher | None = None,
 ) -> Iterator[Tallied]:
-    """Yield those results of one file that count, in order, and note them in its account.
-
-    `again` reads a slice anew where its boundaries were wrong.
-    """
-    stitcher = Stitcher()
-    account.slices = len(group)
+    """What counts of one file's results, in order; noted in its account. `stitcher`: of the slices
+    before these."""
+    stitcher = stitcher or Stitcher()
+    stitcher.kept.clear()
+    account.slices += len(group)
     for part in group:
         tallied = next(results)
         wanted = stitcher.offer(part, tallied.report, tallied)

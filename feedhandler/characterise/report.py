@@ -18,7 +18,7 @@ from feedhandler.characterise.tables import Table, cell_text, heading_of
 from feedhandler.characterise.tally import RECORD_HEADER_BYTES
 from feedhandler.codecs.errors import unwritable
 from feedhandler.drawing import available
-from feedhandler.page import page_figure, whole_page
+from feedhandler.page import page_figure, page_section, page_table, verdict_box, whole_page
 
 #: Rows of a table that the page shows; all are in its CSV and Parquet file.
 PAGE_ROWS = 60
@@ -181,7 +181,7 @@ def peak_mbps(named: Mapping[str, Table]) -> float:
 
 def _verdict(named: Mapping[str, Table]) -> str:
     good, words = verdict(named)
-    return f"<div class='verdict{'' if good else ' failed'}'>{escape(words)}</div>"
+    return verdict_box(good, escape(words))
 
 
 def _odd_files(files: Table) -> str:
@@ -228,28 +228,13 @@ def _figure(figure: Figure) -> str:
 def _section(table: Table) -> str:
     if not table.rows:
         return ""
-    words = [any(isinstance(row[place], str) for row in table.rows) for place in _places(table)]
-    heads = _cells("th", map(heading_of, table.columns), words)
-    lines = "\n".join(
-        f"<tr>{_cells('td', map(cell_text, table.columns, row), words)}</tr>"
-        for row in table.rows[:PAGE_ROWS]
-    )
+    classes = [
+        "words" if any(isinstance(row[place], str) for row in table.rows) else ""
+        for place in range(len(table.columns))
+    ]
+    rows = (map(cell_text, table.columns, row) for row in table.rows[:PAGE_ROWS])
     hidden = len(table.rows) - PAGE_ROWS
     more = f" {hidden:,} more rows are in {table.name}.csv." if hidden > 0 else ""
-    return (
-        f"<section id='{table.name}'>\n<h2>{escape(table.title)}</h2>\n"
-        f"<div class='scroll'><table><thead><tr>{heads}</tr></thead>\n"
-        f"<tbody>{lines}</tbody></table></div>\n"
-        f"<p class='soft'>{escape(table.note)}{more}</p>\n</section>"
-    )
-
-
-def _places(table: Table) -> range:
-    return range(len(table.columns))
-
-
-def _cells(tag: str, texts: Any, words: Sequence[bool]) -> str:
-    return "".join(
-        f"<{tag} class='words'>{escape(text)}</{tag}>" if word else f"<{tag}>{escape(text)}</{tag}>"
-        for text, word in zip(texts, words, strict=True)
-    )
+    shown = page_table(map(heading_of, table.columns), rows, classes)
+    note = f"<p class='soft'>{escape(table.note)}{more}</p>"
+    return page_section(table.name, table.title, f"{shown}\n{note}")

@@ -162,25 +162,44 @@ class Stitcher:
     def __init__(self) -> None:
         self.kept: list[tuple[SliceReport, Any]] = []
         self.read_again = 0
-        self._expected: int | None = None
-        self._waiting = b""
-        self._ended = False
+        #: Of the latest slice that counts.
+        self.before: SliceReport | None = None
 
     def offer(self, part: Slice, report: SliceReport, result: Any) -> Slice | None:
-        """Take the next slice of the file, or the repetition of one that was returned."""
-        if self._expected is None:
-            self._expected = part.start if part.exact else -1
-        if self._ended or self._expected >= part.end > part.start:
-            return None  # the record before reaches past the slice, or the file has ended by damage
-        misplaced = not part.exact and report.began != self._expected
-        if misplaced or report.began_with != self._waiting:
+        """The next slice of the file, or the answer to the one that was asked for again."""
+        if _reaches_past(self.before, part):
+            return None
+        if not goes_on(self.before, part, report):
             self.read_again += 1
-            return Slice(part.file, part.number, self._expected, part.end, waiting=self._waiting)
+            waiting = self.before.waiting if self.before else b""
+            begin = _expected(self.before, part)
+            return Slice(part.file, part.number, begin, part.end, waiting=waiting)
         self.kept.append((report, result))
-        self._expected = report.ended
-        self._waiting = report.waiting
-        self._ended = bool(report.damage or report.cut)
+        self.before = report
         return None
+
+
+def goes_on(before: SliceReport | None, part: Slice, report: SliceReport) -> bool:
+    """Whether what was read of a slice begins where the slice before it ended; `before` is of the
+    latest one of its file that counts, None for the first."""
+    if _reaches_past(before, part):
+        return False
+    misplaced = not part.exact and report.began != _expected(before, part)
+    return not misplaced and report.began_with == (before.waiting if before else b"")
+
+
+def _expected(before: SliceReport | None, part: Slice) -> int:
+    """Where a slice's first record has to begin."""
+    if before is None:
+        return part.start if part.exact else -1
+    return before.ended
+
+
+def _reaches_past(before: SliceReport | None, part: Slice) -> bool:
+    """Whether nothing of a slice counts: the record before reaches past all of it, or reading ended
+    before."""
+    ended = before is not None and bool(before.damage or before.cut)
+    return ended or _expected(before, part) >= part.end > part.start
 
 
 def by_file(slices: Sequence[Slice]) -> Iterator[list[Slice]]:

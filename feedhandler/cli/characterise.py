@@ -152,6 +152,10 @@ def characterise(
         channels=channels,
         as_json=as_json,
     )
+    if follow or once:
+        from feedhandler.ops import following
+
+        return lambda: following.follow(options)
     return lambda: ops.run(options)
 
 

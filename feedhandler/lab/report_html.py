@@ -16,7 +16,14 @@ from feedhandler.lab.report_figures import Figure
 from feedhandler.lab.report_loads import Table
 from feedhandler.lab.report_tables import HEADS, HERE, OURS, PAPER, SHARED, Group
 from feedhandler.lab.results import Run
-from feedhandler.page import page_figure, whole_page
+from feedhandler.page import (
+    page_figure,
+    page_section,
+    page_table,
+    scrolled,
+    verdict_box,
+    whole_page,
+)
 
 #: Findings of a failed run that are shown; the others are in the run's own file.
 FINDINGS_MAX = 20
@@ -29,12 +36,12 @@ def page(run: Run, figures: Sequence[Figure], without_figures: str = "") -> str:
         f"<h1>Latency laboratory</h1>\n<p class='soft'>{escape(_subtitle(run))}</p>",
         _verdict(run),
         _contents(),
-        _section("bars", "Against the bars", _bars(run)),
-        _section("latency", "Latency", _latency(groups, figures, without_figures)),
-        _section("bandwidth", "Bandwidth and losses", _bytes(run, figures)),
-        _section("loads", "Loads of each role", _loads(groups, figures)),
-        _section("method", "How it was measured", _method(run)),
-        _section("setup", "The run", _setup(run)),
+        page_section("bars", "Against the bars", _bars(run)),
+        page_section("latency", "Latency", _latency(groups, figures, without_figures)),
+        page_section("bandwidth", "Bandwidth and losses", _bytes(run, figures)),
+        page_section("loads", "Loads of each role", _loads(groups, figures)),
+        page_section("method", "How it was measured", _method(run)),
+        page_section("setup", "The run", _setup(run)),
     ]
     body = "\n".join(part for part in parts if part)
     return whole_page(f"Latency laboratory, {run.started}", body)
@@ -51,23 +58,18 @@ def _verdict(run: Run) -> str:
     """Return the verdict: whether the run counts, or its findings."""
     findings = run.findings
     if not findings:
-        return (
-            "<div class='verdict'><strong>Complete.</strong> No client lost, doubled or "
-            "reordered anything.</div>"
+        return verdict_box(
+            True, "<strong>Complete.</strong> No client lost, doubled or reordered anything."
         )
     shown = "".join(f"<li>{escape(each)}</li>" for each in findings[:FINDINGS_MAX])
     more = len(findings) - FINDINGS_MAX
     rest = f"<li>and {more} more</li>" if more > 0 else ""
-    return f"<div class='verdict failed'><strong>Failed.</strong><ul>{shown}{rest}</ul></div>"
+    return verdict_box(False, f"<strong>Failed.</strong><ul>{shown}{rest}</ul>")
 
 
 def _contents() -> str:
     names = ("bars", "latency", "bandwidth", "loads", "method", "setup")
     return "<nav>" + "".join(f"<a href='#{name}'>{name}</a>" for name in names) + "</nav>"
-
-
-def _section(name: str, title: str, content: str) -> str:
-    return f"<section id='{name}'>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
 # -- tables -----------------------------------------------------------------------------------
@@ -79,25 +81,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         _mark(name, all(map(report_tables.is_figure, column)))
         for name, *column in zip(head, *rows, strict=True)
     ]
-    heads = _cells("th", head, marks)
-    lines = (f"<tr>{_cells('td', row, marks)}</tr>" for row in rows)
-    return _scroll(f"<thead><tr>{heads}</tr></thead>\n<tbody>{_joined(lines)}</tbody>")
+    return page_table(head, rows, marks)
 
 
 def _mark(name: str, is_figure: bool) -> str:
     """Return the CSS class of a column's cells."""
     return "paper" if name.endswith(PAPER) else "figure" if is_figure else "words"
-
-
-def _cells(tag: str, texts: Iterable[str], marks: Iterable[str]) -> str:
-    return "".join(
-        f"<{tag} class='{mark}'>{escape(text)}</{tag}>"
-        for text, mark in zip(texts, marks, strict=True)
-    )
-
-
-def _scroll(content: str) -> str:
-    return f"<div class='scroll'><table>{content}</table></div>"
 
 
 def _joined(lines: Iterable[str]) -> str:
@@ -123,7 +112,7 @@ def _latency_table(group: Group) -> str:
             for place, cell in enumerate(cells)
         ]
         lines.append(f"<tr>{''.join(marked)}</tr>")
-    return _scroll(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")
+    return scrolled(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")
 
 
 def _told(table: Table, titled: bool = True) -> str:
@@ -240,7 +229,7 @@ def _setup(run: Run) -> str:
                 f"<tr><td>{escape(name)}</td><td class='text'>{escape(value)}</td></tr>"
                 for name, value in flattened(values)
             )
-            parts.append(f"<h3>{title}</h3>{_scroll(f'<tbody>{_joined(lines)}</tbody>')}")
+            parts.append(f"<h3>{title}</h3>{scrolled(f'<tbody>{_joined(lines)}</tbody>')}")
     return _joined(parts)
 
 

@@ -75,11 +75,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Characterise, print and write the report; `FOUND` where a file is odd."""
-    if options.follow or options.once:
-        from feedhandler.ops.following import follow
-
-        return follow(options)
+    """Do the job, print and write; `FOUND` where a file is odd."""
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)

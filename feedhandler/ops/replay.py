@@ -13,6 +13,7 @@ from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
 from feedhandler.ops.feeds import fitting_hint, open_feed
 from feedhandler.ops.replay_live import play
+from feedhandler.ops.replay_verbs import ReplayVerbs
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.playing.blocks import make_preparer
 from feedhandler.replay.playing.inject import LineFaults
@@ -24,7 +25,6 @@ from feedhandler.replay.playing.selection import Selection
 from feedhandler.replay.playing.sender_lines import Endpoint, MulticastLine
 from feedhandler.replay.playing.senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.stamps import Stamper, Stamps
-from feedhandler.replay_control import ReplayVerbs
 
 #: Datagrams that are decoded to check whether a capture is of the feed.
 PROBE_DATAGRAMS = 100

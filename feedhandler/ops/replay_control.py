@@ -8,8 +8,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.live import duration_text
+from feedhandler.ops.replay_verbs import SETTING
 from feedhandler.replay.playing.moments import EXAMPLES
-from feedhandler.replay_control import SETTING
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from typing import Any
 
 from feedhandler.ops.console import host_faults, interrupt, signal_handlers
 from feedhandler.ops.live import Show, duration_text, live_line
+from feedhandler.ops.replay_verbs import ReplayControl, ReplayVerbs
 from feedhandler.replay.playing.moments import moment_text
 from feedhandler.replay.playing.player import Player, PlayResult
 from feedhandler.replay.playing.rates import PlayProgress
-from feedhandler.replay_control import ReplayControl, ReplayVerbs
 
 #: Interval of the progress line.
 PROGRESS_S = 0.25

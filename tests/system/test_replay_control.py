@@ -20,6 +20,7 @@ from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
 from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
+from feedhandler.ops.replay_verbs import ReplayControl, ReplayVerbs
 from feedhandler.recording.sinks import create_file
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -27,7 +28,6 @@ from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay_control import ReplayControl, ReplayVerbs
 from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]

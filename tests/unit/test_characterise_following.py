@@ -23,6 +23,7 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
+from feedhandler.ops.following import follow
 from tests.support.characterise import FEED, write_session
 
 UTP = Request("euronext-utp-md")
@@ -207,10 +208,10 @@ def test_once_reads_to_the_end_of_what_is_there_and_says_what_is_odd(
     folder, out = tmp_path / "live", tmp_path / "out"
     _write(folder / "a.pcap", recordings[0])
     write_session(folder / "b.pcap.gz", 5, seconds=0.02)
-    assert ops.run(options(folder, out, once=True)) == ExitCode.OK
+    assert follow(options(folder, out, once=True)) == ExitCode.OK
     assert "packets in" in capsys.readouterr().out
     _write(folder / "c.pcap", recordings[1][:-1])
-    assert ops.run(options(folder, out, once=True, as_json=True)) == ExitCode.FOUND
+    assert follow(options(folder, out, once=True, as_json=True)) == ExitCode.FOUND
     shown = capsys.readouterr()
     assert "the last record is not whole" in shown.err
     packets = characterise([str(folder)], UTP).digest.totals[:, 0].sum()
@@ -233,7 +234,7 @@ def test_what_cannot_be_followed_is_refused(
     tmp_path: Path, changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
-        ops.run(options(tmp_path, tmp_path / "out", once=True, **changes))
+        follow(options(tmp_path, tmp_path / "out", once=True, **changes))
 
 
 def test_killed_again_and_again_it_ends_with_the_job_s_tables(

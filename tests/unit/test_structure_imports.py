@@ -23,8 +23,7 @@ CIRCLES_LEFT: list[list[str]] = [
     ],
 ]
 CIRCLES_OF_MODULES_LEFT: list[list[str]] = [
-    ["feedhandler.codecs.fix.scanning", "feedhandler.codecs.scanner"],
-    ["feedhandler.ops.characterise", "feedhandler.ops.following"],
+    ["feedhandler.codecs.fix.scanning", "feedhandler.codecs.scanner"]
 ]
 
 
