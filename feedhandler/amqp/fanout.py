@@ -26,8 +26,14 @@ from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
 from cython.cimports.feedhandler.ingest.records import (
+    CHANNEL_SHIFT,
+    COUNT_SHIFT,
     GAP,
     HEADER_BYTES,
+    KIND_MASK,
+    KIND_SHIFT,
+    LINE_MASK,
+    LINE_SHIFT,
     PACKET,
     PAD,
     PASSED,
@@ -35,6 +41,13 @@ from cython.cimports.feedhandler.ingest.records import (
     SKIPPED,
     START,
     WITHDRAWN,
+    WORD_AUXILIARY,
+    WORD_MESSAGES,
+    WORD_NEXT_SEQUENCE,
+    WORD_PAYLOAD,
+    WORD_RECEIVED_NS,
+    WORD_RECORD,
+    WORD_SEQUENCE,
 )
 from cython.cimports.feedhandler.ingest.ring import Ring
 
@@ -276,9 +289,9 @@ class Fanout(Splitter):
         self.stamp_count = 0
         while position < end and position < limit:
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
-            first = self.ring.words[offset >> 3]
-            kind = cython.cast(cython.int, (first >> 32) & 0xFFFF)
-            place = cython.cast(cython.Py_ssize_t, first >> 48)
+            first = self.ring.words[(offset >> 3) + WORD_RECORD]
+            kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
+            place = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
             if kind == PACKET:
                 if place < streams:
                     self._packet(self.streams[place], offset)
@@ -339,7 +352,7 @@ class Fanout(Splitter):
         stored. (A store's numbers ascend.)
         """
         stream: Stream = None
-        following: cython.ulonglong = self.ring.words[word + 3]
+        following: cython.ulonglong = self.ring.words[word + WORD_NEXT_SEQUENCE]
         if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and place < len(self.streams):
             stream = self.streams[place]
             if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
@@ -347,11 +360,11 @@ class Fanout(Splitter):
         self.on_mark(
             kind,
             place,
-            (self.ring.words[word + 1] >> 32) & 0xFF,
-            self.ring.words[word + 2],
+            (self.ring.words[word + WORD_PAYLOAD] >> LINE_SHIFT) & LINE_MASK,
+            self.ring.words[word + WORD_SEQUENCE],
             following,
-            self.ring.words[word + 4],
-            self.ring.words[word + 7],
+            self.ring.words[word + WORD_RECEIVED_NS],
+            self.ring.words[word + WORD_AUXILIARY],
         )
         if stream is not None and kind not in (GAP, PASSED, SKIPPED):
             stream.next_sequence = following
@@ -367,11 +380,16 @@ class Fanout(Splitter):
     def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
         """Hand on a packet of a refresh line; one outside the sequence is no part of a snapshot."""
         size: cython.Py_ssize_t
-        if self.on_refresh is not None and self.ring.words[(offset >> 3) + 2] < _UNSEQUENCED:
-            size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & _LOW_HALF)
+        if (
+            self.on_refresh is not None
+            and self.ring.words[(offset >> 3) + WORD_SEQUENCE] < _UNSEQUENCED
+        ):
+            size = cython.cast(
+                cython.Py_ssize_t, self.ring.words[(offset >> 3) + WORD_PAYLOAD] & _LOW_HALF
+            )
             self.on_refresh(
                 place,
-                self.ring.words[(offset >> 3) + 2],
+                self.ring.words[(offset >> 3) + WORD_SEQUENCE],
                 self._bytes(offset + HEADER_BYTES, size),
             )
         return 0
@@ -381,26 +399,28 @@ class Fanout(Splitter):
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
         size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 1] & _LOW_HALF
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         )
-        count: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, self.ring.words[word + 1] >> 48)
-        sequence: cython.ulonglong = self.ring.words[word + 2]
-        received_ns: cython.longlong = self.ring.words[word + 4]
+        count: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] >> COUNT_SHIFT
+        )
+        sequence: cython.ulonglong = self.ring.words[word + WORD_SEQUENCE]
+        received_ns: cython.longlong = self.ring.words[word + WORD_RECEIVED_NS]
         skip: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 6] & _LOW_HALF
+            cython.Py_ssize_t, self.ring.words[word + WORD_MESSAGES] & _LOW_HALF
         )
         if sequence >= _UNSEQUENCED:
             return self._outside(stream, sequence, received_ns, offset + HEADER_BYTES, size, count)
         if stream.store is not None:
             stream.store.append(
-                sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size,
-                received_ns, skip, count,
+                sequence, self.ring.words[word + WORD_NEXT_SEQUENCE], self.source,
+                offset + HEADER_BYTES, size, received_ns, skip, count,
             )  # fmt: skip
         if stream.closed:
             return 0
         stream.packets += 1
         stream.messages += count - skip
-        stream.next_sequence = self.ring.words[word + 3]
+        stream.next_sequence = self.ring.words[word + WORD_NEXT_SEQUENCE]
         self._note_stamp(stream, received_ns)
         return self._deliver(
             stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip

@@ -1,6 +1,7 @@
-"""What the records of the hand-over ring say: kinds and causes, and the same as plain numbers.
+"""What the records of the hand-over ring say: kinds, causes and the words of a header, by name.
 
-`ring` has the layout of a record and what its words mean for each kind.
+Who writes or reads a record takes its words by these names, compiled or not. `ring` has the layout
+as a table and what the words mean for each kind.
 """
 
 from enum import IntEnum
@@ -65,3 +66,25 @@ class ResetCause(IntEnum):
 #: A record's header.
 HEADER_WORDS = 8
 HEADER_BYTES = 64
+# The words of the header, counted from its first.
+(
+    WORD_RECORD,
+    WORD_PAYLOAD,
+    WORD_SEQUENCE,
+    WORD_NEXT_SEQUENCE,
+    WORD_RECEIVED_NS,
+    WORD_SESSION,
+    WORD_MESSAGES,
+    WORD_AUXILIARY,
+) = range(HEADER_WORDS)
+# Where fields that share a word stand in it; in the low half of each is a u32.
+KIND_SHIFT = 32  # WORD_RECORD: record size, kind, channel
+KIND_MASK = 0xFFFF
+CHANNEL_SHIFT = 48
+LINE_SHIFT = 32  # WORD_PAYLOAD: payload length, line, flags, message count
+LINE_MASK = 0xFF
+FLAGS_SHIFT = 40
+FLAGS_MASK = 0xFF
+COUNT_SHIFT = 48
+COUNT_MASK = 0xFFFF
+BODY_SHIFT = 32  # WORD_MESSAGES: messages to skip, offset of the first one
