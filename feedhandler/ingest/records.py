@@ -1,10 +1,12 @@
 """What the records of the hand-over ring say: kinds, causes and the words of a header, by name.
 
 Who writes or reads a record takes its words by these names, compiled or not. `ring` has the layout
-as a table and what the words mean for each kind.
+as a table and what the words mean for each kind. What ends a run of deliveries of the fan-out is
+handed on as a value: a `ControlEvent` or a `RefreshLinePacket`.
 """
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class RecordKind(IntEnum):
@@ -42,6 +44,30 @@ class ResetCause(IntEnum):
     PACKET = 1  # the feed's own sequence reset packet
     SESSION = 2  # a new session id in the packet header
     RESYNC = 3  # the only living line went on somewhere else
+
+
+class ControlEvent(NamedTuple):
+    """A record that is no packet: a gap, a reset, a line that fell silent.
+
+    `channel` is the channel's index in the ring. What `sequence`, `next_sequence` and `auxiliary`
+    (an epoch, or a cause) say depends on `kind`: see the table of `ring`.
+    """
+
+    kind: RecordKind
+    channel: int
+    line: int = 0
+    sequence: int = 0
+    next_sequence: int = 0
+    received_ns: int = 0
+    auxiliary: int = 0
+
+
+class RefreshLinePacket(NamedTuple):
+    """A packet of a refresh line: part of a snapshot. `channel` is its channel's index."""
+
+    channel: int
+    sequence: int
+    data: bytes
 
 
 # The same as plain numbers, for the cores.

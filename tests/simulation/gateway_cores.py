@@ -261,7 +261,7 @@ class Gateway:
         self._reading = False
         self.ring.publish()
         self._tell_truth()
-        while self.core.fanout.pump(PUMP_BYTES_MAX):
+        while self.core.pump(PUMP_BYTES_MAX, now_ns):
             self._write()
         self._write()
         self.settle()
@@ -285,9 +285,6 @@ class Gateway:
                 self.subscriber.record(self.services[channel], kind.name, sequence, following)
 
     # -- what the core has done by us (`GatewayIO`) ---------------------------------------------
-
-    def now_ns(self) -> int:
-        return self.now
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         if not self.inlet_has_room():

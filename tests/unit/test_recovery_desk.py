@@ -6,7 +6,7 @@ import pytest
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.recovery.channel import LOOK_NS
 from feedhandler.recovery.desk import LAG_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel
@@ -110,7 +110,7 @@ class Hands:
     def is_here(self, link):
         return link not in self.gone
 
-    def alert(self, text):
+    def alert(self, text, now_ns):
         self.done.append(("alert", text))
 
     # what happens to it
@@ -118,7 +118,8 @@ class Hands:
     def mark(self, kind, first=0, end=0, place=0, auxiliary=0):
         if kind in (RecordKind.GAP, RecordKind.RESET, RecordKind.START):
             self.next[place] = end
-        self.desk.mark(kind, place, 0, first, end, auxiliary, self.now)
+        event = ControlEvent(kind, place, 0, first, end, auxiliary=auxiliary)
+        self.desk.control_event(event, self.now)
 
     def packets(self, first, end, place=0, **header):
         """Published, or stored where the stream is closed, as the fan-out would."""
@@ -441,7 +442,7 @@ def test_a_hole_in_a_snapshot_spoils_it():
     message = FEED.encode_message(230, order_id=1)
     packets = hands.cutter.cut(104, [message], 15, 1, 0)
     hands.desk.refresh_packet(0, 1, packets[0], hands.now)
-    hands.desk.refresh_mark(0, RecordKind.GAP, hands.now)
+    hands.desk.refresh_control_event(0, RecordKind.GAP, hands.now)
     for number, data in enumerate(packets[1:], 2):
         hands.desk.refresh_packet(0, number, data, hands.now)
     if len(packets) > 1:
