@@ -45,9 +45,7 @@ def _serve(ports: Any) -> None:
         ring = Ring(1 << 20)
         prefix = struct.pack(">IHH", 20261121, feed.number, SERVICE)
         stream = Stream(0, SERVICE, f"euronext.{SERVICE}", prefix, 10_000)
-        fanout = Fanout(
-            ring, feed.table, [stream], lambda _, symbol: feed.symbol_text(symbol), print
-        )
+        fanout = Fanout(ring, feed.table, [stream], lambda _, symbol: feed.symbol_text(symbol))
         qualities = [QualityState(SERVICE, ["A", "B"])]
         settings = AmqpConfig(listen="127.0.0.1:0")
         node = Node(fanout, settings, qualities, feed.type_code, "bench")

@@ -60,7 +60,7 @@ class LocalNode:
         prefix = struct.pack(">IHH", DAY, FEED.number, SERVICE)
         self.stream = Stream(0, SERVICE, KEY, prefix, symbols_max)
         self.fanout = Fanout(
-            self.ring, FEED.table, [self.stream], lambda _, symbol: FEED.symbol_text(symbol), print
+            self.ring, FEED.table, [self.stream], lambda _, symbol: FEED.symbol_text(symbol)
         )
         self.qualities = [QualityState(SERVICE, ["A", "B"])]
         options: dict[str, Any] = {"listen": "127.0.0.1:0", "idle_timeout_ms": 0}

@@ -76,6 +76,7 @@ class Gateway:
             self.feed.type_code,
             config.gateway.name,
             snapshots=any(channel.refreshes for channel in config.channels),
+            pump=self.runner.pump,
             on_attach=self.runner.attached,
             observer=self.subscriptions,
             gate=Gate(config.amqp, _tell_tls),
@@ -300,7 +301,7 @@ class Gateway:
     # -- what the core tells ----------------------------------------------------------------
 
     def _line_changed(self, kind: int, place: int, line: int) -> None:
-        """A mark of the ring may say that a line fell silent or is back."""
+        """A control event of the ring may say that a line fell silent or is back."""
         self.watch.line_changed(kind, place, line)
 
     def _renumbered(self) -> None:
@@ -367,7 +368,10 @@ class Gateway:
             "channels": [
                 self._channel_snapshot(place, reader) for place in range(len(self.streams))
             ],
-            "recovery": {**self.core.recovery_snapshot(), "lines": self._refresh_lines_snapshot()},
+            "recovery": {
+                **self.core.recovery_snapshot(self.runner.now_ns()),
+                "lines": self._refresh_lines_snapshot(),
+            },
             "node": self.node_snapshot(),
             "destinations": self.publishers.snapshot(),
             "queues": self.queues.snapshot(),

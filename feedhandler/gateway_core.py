@@ -2,14 +2,15 @@
 
 What it is for: `GatewayCore` makes the parts that stand between what comes in and what goes out
 (streams, fan-out, quality, the desk of recovery, a client for each server, names of symbols, the
-trading day) and connects them: marks of the ring go to the desk, packets of refresh lines to its
-snapshots, answers of servers too, and what the desk wants done goes to the fan-out, to the servers,
+trading day) and connects them. `pump` has the fan-out deliver packets up to an event of the ring,
+applies the event, and goes on: control events go to the desk, packets of refresh lines to its
+snapshots, as answers of servers do. What the desk wants done goes to the fan-out, to the servers,
 and to the receive thread. `gateway.Gateway` runs it with real sockets and a real clock, the
 simulation in the tests with a simulated network: what connects the parts is the same.
 
-What it leaves to its `GatewayIO`: the time, the timer, the connections to servers (each a
-`ReconnectingClient` of `servers`), the receive thread's inlet, writing to links, the operator. Who
-reads the ring calls `fanout.pump`, and who takes links `fanout.add` and `attached`.
+What it leaves to its `GatewayIO`: the timer, the connections to servers (each a
+`ReconnectingClient` of `servers`), the receive thread's inlet, writing to links, the operator. The
+time is an argument. Who takes links calls `fanout.add` and `attached`.
 
 The times of recovery are nanoseconds since 1970, at the pace of the monotonic clock: a step of the
 host's clock neither hangs nor hurries anything, and servers' daily quotas begin anew with the
@@ -32,6 +33,7 @@ from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
 from feedhandler.config.trading_day import DayWatch
 from feedhandler.ingest.lines import ChannelPlan, Line
+from feedhandler.ingest.records import ControlEvent, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
 from feedhandler.recovery.complaints import Complaints
 from feedhandler.recovery.desk import Desk
@@ -64,9 +66,6 @@ COUNTS: dict[str, str] = {
 class GatewayIO(Protocol):
     """What the core has done by others. `place` is a channel's index in the ring."""
 
-    def now_ns(self) -> int:
-        """The time of recovery, for what comes out of the ring in the middle of a pump."""
-
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; False where there is no room."""
 
@@ -83,7 +82,7 @@ class GatewayIO(Protocol):
         """Call `tick` at `deadline_ns`, which may have moved."""
 
     def line_changed(self, kind: int, place: int, line: int) -> None:
-        """A mark of the ring, which may say that a line fell silent or is back."""
+        """A control event of the ring, which may say that a line fell silent or is back."""
 
     def renumbered(self) -> None:
         """A new numbering begins, maybe a new trading day's: `turn_day` with the host's time."""
@@ -223,10 +222,8 @@ class GatewayCore:
             feed.table,
             self.streams,
             self.name_of,
-            self._on_mark,
             -1 if reference is None else reference.code,
             self._on_reference,
-            self._on_refresh_packet,
             self.alias_of,
             reference_bytes_min,
         )
@@ -237,31 +234,35 @@ class GatewayCore:
 
     # -- what comes out of the ring -----------------------------------------------------------
 
-    def _on_mark(
-        self,
-        kind: int,
-        place: int,
-        line: int,
-        sequence: int,
-        next_sequence: int,
-        received_ns: int,
-        auxiliary: int,
-    ) -> None:
-        """A hole, a gap, a reset, a silent line: subscribers hear of it before any later packet."""
-        self._io.line_changed(kind, place, line)
-        now_ns, live = self._io.now_ns(), len(self.streams)
-        if place < live:
-            self.desk.mark(kind, place, line, sequence, next_sequence, auxiliary, now_ns)
-        else:
-            self.desk.refresh_mark(self.refresh_places[place - live], kind, now_ns)
-        self._io.wake_at(self.desk.deadline_ns, now_ns)
+    def pump(self, bytes_max: int, now_ns: int) -> bool:
+        """Deliver a share of what the ring holds, some `bytes_max` bytes at most, and apply each
+        event between the packets it stands between; True when more waits.
 
-    def _on_refresh_packet(self, place: int, sequence: int, data: bytes) -> None:
-        """A packet of a refresh channel."""
-        now_ns = self._io.now_ns()
-        live = self.refresh_places[place - len(self.streams)]
-        self.desk.refresh_packet(live, sequence, data, now_ns)
-        self._io.wake_at(self.desk.deadline_ns, now_ns)
+        An event that could not be applied, because of an error of ours, is the first of the next
+        share.
+        """
+        fanout = self.fanout
+        more = fanout.event is not None or fanout.pump(bytes_max)
+        while (event := fanout.event) is not None:
+            self._apply(event, now_ns)
+            more = fanout.resume()
+        return more
+
+    def _apply(self, event: ControlEvent | RefreshLinePacket, now_ns: int) -> None:
+        """Let the desk know: subscribers hear of a gap, a reset or a silent line before any later
+        packet."""
+        desk, live = self.desk, len(self.streams)
+        if isinstance(event, RefreshLinePacket):
+            served = self.refresh_places[event.channel - live]
+            desk.refresh_packet(served, event.sequence, event.data, now_ns)
+        else:
+            self._io.line_changed(event.kind, event.channel, event.line)
+            if event.channel < live:
+                desk.control_event(event, now_ns)
+            else:
+                served = self.refresh_places[event.channel - live]
+                desk.refresh_control_event(served, event.kind, now_ns)
+        self._io.wake_at(desk.deadline_ns, now_ns)
 
     def _on_reference(self, stream: Stream, message: bytes) -> None:
         """Reference data names a symbol: from here on its key has the name."""
@@ -305,9 +306,9 @@ class GatewayCore:
         self._after(now_ns)
         return resumed
 
-    def _pause(self, server: str) -> dict[str, bool | int]:
+    def _pause(self, server: str, now_ns: int) -> dict[str, bool | int]:
         """Whether a server is not asked any more today, and until when (ns since 1970)."""
-        until_ns = self.desk.paused_until_ns(server, self._io.now_ns())
+        until_ns = self.desk.paused_until_ns(server, now_ns)
         return {"paused": bool(until_ns), "paused_until_ns": until_ns}
 
     def turn_day(self, wall_ns: int) -> bool:
@@ -419,9 +420,9 @@ class GatewayCore:
         """Is the link still attached?"""
         return link in self.fanout.outlets
 
-    def alert(self, text: str) -> None:
+    def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""
-        self._complaints.tell(text, text, self._io.now_ns())
+        self._complaints.tell(text, text, now_ns)
 
     # -- what it knows --------------------------------------------------------------------------
 
@@ -440,14 +441,14 @@ class GatewayCore:
             return name
         return self.feed.symbol_text(symbol)
 
-    def recovery_snapshot(self) -> dict[str, Any]:
+    def recovery_snapshot(self, now_ns: int) -> dict[str, Any]:
         """What recovery did for all channels, and each server's own counts."""
         self.counts["untold"] = self._complaints.untold
         return {
             **self.desk.counts,
             **self.counts,
             "servers": {
-                name: {"up": server.client.up, **self._pause(name), **server.client.counts}
+                name: {"up": server.client.up, **self._pause(name, now_ns), **server.client.counts}
                 for name, server in self.servers.items()
             },
         }

@@ -30,7 +30,7 @@ class CoreRunner:
     """Runs a gateway's core; `start` in the event loop, `close` at the end.
 
     `renumbered` hears that a new numbering begins, before anything of it is sent;
-    `line_changed(kind, place, line)` hears every mark of the ring.
+    `line_changed(kind, place, line)` hears every control event of the ring.
     """
 
     def __init__(
@@ -83,6 +83,10 @@ class CoreRunner:
             except BlockingIOError:
                 return
             self._core.group_datagram(server, data, self.now_ns())
+
+    def pump(self, bytes_max: int) -> bool:
+        """Deliver a share of what the ring holds; True when more waits."""
+        return self._core.pump(bytes_max, self.now_ns())
 
     def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
         """A link with snapshot=1."""

@@ -20,6 +20,19 @@ import struct
 from collections.abc import Sequence
 
 import cython
+from cython.cimports.feedhandler.ingest.records import (
+    CHANNEL_SHIFT,
+    HEADER_BYTES,
+    KIND_MASK,
+    KIND_SHIFT,
+    LINE_MASK,
+    LINE_SHIFT,
+    PACKET,
+    WORD_PAYLOAD,
+    WORD_RECEIVED_NS,
+    WORD_RECORD,
+    WORD_SESSION,
+)
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 from feedhandler.replay.captures.writer import (
@@ -48,9 +61,7 @@ _HEAD = cython.declare(cython.Py_ssize_t, HEAD_BYTES)
 _BLOCK_TAIL = cython.declare(cython.Py_ssize_t, BLOCK_TAIL_BYTES)
 _FRAME_MIN = cython.declare(cython.Py_ssize_t, FRAME_BYTES_MIN)
 _PAYLOAD_MAX = cython.declare(cython.Py_ssize_t, PAYLOAD_BYTES_MAX)
-_RING_HEAD = cython.declare(cython.Py_ssize_t, 64)
 _U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_PACKET_KIND = cython.declare(cython.ulonglong, 1)
 
 
 def sender_word(address: int, port: int) -> int:
@@ -123,12 +134,13 @@ class FrameWriter:
         end = ring.readable()
         while position < end and self.packets < self.limit:
             offset = cython.cast(cython.Py_ssize_t, position & ring.mask)
-            first = ring.words[offset >> 3]
-            if (first >> 32) & 0xFFFF == _PACKET_KIND:
-                second = ring.words[(offset >> 3) + 1]
+            first = ring.words[(offset >> 3) + WORD_RECORD]
+            if (first >> KIND_SHIFT) & KIND_MASK == PACKET:
+                second = ring.words[(offset >> 3) + WORD_PAYLOAD]
                 length = cython.cast(cython.Py_ssize_t, second & _U32)
                 place = cython.cast(
-                    cython.Py_ssize_t, (second >> 32) & 0xFF if self.by_line else first >> 48
+                    cython.Py_ssize_t,
+                    (second >> LINE_SHIFT) & LINE_MASK if self.by_line else first >> CHANNEL_SHIFT,
                 )
                 if place >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1
@@ -169,24 +181,24 @@ class FrameWriter:
                 _HEAD,
             )
             if length > 0:
-                ring.data[offset + _RING_HEAD + length - 1]
+                ring.data[offset + HEADER_BYTES + length - 1]
                 memcpy(
                     cython.address(self.out[body]),
-                    cython.address(ring.data[offset + _RING_HEAD]),
+                    cython.address(ring.data[offset + HEADER_BYTES]),
                     length,
                 )
             if padding > 0:
                 memset(cython.address(self.out[body + length]), 0, padding)
         else:
-            out, begin = self.out, offset + _RING_HEAD
+            out, begin = self.out, offset + HEADER_BYTES
             out[start:body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
             out[body : body + length] = ring.data[begin : begin + length]
             out[body + length : body + length + padding] = bytes(padding)
         if self.blocks:
-            self.begin_block(at, size, place, ring.words[(offset >> 3) + 4], frame)
+            self.begin_block(at, size, place, ring.words[(offset >> 3) + WORD_RECEIVED_NS], frame)
         else:
-            self.begin_record(at, ring.words[(offset >> 3) + 4], frame)
-        self.finish_head(start, length, ring.words[(offset >> 3) + 5])
+            self.begin_record(at, ring.words[(offset >> 3) + WORD_RECEIVED_NS], frame)
+        self.finish_head(start, length, ring.words[(offset >> 3) + WORD_SESSION])
         self.packets += 1
         return 0
 

@@ -9,8 +9,11 @@ cdef class Fanout(Splitter):
     cdef readonly list dirty_peers
     cdef readonly list outlets
     cdef Ring ring
-    cdef object on_mark
-    cdef object on_refresh
+    cdef readonly object event
+    # The share that is being delivered: where it stands, where the ring and it end.
+    cdef unsigned long long position
+    cdef unsigned long long share_end
+    cdef unsigned long long share_limit
     cdef Py_ssize_t reference_bytes_min
     cdef long long[::1] stamps
     cdef unsigned short[::1] stamp_streams
@@ -21,7 +24,9 @@ cdef class Fanout(Splitter):
     cdef unsigned long long tap_ns
     cdef readonly unsigned long long quality_messages
     cpdef bint pump(self, Py_ssize_t bytes_max)
-    cdef int _mark(self, int kind, Py_ssize_t place, Py_ssize_t word)
+    cpdef bint resume(self)
+    cdef bint _run(self)
+    cdef int _control(self, int kind, Py_ssize_t place, Py_ssize_t word)
     cdef int _refresh(self, Py_ssize_t place, Py_ssize_t offset)
     cdef int _packet(self, Stream stream, Py_ssize_t offset)
     cdef int _deliver(

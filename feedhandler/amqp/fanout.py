@@ -1,19 +1,22 @@
 """From the hand-over ring to every subscriber.
 
 What it is for: one `pump` a hand-over reads the records that the receive thread published, in
-order, and delivers each packet to the links that want it, split as late as asked (`splitter`).
+order, and delivers each packet to the links that want it, split as late as asked (`splitter`). A
+record that is no live packet ends it: `event` says what it is, whoever pumps applies it, and
+`resume` goes on behind it. So nothing is called back in the middle of the deliveries.
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
 links between two quality messages, and never mixes with live packets of its service; a stream that
 is `closed` keeps its packets in its store and delivers nothing, until `replay` does. A packet
 outside the sequence is delivered where it comes, and moves no number.
 
-What it promises: order within a service; a mark in the ring (a gap, a reset) is told to `on_mark`
-before any later packet is delivered; a link's overrun concerns that link alone; it never waits.
+What it promises: order within a service; no packet behind a control event of the ring (a gap, a
+reset) is delivered before the event was applied; a link's overrun concerns that link alone; it
+never waits.
 
 What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump; who
-calls `quality`, `block` or `replay` outside of one flushes, too), what marks mean (`quality`),
-names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
+calls `quality`, `block` or `replay` outside of one flushes, too), what control events mean
+(`gateway_core`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +29,14 @@ from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
 from cython.cimports.feedhandler.ingest.records import (
+    CHANNEL_SHIFT,
+    COUNT_SHIFT,
     GAP,
     HEADER_BYTES,
+    KIND_MASK,
+    KIND_SHIFT,
+    LINE_MASK,
+    LINE_SHIFT,
     PACKET,
     PAD,
     PASSED,
@@ -35,12 +44,20 @@ from cython.cimports.feedhandler.ingest.records import (
     SKIPPED,
     START,
     WITHDRAWN,
+    WORD_AUXILIARY,
+    WORD_MESSAGES,
+    WORD_NEXT_SEQUENCE,
+    WORD_PAYLOAD,
+    WORD_RECEIVED_NS,
+    WORD_RECORD,
+    WORD_SEQUENCE,
 )
 from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 if TYPE_CHECKING:
@@ -48,6 +65,9 @@ if TYPE_CHECKING:
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
+
+#: Kinds of records by number: they count from 0.
+_KINDS = tuple(RecordKind)
 
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
 STAMPS_MAX = 16_384
@@ -61,14 +81,13 @@ class Fanout(Splitter):
     """All services' streams, and all links that receive from them.
 
     `name_of(stream, symbol)` gives a symbol's word in routing keys, `alias_of(stream, symbol)`
-    another word that patterns may call it by, or None. `on_mark(kind, channel, line, sequence,
-    next sequence, received_ns, auxiliary)` hears every record that is no packet, between the
-    packets it stands between. `on_reference(stream, message bytes)` hears messages of
-    `reference_type` (-1: none), which costs a scan of every packet of at least
+    another word that patterns may call it by, or None. `on_reference(stream, message bytes)` hears
+    messages of `reference_type` (-1: none), which costs a scan of every packet of at least
     `reference_bytes_min`; it may not deliver anything.
 
-    The ring's channels are the streams, and behind them those of refresh lines: their packets go
-    to `on_refresh(channel, sequence, packet bytes)`.
+    The ring's channels are the streams, and behind them those of refresh lines. `event` is what
+    ended the last run of deliveries: a `ControlEvent` of any channel, a `RefreshLinePacket`, or
+    None where that was the end of the ring or of the share.
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
     snapshots included; `tap_drops` counts those it had no room for. `keeper`, where it is set,
@@ -81,20 +100,18 @@ class Fanout(Splitter):
         table: FeedTable,
         streams: list[Stream],
         name_of: Callable[[Stream, int], str],
-        on_mark: Callable[..., None],
         reference_type: int = -1,
         on_reference: Callable[[Stream, bytes], None] | None = None,
-        on_refresh: Callable[[int, int, bytes], None] | None = None,
         alias_of: Callable[[Stream, int], str | None] | None = None,
         reference_bytes_min: int = 0,
     ) -> None:
         super().__init__(table, name_of, alias_of, reference_type, on_reference)
         self.ring = ring
         self.streams: list[Stream] = streams
-        self.on_mark = on_mark
-        self.on_refresh = on_refresh
         self.reference_bytes_min = reference_bytes_min
         self.source = ring.data
+        self.event: ControlEvent | RefreshLinePacket | None = None
+        self.position = self.share_end = self.share_limit = 0
         self.tap: Ring | None = None
         self.tap_drops = 0
         self.tap_ns = 0
@@ -258,35 +275,58 @@ class Fanout(Splitter):
 
     @cython.ccall
     def pump(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
-        """Deliver what the ring holds, some `bytes_max` bytes at most; True when more waits."""
-        position: cython.ulonglong
-        end: cython.ulonglong
-        limit: cython.ulonglong
+        """Deliver a share of what the ring holds, up to its first event, some `bytes_max` bytes at
+        most; True when more waits.
+
+        Where `event` is set, the share is not over: apply it, then `resume`. RuntimeError where
+        that was left out.
+        """
+        if self.event is not None:
+            raise RuntimeError("the event was not applied: apply it and resume, then pump")
+        if cython.compiled:
+            self.position = self.ring.tail_bytes
+        else:
+            self.position = self.ring.tail
+        self.share_end = self.ring.readable()
+        self.share_limit = self.position + bytes_max
+        self.stamp_count = 0
+        return self._run()
+
+    @cython.ccall
+    def resume(self) -> cython.bint:
+        """Go on with the share behind `event`, which has been applied; as `pump`."""
+        if isinstance(self.event, ControlEvent):
+            self._begin_numbering(self.event)
+        self.event = None
+        return self._run()
+
+    @cython.cfunc
+    def _run(self) -> cython.bint:
+        """Deliver up to the next event, or the end of the share."""
+        position: cython.ulonglong = self.position
+        end: cython.ulonglong = self.share_end
+        limit: cython.ulonglong = self.share_limit
         offset: cython.Py_ssize_t
         place: cython.Py_ssize_t
         first: cython.ulonglong
         kind: cython.int
         streams: cython.Py_ssize_t = len(self.streams)
-        if cython.compiled:
-            position = self.ring.tail_bytes
-        else:
-            position = self.ring.tail
-        end = self.ring.readable()
-        limit = position + bytes_max
-        self.stamp_count = 0
         while position < end and position < limit:
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
-            first = self.ring.words[offset >> 3]
-            kind = cython.cast(cython.int, (first >> 32) & 0xFFFF)
-            place = cython.cast(cython.Py_ssize_t, first >> 48)
-            if kind == PACKET:
-                if place < streams:
-                    self._packet(self.streams[place], offset)
-                else:
-                    self._refresh(place, offset)
-            elif kind != PAD:
-                self._mark(kind, place, offset >> 3)
+            first = self.ring.words[(offset >> 3) + WORD_RECORD]
+            kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
+            place = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
             position += first & _LOW_HALF
+            if kind == PACKET and place < streams:
+                self._packet(self.streams[place], offset)
+            elif kind != PAD:
+                if kind == PACKET:
+                    self._refresh(place, offset)
+                else:
+                    self._control(kind, place, offset >> 3)
+                if self.event is not None:
+                    self.position = position
+                    return True
         self._end(position < end)
         self.ring.release(position)
         return position < end
@@ -329,49 +369,56 @@ class Fanout(Splitter):
         return 0
 
     @cython.cfunc
-    def _mark(
+    def _control(
         self, kind: cython.int, place: cython.Py_ssize_t, word: cython.Py_ssize_t
     ) -> cython.int:
-        """Tell of a record that is no packet.
-
-        At a new numbering, and where the stream goes back to what was announced lost in error, the
-        stream and its store follow after that: who hears of it may still have to deliver what is
-        stored. (A store's numbers ascend.)
-        """
-        stream: Stream = None
-        following: cython.ulonglong = self.ring.words[word + 3]
+        """End the run at a record that is no packet. Where it moves the stream on, the stream
+        stands there when the event is applied."""
+        stream: Stream
+        following: cython.ulonglong = self.ring.words[word + WORD_NEXT_SEQUENCE]
         if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and place < len(self.streams):
             stream = self.streams[place]
             if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
                 stream.next_sequence = following
-        self.on_mark(
-            kind,
+        self.event = ControlEvent(
+            _KINDS[kind],
             place,
-            (self.ring.words[word + 1] >> 32) & 0xFF,
-            self.ring.words[word + 2],
+            (self.ring.words[word + WORD_PAYLOAD] >> LINE_SHIFT) & LINE_MASK,
+            self.ring.words[word + WORD_SEQUENCE],
             following,
-            self.ring.words[word + 4],
-            self.ring.words[word + 7],
+            self.ring.words[word + WORD_RECEIVED_NS],
+            self.ring.words[word + WORD_AUXILIARY],
         )
-        if stream is not None and kind not in (GAP, PASSED, SKIPPED):
-            stream.next_sequence = following
-            if self.keeper is not None and kind == RESET:
-                self.keeper.clear(stream.service)
-            if stream.history is not None:
-                stream.history.begin(stream.prefix, following, stream.store.end)
-            if stream.store is not None:
-                stream.store.clear()
         return 0
+
+    def _begin_numbering(self, event: ControlEvent) -> None:
+        """Where a new numbering begins, or the stream goes back to what was announced lost in
+        error, the stream and its store follow, once that was applied: whoever applies it may still
+        have to deliver what is stored. (A store's numbers ascend.)"""
+        stream: Stream
+        if event.kind not in (RESET, START, WITHDRAWN) or event.channel >= len(self.streams):
+            return
+        stream = self.streams[event.channel]
+        stream.next_sequence = event.next_sequence
+        if self.keeper is not None and event.kind == RESET:
+            self.keeper.clear(stream.service)
+        if stream.history is not None:
+            stream.history.begin(stream.prefix, event.next_sequence, stream.store.end)
+        if stream.store is not None:
+            stream.store.clear()
 
     @cython.cfunc
     def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
-        """Hand on a packet of a refresh line; one outside the sequence is no part of a snapshot."""
-        size: cython.Py_ssize_t
-        if self.on_refresh is not None and self.ring.words[(offset >> 3) + 2] < _UNSEQUENCED:
-            size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & _LOW_HALF)
-            self.on_refresh(
+        """End the run at a packet of a refresh line; one outside the sequence is no part of a
+        snapshot."""
+        word: cython.Py_ssize_t = offset >> 3
+        size: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
+        )
+        if self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
+            self.event = RefreshLinePacket(
                 place,
-                self.ring.words[(offset >> 3) + 2],
+                self.ring.words[word + WORD_SEQUENCE],
                 self._bytes(offset + HEADER_BYTES, size),
             )
         return 0
@@ -381,26 +428,28 @@ class Fanout(Splitter):
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
         size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 1] & _LOW_HALF
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         )
-        count: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, self.ring.words[word + 1] >> 48)
-        sequence: cython.ulonglong = self.ring.words[word + 2]
-        received_ns: cython.longlong = self.ring.words[word + 4]
+        count: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] >> COUNT_SHIFT
+        )
+        sequence: cython.ulonglong = self.ring.words[word + WORD_SEQUENCE]
+        received_ns: cython.longlong = self.ring.words[word + WORD_RECEIVED_NS]
         skip: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 6] & _LOW_HALF
+            cython.Py_ssize_t, self.ring.words[word + WORD_MESSAGES] & _LOW_HALF
         )
         if sequence >= _UNSEQUENCED:
             return self._outside(stream, sequence, received_ns, offset + HEADER_BYTES, size, count)
         if stream.store is not None:
             stream.store.append(
-                sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size,
-                received_ns, skip, count,
+                sequence, self.ring.words[word + WORD_NEXT_SEQUENCE], self.source,
+                offset + HEADER_BYTES, size, received_ns, skip, count,
             )  # fmt: skip
         if stream.closed:
             return 0
         stream.packets += 1
         stream.messages += count - skip
-        stream.next_sequence = self.ring.words[word + 3]
+        stream.next_sequence = self.ring.words[word + WORD_NEXT_SEQUENCE]
         self._note_stamp(stream, received_ns)
         return self._deliver(
             stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip

@@ -39,7 +39,10 @@ from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
 from feedhandler.ingest.known cimport may_be_copy, take_copy
 from feedhandler.ingest.recovered cimport disprove, give_up, recover
-from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD, WITHDRAWN
+from feedhandler.ingest.records cimport (
+    CHANNEL_SHIFT, HEADER_BYTES, KIND_MASK, KIND_SHIFT, PACKET, PAD, WITHDRAWN, WORD_AUXILIARY,
+    WORD_NEXT_SEQUENCE, WORD_PAYLOAD, WORD_RECEIVED_NS, WORD_RECORD,
+)
 from feedhandler.ingest.ring cimport Ring
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
@@ -460,8 +463,8 @@ cdef class Receiver:
             while position < self.inlet.readable():
                 if self.ring.room() < <unsigned long long>(self.stride + 128) * 2:
                     self._leave_to_consumer()
-                first = self.inlet.words[(position & self.inlet.mask) >> 3]
-                if (first >> 32) & 0xFFFF != PAD:
+                first = self.inlet.words[((position & self.inlet.mask) >> 3) + WORD_RECORD]
+                if (first >> KIND_SHIFT) & KIND_MASK != PAD:
                     self._take_inlet(position & self.inlet.mask, now)
                 position += first & <unsigned long long>0xFFFF_FFFF
                 self.inlet.release(position)
@@ -473,21 +476,21 @@ cdef class Receiver:
     cdef int _take_inlet(self, Py_ssize_t offset, unsigned long long now) except -1 nogil:
         """Pass one record of the inlet to its channel; a bad packet is counted by reason."""
         cdef Py_ssize_t word = offset >> 3
-        cdef unsigned long long first = self.inlet.words[word]
-        cdef unsigned long long epoch = self.inlet.words[word + 7]
-        cdef int place = <int>(first >> 48) - self.first_channel
+        cdef unsigned long long first = self.inlet.words[word + WORD_RECORD]
+        cdef unsigned long long epoch = self.inlet.words[word + WORD_AUXILIARY]
+        cdef int place = <int>(first >> CHANNEL_SHIFT) - self.first_channel
         cdef Py_ssize_t start = offset + HEADER_BYTES
-        cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + 1] & <unsigned long long>0xFFFF_FFFF)
+        cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + WORD_PAYLOAD] & <unsigned long long>0xFFFF_FFFF)
         cdef Py_ssize_t end = start + size
         cdef Py_ssize_t length
         cdef int reject
         if place < 0 or place >= self.arbiter_count:
             return 0
-        if (first >> 32) & 0xFFFF == WITHDRAWN:
-            disprove(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)
+        if (first >> KIND_SHIFT) & KIND_MASK == WITHDRAWN:
+            disprove(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
             return 0
-        if (first >> 32) & 0xFFFF != PACKET:
-            give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)
+        if (first >> KIND_SHIFT) & KIND_MASK != PACKET:
+            give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + WORD_NEXT_SEQUENCE], now, epoch)
             return 0
         while start < end:
             reject = parse_next(self.table, self.inlet.data, start, end - start, self.header)
@@ -500,7 +503,7 @@ cdef class Receiver:
                 return 0
             length = self.header.length
             recover(<Arbiter>self.arbiter_pointers[place], self.header, self.inlet.data, start,
-                    self.inlet.words[word + 4], now, epoch)
+                    self.inlet.words[word + WORD_RECEIVED_NS], now, epoch)
             start += length
         return 0
 

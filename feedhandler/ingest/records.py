@@ -1,9 +1,12 @@
-"""What the records of the hand-over ring say: kinds and causes, and the same as plain numbers.
+"""What the records of the hand-over ring say: kinds, causes and the words of a header, by name.
 
-`ring` has the layout of a record and what its words mean for each kind.
+Who writes or reads a record takes its words by these names, compiled or not. `ring` has the layout
+as a table and what the words mean for each kind. What ends a run of deliveries of the fan-out is
+handed on as a value: a `ControlEvent` or a `RefreshLinePacket`.
 """
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class RecordKind(IntEnum):
@@ -43,6 +46,30 @@ class ResetCause(IntEnum):
     RESYNC = 3  # the only living line went on somewhere else
 
 
+class ControlEvent(NamedTuple):
+    """A record that is no packet: a gap, a reset, a line that fell silent.
+
+    `channel` is the channel's index in the ring. What `sequence`, `next_sequence` and `auxiliary`
+    (an epoch, or a cause) say depends on `kind`: see the table of `ring`.
+    """
+
+    kind: RecordKind
+    channel: int
+    line: int = 0
+    sequence: int = 0
+    next_sequence: int = 0
+    received_ns: int = 0
+    auxiliary: int = 0
+
+
+class RefreshLinePacket(NamedTuple):
+    """A packet of a refresh line: part of a snapshot. `channel` is its channel's index."""
+
+    channel: int
+    sequence: int
+    data: bytes
+
+
 # The same as plain numbers, for the cores.
 (
     PAD,
@@ -65,3 +92,25 @@ class ResetCause(IntEnum):
 #: A record's header.
 HEADER_WORDS = 8
 HEADER_BYTES = 64
+# The words of the header, counted from its first.
+(
+    WORD_RECORD,
+    WORD_PAYLOAD,
+    WORD_SEQUENCE,
+    WORD_NEXT_SEQUENCE,
+    WORD_RECEIVED_NS,
+    WORD_SESSION,
+    WORD_MESSAGES,
+    WORD_AUXILIARY,
+) = range(HEADER_WORDS)
+# Where fields that share a word stand in it; in the low half of each is a u32.
+KIND_SHIFT = 32  # WORD_RECORD: record size, kind, channel
+KIND_MASK = 0xFFFF
+CHANNEL_SHIFT = 48
+LINE_SHIFT = 32  # WORD_PAYLOAD: payload length, line, flags, message count
+LINE_MASK = 0xFF
+FLAGS_SHIFT = 40
+FLAGS_MASK = 0xFF
+COUNT_SHIFT = 48
+COUNT_MASK = 0xFFFF
+BODY_SHIFT = 32  # WORD_MESSAGES: messages to skip, offset of the first one

@@ -51,10 +51,28 @@ from dataclasses import dataclass
 
 import cython
 from cython.cimports.feedhandler.ingest.records import (
+    BODY_SHIFT,
+    CHANNEL_SHIFT,
+    COUNT_MASK,
+    COUNT_SHIFT,
+    FLAGS_MASK,
+    FLAGS_SHIFT,
     HEADER_BYTES,
     HEADER_WORDS,
+    KIND_MASK,
+    KIND_SHIFT,
+    LINE_MASK,
+    LINE_SHIFT,
     PACKET,
     PAD,
+    WORD_AUXILIARY,
+    WORD_MESSAGES,
+    WORD_NEXT_SEQUENCE,
+    WORD_PAYLOAD,
+    WORD_RECEIVED_NS,
+    WORD_RECORD,
+    WORD_SEQUENCE,
+    WORD_SESSION,
 )
 
 from feedhandler.ingest.records import RecordKind
@@ -156,7 +174,9 @@ class Ring:
         if need > self.capacity - (self.head - self.seen_tail) and need > self.refresh_room():
             return -1
         if to_end < cython.cast(cython.ulonglong, size):
-            self.words[offset >> 3] = to_end | (cython.cast(cython.ulonglong, PAD) << 32)
+            self.words[(offset >> 3) + WORD_RECORD] = to_end | (
+                cython.cast(cython.ulonglong, PAD) << KIND_SHIFT
+            )
             self.head += to_end
             offset = 0
         return offset
@@ -174,23 +194,25 @@ class Ring:
         if offset < 0:
             return 0
         word = offset >> 3
-        self.words[word] = (
+        self.words[word + WORD_RECORD] = (
             cython.cast(cython.ulonglong, size)
-            | (cython.cast(cython.ulonglong, PACKET) << 32)
-            | (cython.cast(cython.ulonglong, channel) << 48)
+            | (cython.cast(cython.ulonglong, PACKET) << KIND_SHIFT)
+            | (cython.cast(cython.ulonglong, channel) << CHANNEL_SHIFT)
         )
-        self.words[word + 1] = (
+        self.words[word + WORD_PAYLOAD] = (
             cython.cast(cython.ulonglong, length)
-            | (cython.cast(cython.ulonglong, line & 0xFF) << 32)
-            | (cython.cast(cython.ulonglong, flags & 0xFF) << 40)
-            | (cython.cast(cython.ulonglong, count & 0xFFFF) << 48)
+            | (cython.cast(cython.ulonglong, line & LINE_MASK) << LINE_SHIFT)
+            | (cython.cast(cython.ulonglong, flags & FLAGS_MASK) << FLAGS_SHIFT)
+            | (cython.cast(cython.ulonglong, count & COUNT_MASK) << COUNT_SHIFT)
         )
-        self.words[word + 2] = sequence
-        self.words[word + 3] = next_sequence
-        self.words[word + 4] = received_ns
-        self.words[word + 5] = session
-        self.words[word + 6] = skip | (cython.cast(cython.ulonglong, body) << 32)
-        self.words[word + 7] = auxiliary
+        self.words[word + WORD_SEQUENCE] = sequence
+        self.words[word + WORD_NEXT_SEQUENCE] = next_sequence
+        self.words[word + WORD_RECEIVED_NS] = received_ns
+        self.words[word + WORD_SESSION] = session
+        self.words[word + WORD_MESSAGES] = skip | (
+            cython.cast(cython.ulonglong, body) << BODY_SHIFT
+        )
+        self.words[word + WORD_AUXILIARY] = auxiliary
         if length > 0:
             if cython.compiled:
                 memcpy(
@@ -213,18 +235,20 @@ class Ring:
         if offset < 0:
             return 0
         word = offset >> 3
-        self.words[word] = (
+        self.words[word + WORD_RECORD] = (
             cython.cast(cython.ulonglong, HEADER_BYTES)
-            | (cython.cast(cython.ulonglong, kind) << 32)
-            | (cython.cast(cython.ulonglong, channel) << 48)
+            | (cython.cast(cython.ulonglong, kind) << KIND_SHIFT)
+            | (cython.cast(cython.ulonglong, channel) << CHANNEL_SHIFT)
         )
-        self.words[word + 1] = cython.cast(cython.ulonglong, line & 0xFF) << 32
-        self.words[word + 2] = sequence
-        self.words[word + 3] = next_sequence
-        self.words[word + 4] = received_ns
-        self.words[word + 5] = session
-        self.words[word + 6] = 0
-        self.words[word + 7] = auxiliary
+        self.words[word + WORD_PAYLOAD] = (
+            cython.cast(cython.ulonglong, line & LINE_MASK) << LINE_SHIFT
+        )
+        self.words[word + WORD_SEQUENCE] = sequence
+        self.words[word + WORD_NEXT_SEQUENCE] = next_sequence
+        self.words[word + WORD_RECEIVED_NS] = received_ns
+        self.words[word + WORD_SESSION] = session
+        self.words[word + WORD_MESSAGES] = 0
+        self.words[word + WORD_AUXILIARY] = auxiliary
         self.head += HEADER_BYTES
         return 1
 
@@ -324,8 +348,8 @@ class Ring:
         events = []
         while position < end:
             offset = position & self.mask
-            first = self.words[offset >> 3]
-            if (first >> 32) & 0xFFFF != RecordKind.PAD:
+            first = self.words[(offset >> 3) + WORD_RECORD]
+            if (first >> KIND_SHIFT) & KIND_MASK != RecordKind.PAD:
                 events.append(self._event(offset))
             position += first & 0xFFFFFFFF
         self.release(position)
@@ -333,20 +357,21 @@ class Ring:
 
     def _event(self, offset: int) -> Event:
         """The record at `offset` as an object."""
-        w = [self.words[(offset >> 3) + i] for i in range(HEADER_WORDS)]
+        words = [self.words[(offset >> 3) + i] for i in range(HEADER_WORDS)]
+        record, payload = words[WORD_RECORD], words[WORD_PAYLOAD]
         begin = offset + HEADER_BYTES
         return Event(
-            kind=RecordKind((w[0] >> 32) & 0xFFFF),
-            channel=w[0] >> 48,
-            line=(w[1] >> 32) & 0xFF,
-            flags=(w[1] >> 40) & 0xFF,
-            count=w[1] >> 48,
-            sequence=w[2],
-            next_sequence=w[3],
-            received_ns=w[4],
-            session=w[5],
-            skip=w[6] & 0xFFFFFFFF,
-            body=w[6] >> 32,
-            auxiliary=w[7],
-            payload=bytes(self.data[begin : begin + (w[1] & 0xFFFFFFFF)]),
+            kind=RecordKind((record >> KIND_SHIFT) & KIND_MASK),
+            channel=record >> CHANNEL_SHIFT,
+            line=(payload >> LINE_SHIFT) & LINE_MASK,
+            flags=(payload >> FLAGS_SHIFT) & FLAGS_MASK,
+            count=payload >> COUNT_SHIFT,
+            sequence=words[WORD_SEQUENCE],
+            next_sequence=words[WORD_NEXT_SEQUENCE],
+            received_ns=words[WORD_RECEIVED_NS],
+            session=words[WORD_SESSION],
+            skip=words[WORD_MESSAGES] & 0xFFFFFFFF,
+            body=words[WORD_MESSAGES] >> BODY_SHIFT,
+            auxiliary=words[WORD_AUXILIARY],
+            payload=bytes(self.data[begin : begin + (payload & 0xFFFFFFFF)]),
         )

@@ -110,7 +110,7 @@ def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
 
 
 def _recovery(gateway: "Gateway") -> Iterator[Reading]:
-    told = dict(gateway.core.recovery_snapshot())
+    told = dict(gateway.core.recovery_snapshot(gateway.runner.now_ns()))
     servers: Mapping[str, Mapping[str, Any]] = told.pop("servers")
     yield Reading("recovery", told)
     for name, counts in servers.items():

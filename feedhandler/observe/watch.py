@@ -143,7 +143,7 @@ class Watch:
 
     def _servers(self) -> dict[str, bool]:
         """Return each server's name, and whether there is a connection to it."""
-        servers = self._gateway.core.recovery_snapshot()["servers"]
+        servers = self._gateway.core.recovery_snapshot(self._gateway.runner.now_ns())["servers"]
         return {name: told["up"] for name, told in servers.items()}
 
     # -- health -----------------------------------------------------------------------------

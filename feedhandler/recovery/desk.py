@@ -1,11 +1,11 @@
 """The desk where recovery is run: one place that hears everything and tells everyone what to do.
 
-It hears the marks of the ring (holes, what is missing, what was announced lost, resets), the
-answers of retransmission and refresh servers, the packets of the refresh lines, and the time. For
-each channel it keeps the recovery state machine (`retrans.recovery`), the assembler of snapshots
-(`retrans.refresh`), what quality subscribers were told (`amqp.quality`) and the packets published
-lately (`retrans.store`). What is to be done goes out through its `Ports`: requests to servers,
-packets to the arbiter, quality messages and snapshot blocks to subscribers.
+It hears the control events of the ring (holes, what is missing, what was announced lost, resets),
+the answers of retransmission and refresh servers, the packets of the refresh lines, and the time.
+For each channel it keeps the recovery state machine (`retrans.recovery`), the assembler of
+snapshots (`retrans.refresh`), what quality subscribers were told (`amqp.quality`) and the packets
+published lately (`retrans.store`). What is to be done goes out through its `Ports`: requests to
+servers, packets to the arbiter, quality messages and snapshot blocks to subscribers.
 
 What it promises:
 
@@ -28,7 +28,7 @@ from typing import Any
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import Feed
 from feedhandler.codecs.trading_day import TradingDay
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
 from feedhandler.recovery.protocols import LINES, TCP, snapshots_of
@@ -212,17 +212,9 @@ class Desk:
 
     # -- what it hears ----------------------------------------------------------------------
 
-    def mark(
-        self,
-        kind: int,
-        place: int,
-        line: int,
-        sequence: int,
-        next_sequence: int,
-        auxiliary: int,
-        now_ns: int,
-    ) -> None:
-        """A mark of the channel's own lines."""
+    def control_event(self, event: ControlEvent, now_ns: int) -> None:
+        """A control event of a channel's own lines."""
+        kind, place = event.kind, event.channel
         desk = self._desks[place]
         recovery = desk.recovery
         if kind == RecordKind.HOLE:
@@ -231,17 +223,17 @@ class Desk:
         if kind == RecordKind.PASSED:
             recovery.progress(self._following(place, desk), now_ns)
         elif kind == RecordKind.CLOSED:
-            recovery.closed(sequence, now_ns)
+            recovery.closed(event.sequence, now_ns)
             desk.untold = False
             if len(desk.quality.missing):
                 desk.well_ns = now_ns + WELL_NS
         elif kind == RecordKind.MISSING:
-            desk.epoch = auxiliary
+            desk.epoch = event.auxiliary
             recovery.progress(self._following(place, desk), now_ns)
-            recovery.missing(sequence, next_sequence, auxiliary, now_ns)
+            recovery.missing(event.sequence, event.next_sequence, event.auxiliary, now_ns)
             desk.well_ns = NEVER
             if len(desk.quality.missing):
-                desk.quality.missing.add(sequence, next_sequence - 1)
+                desk.quality.missing.add(event.sequence, event.next_sequence - 1)
                 desk.untold = True
             else:
                 self._tell_missing(place, desk)
@@ -254,19 +246,19 @@ class Desk:
                 self._open_stale(place, desk, "no snapshot", now_ns)
             elif desk.untold:
                 self._tell_missing(place, desk)
-            told = desk.quality.mark(kind, line, sequence, next_sequence)
+            told = desk.quality.mark(kind, event.line, event.sequence, event.next_sequence)
             # A numbering whose beginning nobody saw is joined in its middle as well.
             joins = kind in (RecordKind.START, RecordKind.RESET)
-            in_the_middle = joins and self._needs_snapshot(desk, next_sequence)
+            in_the_middle = joins and self._needs_snapshot(desk, event.next_sequence)
             if kind != RecordKind.START or not in_the_middle:
                 self.ports.quality(place, told)
             if in_the_middle:
                 reason = "start" if kind == RecordKind.START else "missing"
-                self._start_closed(place, desk, next_sequence, reason, now_ns)
+                self._start_closed(place, desk, event.next_sequence, reason, now_ns)
             if joins:
                 desk.joined = True
             elif kind == RecordKind.GAP:
-                self._lost(desk, sequence, next_sequence, now_ns)
+                self._lost(desk, event.sequence, event.next_sequence, now_ns)
             elif kind == RecordKind.WITHDRAWN:
                 self._withdraw(place, desk, now_ns)
         self._settle(place, now_ns)
@@ -336,8 +328,8 @@ class Desk:
         self._assemble(place, LINES, sequence, data, now_ns)
         self._settle(place, now_ns)
 
-    def refresh_mark(self, place: int, kind: int, now_ns: int) -> None:
-        """A mark of the channel's refresh lines: a snapshot with a hole is none."""
+    def refresh_control_event(self, place: int, kind: RecordKind, now_ns: int) -> None:
+        """A control event of the channel's refresh lines: a snapshot with a hole is none."""
         if not self._desks[place].assemblers:
             return
         assembler = self._desks[place].assemblers[LINES]
@@ -693,7 +685,7 @@ class Desk:
         elif isinstance(action, NoSnapshot):
             self._admit(place, desk, action.reason)
         elif isinstance(action, Alert):
-            ports.alert(f"service {plan.service}: {action.text}")
+            ports.alert(f"service {plan.service}: {action.text}", now_ns)
 
     def _recovering(self, place: int, desk: Channel) -> bytes:
         """What is missing now, as a quality message."""

@@ -1,6 +1,6 @@
 """What the desk is told of a channel, and what it has done by others.
 
-The gateway's `runner` and the simulation each are its hands: both have these verbs.
+`gateway_core.GatewayCore` has these verbs, in the gateway and in the simulation.
 """
 
 from dataclasses import dataclass
@@ -76,5 +76,5 @@ class Ports(Protocol):
     def is_here(self, link: Any) -> bool:
         """Is the link still attached?"""
 
-    def alert(self, text: str) -> None:
+    def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""

@@ -26,7 +26,15 @@ from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import (
+    CHANNEL_SHIFT,
+    KIND_MASK,
+    KIND_SHIFT,
+    WORD_NEXT_SEQUENCE,
+    WORD_RECORD,
+    WORD_SEQUENCE,
+    RecordKind,
+)
 from feedhandler.ingest.recovered import disprove, give_up, recover
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
@@ -253,7 +261,7 @@ class Gateway:
         self._reading = False
         self.ring.publish()
         self._tell_truth()
-        while self.core.fanout.pump(PUMP_BYTES_MAX):
+        while self.core.pump(PUMP_BYTES_MAX, now_ns):
             self._write()
         self._write()
         self.settle()
@@ -265,21 +273,18 @@ class Gateway:
         end = self.ring.readable()
         while self._looked < end:
             word = (self._looked & mask) >> 3
-            first = words[word]
-            kind, channel = RecordKind(first >> 32 & 0xFFFF), first >> 48
+            first = words[word + WORD_RECORD]
+            kind, channel = RecordKind(first >> KIND_SHIFT & KIND_MASK), first >> CHANNEL_SHIFT
             self._looked += first & MASK_32
             if kind == RecordKind.PAD:
                 continue
-            sequence, following = words[word + 2], words[word + 3]
+            sequence, following = words[word + WORD_SEQUENCE], words[word + WORD_NEXT_SEQUENCE]
             if kind != RecordKind.PACKET:
                 self.records[kind.name if channel < live else f"refresh {kind.name}"] += 1
             if channel < live and not is_unsequenced(sequence):
                 self.subscriber.record(self.services[channel], kind.name, sequence, following)
 
     # -- what the core has done by us (`GatewayIO`) ---------------------------------------------
-
-    def now_ns(self) -> int:
-        return self.now
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         if not self.inlet_has_room():

@@ -20,6 +20,13 @@ import pytest
 
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.ingest import slots
+from feedhandler.ingest.records import (
+    KIND_MASK,
+    KIND_SHIFT,
+    WORD_NEXT_SEQUENCE,
+    WORD_RECORD,
+    WORD_SEQUENCE,
+)
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.ingest import BODY, MS, TWINS, body_of
 
@@ -112,10 +119,12 @@ class Player:
         said = []
         while position < end:
             word = (position & mask) >> 3
-            kind = words[word] >> 32 & 0xFFFF
+            first = words[word + WORD_RECORD]
+            kind = first >> KIND_SHIFT & KIND_MASK
             if kind in (PACKET, GAP, MISSING):
-                said.append((kind, words[word + 2] - self.base, words[word + 3] - self.base))
-            position += words[word] & 0xFFFFFFFF
+                sequence, following = words[word + WORD_SEQUENCE], words[word + WORD_NEXT_SEQUENCE]
+                said.append((kind, sequence - self.base, following - self.base))
+            position += first & 0xFFFFFFFF
         self.position = end
         self.ring.release(end)
         return said

@@ -19,7 +19,7 @@ from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
 
 FEED = load_feed("euronext-utp-md")
@@ -148,17 +148,15 @@ class Rig:
         ]
         self.qualities = [QualityState(service, ["A", "B"]) for service in services]
         self.names: dict[int, str] = {}
-        self.refreshed: list[tuple[int, int, bytes]] = []
-        self.marks: list[tuple[int, ...]] = []
+        self.refreshed: list[RefreshLinePacket] = []
+        self.events: list[ControlEvent] = []
         self.fanout = Fanout(
             self.ring,
             feed.table,
             self.streams,
             self.name_of,
-            self.on_mark,
             reference_type,
             on_reference,
-            on_refresh=lambda *packet: self.refreshed.append(packet),
             **options,
         )
         self.fanout.tells_send_time = feed.needs_send_time
@@ -173,12 +171,12 @@ class Rig:
     def name_of(self, stream: Stream, symbol: int) -> str:
         return self.names.get(symbol) or self.feed.symbol_text(symbol)
 
-    def on_mark(
-        self, kind: int, place: int, line: int, sequence: int, following: int, *rest: int
-    ) -> None:
-        self.marks.append((kind, place, line, sequence, following, *rest))
-        body = self.qualities[place].mark(kind, line, sequence, following)
-        self.fanout.quality(self.streams[place], body)
+    def apply(self, event: ControlEvent) -> None:
+        """What a control event means where there is no recovery: a quality message."""
+        self.events.append(event)
+        quality = self.qualities[event.channel]
+        body = quality.mark(event.kind, event.line, event.sequence, event.next_sequence)
+        self.fanout.quality(self.streams[event.channel], body)
 
     def attach(
         self,
@@ -256,8 +254,19 @@ class Rig:
         end = quality.snapshot_end(stream.next_sequence)
         self.fanout.block(stream, begin, packets, last, end, **options)
 
+    def share(self, bytes_max: int) -> bool:
+        """Deliver a share and apply its events, as the gateway's core does."""
+        more = self.fanout.pump(bytes_max)
+        while (event := self.fanout.event) is not None:
+            if isinstance(event, RefreshLinePacket):
+                self.refreshed.append(event)
+            else:
+                self.apply(event)
+            more = self.fanout.resume()
+        return more
+
     def pump(self, bytes_max: int = 1 << 18) -> None:
         """Publish and deliver everything."""
         self.ring.publish()
-        while self.fanout.pump(bytes_max):
+        while self.share(bytes_max):
             pass

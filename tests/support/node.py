@@ -70,6 +70,7 @@ class NodeRig(Rig):
             self.qualities,
             self.feed.type_code,
             "node under test",
+            pump=self.share,
             snapshots=snapshots,
             on_attach=on_attach,
             gate=gate,

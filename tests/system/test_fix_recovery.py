@@ -225,7 +225,7 @@ def test_what_both_lines_lost_is_got_back_by_every_route(
                                 bodies.append(one.body)
                             if len(texts(bodies)) >= MESSAGES:
                                 break
-                    counts = gateway.core.recovery_snapshot()
+                    counts = gateway.core.recovery_snapshot(gateway.runner.now_ns())
         assert texts(bodies) == [b"text %d" % number for number in range(MESSAGES)]
         assert relay.lost_on_both
         assert counts["requests"]

@@ -188,7 +188,8 @@ async def until(true: Any) -> None:
 
 
 def all_up(gateway: Any) -> bool:
-    return all(each["up"] for each in gateway.core.recovery_snapshot()["servers"].values())
+    snapshot = gateway.core.recovery_snapshot(gateway.runner.now_ns())
+    return all(each["up"] for each in snapshot["servers"].values())
 
 
 @gateways_loop

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs import key_word
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.store import PacketStore
 from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, quote
@@ -151,9 +150,9 @@ def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_late
     assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
 
 
-def test_a_block_within_a_mark_stands_where_the_mark_does() -> None:
+def test_a_block_that_an_event_brings_stands_where_the_event_does() -> None:
     class Recovering(Rig):
-        def on_mark(self, *mark: int) -> None:
+        def apply(self, event: ControlEvent) -> None:
             self.block(snapshot(3), last=3)
 
     rig = Recovering()
@@ -280,14 +279,14 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
         assert reasons(link.sent) == ["start", "snapshot-begin", "block", "snapshot-end", "live"]
 
 
-def test_who_hears_of_a_new_numbering_still_finds_what_is_stored_of_the_old_one() -> None:
+def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one() -> None:
     class Recovering(Rig):
-        def on_mark(self, kind: int, *rest: int) -> None:
+        def apply(self, event: ControlEvent) -> None:
             stream = self.streams[0]
-            if kind == RecordKind.RESET:
+            if event.kind == RecordKind.RESET:
                 stream.closed = False
                 self.fanout.replay(stream, stream.store.packets(0, 100))
-            super().on_mark(kind, *rest)
+            super().apply(event)
 
     rig = Recovering()
     _, link = rig.attach("euronext.104")
@@ -365,26 +364,26 @@ def test_packets_of_refresh_lines_go_to_who_assembles_them() -> None:
     assert rig.streams[0].next_sequence == 2
 
 
-def test_marks_of_refresh_lines_are_told_with_their_channel() -> None:
+def test_control_events_of_refresh_lines_have_their_channel() -> None:
     class Listening(Rig):
-        def on_mark(self, *mark: int) -> None:
-            self.marks.append(mark)
+        def apply(self, event: ControlEvent) -> None:
+            self.events.append(event)
 
     rig = Listening()
     rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=11)
     rig.pump()
-    assert [mark[:2] for mark in rig.marks] == [(RecordKind.GAP, 1)]
+    assert [(event.kind, event.channel) for event in rig.events] == [(RecordKind.GAP, 1)]
     assert rig.streams[0].next_sequence == 0
 
 
-def test_packets_of_refresh_lines_are_passed_over_where_nobody_assembles_them() -> None:
+def test_packets_of_refresh_lines_outside_the_sequence_are_passed_over() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104")
-    deaf = Fanout(rig.ring, FEED.table, rig.streams, rig.name_of, rig.on_mark)
-    rig.put(packet(11), 11, 5, channel=1)
+    rig.outside(packet(11), 11, 5, channel=1)
     put = rig.packets(1, 1)
     rig.ring.publish()
-    assert not deaf.pump(1 << 18)
+    assert not rig.fanout.pump(1 << 18)
+    assert rig.fanout.event is None
     assert [each.body for each in link.sent] == put
 
 

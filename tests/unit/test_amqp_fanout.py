@@ -7,7 +7,7 @@ import pytest
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
 from tests.support.unsequenced import UTP as ASIDE
 
@@ -361,7 +361,7 @@ def test_batches_of_several_services_do_not_mix() -> None:
     ]
 
 
-# -- quality and marks ------------------------------------------------------------------------
+# -- quality and control events --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
@@ -412,7 +412,7 @@ def test_a_quality_message_concerns_the_links_of_its_service_that_want_it() -> N
     assert message.key == "euronext.104.quality"
 
 
-def test_a_mark_reaches_the_listener_with_all_it_says() -> None:
+def test_a_control_event_has_all_that_its_record_says() -> None:
     rig = Rig((104, 105))
     rig.mark(
         RecordKind.LINE_SILENT,
@@ -424,7 +424,80 @@ def test_a_mark_reaches_the_listener_with_all_it_says() -> None:
         auxiliary=7,
     )
     rig.pump()
-    assert rig.marks == [(RecordKind.LINE_SILENT, 1, 1, 4, 5, 6, 7)]
+    assert rig.events == [ControlEvent(RecordKind.LINE_SILENT, 1, 1, 4, 5, 6, 7)]
+
+
+CONTROL_KINDS = [kind for kind in RecordKind if kind not in (RecordKind.PAD, RecordKind.PACKET)]
+
+
+@pytest.mark.parametrize("kind", CONTROL_KINDS, ids=lambda kind: kind.name)
+def test_pump_ends_at_a_control_event_and_resume_goes_on_behind_it(kind: RecordKind) -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?quality=0")
+    before = rig.packets(1, 3)
+    rig.mark(kind, sequence=4, next_sequence=6)
+    rig.mark(RecordKind.MISMATCH, sequence=6, next_sequence=6)
+    behind = rig.packets(6, 7)
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18), "the share is not over"
+    assert rig.fanout.event == ControlEvent(kind, 0, 0, 4, 6)
+    assert [each.body for each in link.sent] == before
+    assert rig.fanout.resume()
+    assert rig.fanout.event == ControlEvent(RecordKind.MISMATCH, 0, 0, 6, 6)
+    assert [each.body for each in link.sent] == before
+    assert not rig.fanout.resume()
+    assert rig.fanout.event is None
+    assert [each.body for each in link.sent] == before + behind
+    assert rig.ring.tail == rig.ring.published
+
+
+def test_pump_ends_at_a_packet_of_a_refresh_line_with_a_copy_of_it() -> None:
+    rig = Rig()
+    data = packet(7)
+    rig.put(data, 7, 5, channel=1)
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    assert rig.fanout.event == RefreshLinePacket(1, 7, data)
+    assert not rig.fanout.resume()
+
+
+def test_who_pumps_before_the_event_is_applied_is_refused_and_nothing_is_delivered() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?quality=0")
+    rig.mark(RecordKind.GAP, sequence=1, next_sequence=2)
+    put = rig.packets(2, 3)
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    with pytest.raises(RuntimeError, match="not applied"):
+        rig.fanout.pump(1 << 18)
+    assert link.frames == []
+    assert not rig.fanout.resume()
+    assert [each.body for each in link.sent] == put
+
+
+def test_an_event_takes_no_room_from_its_share_and_cuts_no_batch_of_another_service() -> None:
+    rig = Rig((104, 105))
+    _, batches = rig.attach("euronext.105?as=batch")
+    first = rig.packets(1, 2, channel=1)
+    rig.mark(RecordKind.GAP, sequence=1, next_sequence=3)
+    second = rig.packets(3, 4, channel=1)
+    rig.ring.publish()
+    assert not rig.share(1 << 18)
+    assert [each.body for each in batches.sent] == [b"".join(first + second)]
+
+
+def test_a_share_ends_at_its_bytes_however_many_events_are_in_it() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?quality=0")
+    for sequence in range(1, 5):
+        rig.mark(RecordKind.MISMATCH, sequence=sequence, next_sequence=sequence)
+        rig.packets(sequence, sequence)
+    rig.ring.publish()
+    shares = 0
+    while rig.share(64 + 1):  # one event's record, and its packet's
+        shares += 1
+        assert [each.sequence for each in link.sent] == list(range(1, shares + 1))
+    assert len(link.sent) == 4
 
 
 @pytest.mark.parametrize(

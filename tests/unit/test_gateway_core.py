@@ -10,13 +10,13 @@ from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
 from feedhandler.config import Config, loopback_config
 from feedhandler.gateway_core import GatewayCore
-from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import RefreshAccepted
 from tests.support.amqp import FEED, FakeLink, packet
 
-MARKS = [kind for kind in RecordKind if kind not in (RecordKind.PACKET, RecordKind.PAD)]
+CONTROL_KINDS = [kind for kind in RecordKind if kind not in (RecordKind.PACKET, RecordKind.PAD)]
 NOW_NS = 1_795_000_000_000_000_000
 #: Channels of the ring: two live ones, and the refresh lines of the second.
 LIVE, OTHER, REFRESH = range(3)
@@ -29,9 +29,6 @@ class Io:
         self.done: list[tuple[Any, ...]] = []
         self.told: list[str] = []
         self.room = True
-
-    def now_ns(self) -> int:
-        return NOW_NS
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         self.done.append(("fill", place, data, epoch))
@@ -100,7 +97,7 @@ class Inside:
         return data
 
     def pump(self) -> None:
-        assert not self.core.fanout.pump(1 << 20)
+        assert not self.core.pump(1 << 20, NOW_NS)
 
     def numbers(self) -> list[int]:
         """Of the live packets that the link was sent."""
@@ -129,20 +126,23 @@ def inside() -> Inside:
     return Inside()
 
 
-@pytest.mark.parametrize("kind", MARKS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", CONTROL_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("channel", "live"), [(LIVE, LIVE), (OTHER, OTHER), (REFRESH, OTHER)])
-def test_every_mark_of_the_ring_is_told_to_the_desk(
+def test_every_control_event_of_the_ring_is_the_desks(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, kind: RecordKind, channel: int, live: int
 ) -> None:
     heard: list[tuple[Any, ...]] = []
-    for name in ("mark", "refresh_mark"):
+    for name in ("control_event", "refresh_control_event"):
         monkeypatch.setattr(
             inside.core.desk, name, lambda *about, name=name: heard.append((name, *about))
         )
     inside.put(kind, channel, 5, 7, line=1, auxiliary=9)
     inside.pump()
-    wanted = ("mark", kind, live, 1, 5, 7, 9, NOW_NS)
-    assert heard == [wanted if channel < REFRESH else ("refresh_mark", live, kind, NOW_NS)]
+    if channel < REFRESH:
+        event = ControlEvent(kind, live, 1, 5, 7, 0, 9)
+        assert heard == [("control_event", event, NOW_NS)]
+    else:
+        assert heard == [("refresh_control_event", live, kind, NOW_NS)]
     # Whoever watches the lines hears it first, and the desk's deadline may have moved.
     assert inside.io.done == [("line", kind, channel, 1), ("wake",)]
 
@@ -158,6 +158,70 @@ def test_packets_of_refresh_lines_are_the_desks_and_those_of_live_lines_the_link
     assert heard == [(OTHER, 3, data, NOW_NS)]
     assert inside.numbers() == [1]
     assert inside.io.done == [("wake",)]
+
+
+@pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
+def test_events_are_applied_between_the_packets_they_stand_between(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    story: list[Any] = []
+    for name in ("control_event", "refresh_packet"):
+        monkeypatch.setattr(
+            inside.core.desk, name, lambda *about, name=name: story.append((name, inside.numbers()))
+        )
+    inside.publish(1)
+    inside.put(RecordKind.HOLE, LIVE, 2, 3)
+    inside.put(RecordKind.MISSING, LIVE, 2, 3)
+    inside.publish(9, REFRESH)
+    inside.publish(3)
+    inside.put(RecordKind.CLOSED, LIVE, 4, 4)
+    inside.publish(4)
+    while inside.core.pump(bytes_max, NOW_NS):
+        pass
+    assert story == [
+        ("control_event", [1]),
+        ("control_event", [1]),
+        ("refresh_packet", [1]),
+        ("control_event", [1, 3]),
+    ]
+    assert inside.numbers() == [1, 3, 4]
+
+
+def test_who_applies_an_event_cannot_pump_the_same_fan_out(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fanout = inside.core.fanout
+    monkeypatch.setattr(
+        inside.core.desk, "control_event", lambda event, now_ns: fanout.pump(1 << 20)
+    )
+    inside.put(RecordKind.MISSING, LIVE, 2, 3)
+    inside.publish(3)
+    with pytest.raises(RuntimeError, match="not applied"):
+        inside.pump()
+    assert inside.numbers() == []
+
+
+def test_an_event_that_could_not_be_applied_is_the_next_shares_first(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[ControlEvent] = []
+
+    def fail(event: ControlEvent, now_ns: int) -> None:
+        raise ZeroDivisionError
+
+    inside.publish(1)
+    inside.put(RecordKind.MISSING, LIVE, 2, 3)
+    inside.publish(3)
+    monkeypatch.setattr(inside.core.desk, "control_event", fail)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            inside.pump()
+    monkeypatch.setattr(
+        inside.core.desk, "control_event", lambda event, now_ns: applied.append(event)
+    )
+    inside.pump()
+    assert applied == [ControlEvent(RecordKind.MISSING, LIVE, 0, 2, 3)]
+    assert inside.numbers() == [1, 3], "no packet twice"
 
 
 def test_a_closed_stream_keeps_its_packets_until_it_is_opened_with_them(inside: Inside) -> None:
@@ -213,7 +277,7 @@ def test_what_finds_no_room_on_its_way_to_the_receive_thread_is_counted(inside: 
         inside.core.give_up(OTHER, 12, 3)
     assert inside.notes("fill") == [[OTHER, b"packet", 3]] * 2
     assert inside.notes("give up") == [[OTHER, 12, 3]] * 2
-    assert inside.core.recovery_snapshot()["inlet_full"] == 2
+    assert inside.core.recovery_snapshot(NOW_NS)["inlet_full"] == 2
 
 
 @pytest.mark.parametrize(
@@ -286,9 +350,9 @@ def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: 
     server.lost("the server closed it", NOW_NS)
     assert len(told) == 2
     for _ in range(2):
-        core.alert("service 1: refused")
+        core.alert("service 1: refused", NOW_NS)
     assert len(told) == 3
-    counts = core.recovery_snapshot()
+    counts = core.recovery_snapshot(NOW_NS)
     assert (counts["untold"], counts["disconnects"]) == (50, 51)
 
 

@@ -92,6 +92,7 @@ class Node:
         message_type: Callable[[str], int],
         container: str,
         *,
+        pump: Callable[[int], bool] | None = None,
         snapshots: bool = False,
         on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
         observer: LinkObserver | None = None,
@@ -103,6 +104,7 @@ class Node:
         self.qualities = qualities
         self.message_type = message_type
         self.container = container
+        self._pump_share = pump or fanout.pump
         self.snapshots = snapshots
         self.on_attach = on_attach
         self.observer = observer
@@ -255,7 +257,7 @@ class Node:
     def pump(self) -> bool:
         """Deliver a share of what the ring holds, and write it; return whether more waits."""
         began = time.monotonic_ns()
-        more = self.fanout.pump(PUMP_BYTES_MAX)
+        more = self._pump_share(PUMP_BYTES_MAX)
         routed = time.monotonic_ns()
         self.wrote = len(self.fanout.dirty_peers)
         self.flush()
