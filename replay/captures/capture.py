@@ -1,8 +1,8 @@
 """Captures as a stream of UDP datagrams: pcap and pcapng, plain, gzipped or zstd.
 
 `Capture(path)` detects the format by the file's first bytes, not by its name, and raises an error
-of one line for other files. `batches()` yields datagrams by the thousand as columns over a chunk of the
-file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
+of one line for other files. `batches()` yields datagrams by the thousand as columns over a chunk
+of the file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
 however large the file is, compressed or not; a batch owns its bytes, so it may be kept.
 
 A capture that was cut short (a recorder killed, a copy interrupted) is read to its last whole

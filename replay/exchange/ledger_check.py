@@ -124,7 +124,7 @@ class CheckReport:
         )  # fmt: skip
 
     def faults(self) -> Iterator[str]:
-        """A line for each kind of fault there was, with its first offenders."""
+        """Yield a line for each kind of fault, with its first offenders."""
         for name, offenders in self.offenders.items():
             places = ", ".join(f"{o.service}:{o.sequence}.{o.number}" for o in offenders)
             count, fault = getattr(self, name), name.replace("_", " ")
@@ -134,7 +134,7 @@ class CheckReport:
 def check(
     feed: Feed, sent: Ledger, received: Ledger, selection: Selection | None = None
 ) -> CheckReport:
-    """What became of every message of `sent` that `selection` asks for, by `received`.
+    """Check every message of `sent` that `selection` asks for against `received`.
 
     Raises `UsageError` for ledgers of another feed and for numbers beyond the keys' bits.
     """
@@ -181,7 +181,7 @@ class _Check:
         return self.result
 
     def _expected(self, selected: Records) -> Records:
-        """What should have come: nothing from before a service's announced start."""
+        """Return the expected messages: none from before a service's announced start."""
         late = np.zeros(len(selected), bool)
         for service, start in self.starts.items():
             own = self._own_numbers(selected)

@@ -152,7 +152,7 @@ class Orders:
         return 0
 
     def shrink(self, key, order, now):
-        """Update an order to `now`, of a smaller or equal volume; it keeps its place."""
+        """Update an order to `now`, which differs in its volume only; it keeps its place."""
         order.volume = now.volume
         order.message = now.message
         if self.live is not None:
