@@ -136,7 +136,7 @@ def _interface(interface: str) -> tuple[bytes, int]:
 
 
 def number_lines(lines: Sequence[MulticastLine]) -> NumberedLines:
-    """Number the lines' destinations. Raises `UsageError` for mixed groups."""
+    """Assign numbers to the lines' destinations. Raises `UsageError` for mixed groups."""
     if not lines:
         raise UsageError("there is no line to send to", "give at least line A")
     mapped = [isinstance(line.groups, Mapping) for line in lines]

@@ -502,7 +502,7 @@ class Market:
         changes: cython.bint,
         now: Resting,
     ) -> cython.int:
-        """An order that rests afterwards: at its old place where it shrank, else at the back."""
+        """Put an order that rests: at its old place where it shrank, else at the back."""
         order: Resting
         if now.side == 0 or now.volume == 0:
             self.problems["no_volume" if now.side else "odd_side"] += 1
@@ -555,7 +555,7 @@ class Market:
         return 0 if orders is None else len(orders.resting)
 
     def book_messages(self, service: int, symbol: int) -> list[bytes]:
-        """The symbol's orders in their priority, as orders told again, without delimiters."""
+        """Return the symbol's orders in priority, as ActionType Y, without delimiters."""
         messages: list = []
         state: ServiceState = self.services.get(service)
         orders: Orders = None if state is None else state.orders.get(symbol)
