@@ -1,10 +1,10 @@
-"""Pieces of fragmented IPv4 datagrams put together again (RFC 791, RFC 815): no I/O, bounded.
+"""Reassembly of fragmented IPv4 datagrams (RFC 791, RFC 815): sans-IO, bounded.
 
-`Fragments.take` is given one piece after the other, with the time of its capture, and answers with
-the whole payload when nothing is missing any more. Times are the capture's, so that a capture read
-fast gives what it gave when it was recorded: what is not whole after `WAIT_NS` is given up. So is
-the oldest where there is no room, and a datagram whose pieces contradict one another: that is an
-attack (RFC 1858) or damage, and nobody knows which bytes were meant.
+`Fragments.take` accepts fragments one by one, with the time of their capture, and returns the
+payload when it is complete. Times are the capture's, so that the result does not depend on the
+speed of reading: a datagram that is incomplete after `WAIT_NS` is given up. So is the oldest where
+there is no room, and a datagram whose fragments contradict one another: that is an attack
+(RFC 1858) or damage, and the right bytes cannot be known.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ PAYLOAD_BYTES_MAX = 65_515
 
 
 class _Parts(Struct):
-    """What has come of one datagram: bytes by offset, and where it ends once that is known."""
+    """The fragments of one datagram: bytes by offset, and its end once that is known."""
 
     first_ns: int
     records: int = 0
@@ -35,8 +35,10 @@ class _Parts(Struct):
 
 
 class Fragments:
-    """See the module's text. `waiting`: what another's `waiting` told. `given_up` and
-    `contradicting` count records whose datagrams did not become whole, `joined` those whose did."""
+    """The reassembly of datagrams; see the module's text.
+
+    `waiting`: the property of that name of an instance that this one continues. `given_up` and
+    `contradicting` count records of datagrams that stayed incomplete, `joined` of complete ones."""
 
     def __init__(self, waiting: bytes = b"") -> None:
         self.given_up = self.contradicting = self.joined = 0
@@ -47,7 +49,7 @@ class Fragments:
 
     @property
     def waiting(self) -> bytes:
-        """The pieces of datagrams that are not whole, for who reads on elsewhere; empty: none."""
+        """The fragments of incomplete datagrams, serialized for a successor; empty: none."""
         return msgspec.msgpack.encode(list(self._waiting.items())) if self._waiting else b""
 
     @property
@@ -56,8 +58,9 @@ class Fragments:
         return self._held_bytes
 
     def take(self, key: Key, offset: int, more: bool, data: bytes, time_ns: int) -> bytes | None:
-        """One piece: `data` at `offset` of the payload of the datagram `key`; `more`: it is not the
-        last. Answers with the whole payload, or None."""
+        """Add a fragment; return the payload where the datagram is now complete, else None.
+
+        `data` is at `offset` (bytes) of the payload of the datagram `key`; `more`: not the last."""
         self._give_up_late(time_ns)
         parts = self._waiting.get(key)
         if parts is None:
@@ -78,12 +81,12 @@ class Fragments:
         return None
 
     def finish(self) -> None:
-        """Nothing more comes: give up what is not whole."""
+        """Give up all incomplete datagrams, at the end of the capture."""
         while self._waiting:
             self._give_up_oldest()
 
     def _add(self, parts: _Parts, offset: int, more: bool, data: bytes) -> bool:
-        """Keep a piece; False where it contradicts the others, or cannot be."""
+        """Keep a fragment; return False where it contradicts others or is invalid."""
         end = offset + len(data)
         if parts.pieces.get(offset) == data and (more or parts.end == end):
             return True  # the same piece again

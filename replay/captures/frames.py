@@ -35,7 +35,7 @@ _VXLAN_HEADER = cython.declare(cython.Py_ssize_t, 8)
 
 
 class LinkType(enum.IntEnum):
-    """Link layers that are understood, by their number (tcpdump.org/linktypes.html)."""
+    """Supported link layers, by their number (tcpdump.org/linktypes.html)."""
 
     LOOPBACK = 0
     ETHERNET = 1
@@ -121,7 +121,7 @@ class DatagramColumns:
         self._link_type = memoryview(self.arrays["link_type"])
 
     def clear(self) -> None:
-        """Forget what is filled."""
+        """Discard all rows; the arrays stay allocated."""
         self.count = 0
         self.limit = self.capacity
 
@@ -131,7 +131,7 @@ class DatagramColumns:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def u16(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.int:
-    """Two bytes in network order."""
+    """Read two bytes in network order."""
     return (cython.cast(cython.int, data[at]) << 8) | data[at + 1]
 
 
@@ -140,7 +140,7 @@ def u16(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.int:
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def u32(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
-    """Four bytes in network order."""
+    """Read four bytes in network order."""
     high: cython.longlong = u16(data, at)
     return (high << 16) | u16(data, at + 2)
 
@@ -150,7 +150,7 @@ def u32(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.longlong
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def u32_little(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
-    """Four bytes, least significant first."""
+    """Read four bytes, least significant first."""
     low: cython.longlong = (cython.cast(cython.longlong, data[at + 1]) << 8) | data[at]
     high: cython.longlong = (cython.cast(cython.longlong, data[at + 3]) << 8) | data[at + 2]
     return (high << 16) | low
@@ -162,7 +162,7 @@ def u32_little(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.l
 def read_u16(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
 ) -> cython.int:
-    """Two bytes in the file's order."""
+    """Read two bytes in the file's order."""
     if big_endian:
         return u16(data, at)
     return (cython.cast(cython.int, data[at + 1]) << 8) | data[at]
@@ -174,7 +174,7 @@ def read_u16(
 def read_u32(
     data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
 ) -> cython.longlong:
-    """Four bytes in the file's order."""
+    """Read four bytes in the file's order."""
     return u32(data, at) if big_endian else u32_little(data, at)
 
 
@@ -182,7 +182,7 @@ def read_u32(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _unread(ethertype: cython.int) -> cython.int:
-    """What becomes of a frame with an EtherType that is not IPv4: `_ASIDE`, or a `Skip` reason."""
+    """Classify an EtherType other than IPv4: `_ASIDE`, or a `Skip` reason."""
     # IPv6; PPPoE; MPLS, of groups too; tags, where they stand in a cooked header.
     if ethertype == 0x86DD or ethertype == 0x8864 or ethertype == 0x8847 or ethertype == 0x8848:
         return _ASIDE
@@ -197,7 +197,7 @@ def _unread(ethertype: cython.int) -> cython.int:
 def _behind_ethernet(
     data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Where the IPv4 header of an Ethernet frame begins, or minus a `Skip` reason."""
+    """Find the offset of the IPv4 header of an Ethernet frame, or minus a `Skip` reason."""
     position: cython.Py_ssize_t = start + 12
     tags: cython.int = 0
     ethertype: cython.int
@@ -226,7 +226,7 @@ def _behind_link(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Where the IPv4 header begins behind any link layer, or minus a `Skip` reason."""
+    """Find the offset of the IPv4 header behind any link layer, or minus a `Skip` reason."""
     if link_type == 1:
         return _behind_ethernet(data, start, end)
     if link_type == 113:  # 16 bytes, the protocol in the last two
@@ -254,7 +254,7 @@ def _behind_link(
 def _behind_ipv4(
     data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Where the UDP header begins behind the IPv4 header, or minus a `Skip` reason."""
+    """Find the offset of the UDP header behind the IPv4 header, or minus a `Skip` reason."""
     if start + _IPV4_HEADER > end:
         return -_SHORT_CAPTURE
     header_bytes: cython.Py_ssize_t = (data[start] & 0x0F) * 4
@@ -284,7 +284,7 @@ def _behind_ipv4(
 def _holds_vxlan(
     data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether a payload begins as VXLAN does: the flag of a network's number, reserved bytes 0."""
+    """Return whether a payload begins as VXLAN does: the flag of a VNI, reserved bytes 0."""
     if start + _VXLAN_HEADER > end or data[start] != 8:
         return False
     return u16(data, start + 1) == 0 and data[start + 3] == 0 and data[start + 7] == 0
@@ -301,7 +301,7 @@ def _put_aside(
     interface: cython.int,
     columns: DatagramColumns,
 ) -> cython.int:
-    """The frame `data[start:end]` into the last free row, for who reads it slowly."""
+    """Put the frame `data[start:end]` into the last free row, for `slow_frames`."""
     slot: cython.Py_ssize_t = columns.limit - 1
     columns._time_ns[slot] = time_ns
     columns._offset[slot] = cython.cast(cython.uint, columns.count)
@@ -316,7 +316,7 @@ def _put_aside(
 @cython.final
 @cython.cclass
 class FrameReader:
-    """Takes frames; see the module's text.
+    """A reader of frames; see the module's text.
 
     `cut_payloads` counts those datagrams whose UDP length says more than the capture holds (their
     payload is what there is).
@@ -327,7 +327,7 @@ class FrameReader:
         self.skips = np.zeros(_SKIP_COUNT, np.int64).data
 
     def skipped(self) -> dict:
-        """Frames that were no datagrams, counted by `Skip` reason; reasons not met are absent."""
+        """Return counts of frames that were no datagrams, by `Skip` reason, without zeros."""
         return {reason: self.skips[reason] for reason in Skip if self.skips[reason]}
 
     @cython.ccall
@@ -343,9 +343,9 @@ class FrameReader:
         interface: cython.int,
         columns: DatagramColumns,
     ) -> cython.int:
-        """One frame, `data[start:end]`, into the columns, or into the count of its `Skip` reason.
+        """Append the frame `data[start:end]` to the columns, or count its `Skip` reason.
 
-        `link_type` -1: one that is not understood. The columns must have room.
+        `link_type` -1: an unsupported one. The columns must have room.
         """
         if link_type < 0:
             self.skips[_OTHER_LINK] += 1

@@ -58,7 +58,7 @@ class PacketHeaders:
         return len(self.verdict)
 
     def take(self, rows: Any) -> "PacketHeaders":
-        """The rows that a mask, an index array or a slice names."""
+        """Select rows by a mask, an index array or a slice."""
         return PacketHeaders(
             self.verdict[rows],
             self.kind[rows],
@@ -71,7 +71,7 @@ class PacketHeaders:
 
 
 def join_headers(pieces: Sequence[PacketHeaders]) -> PacketHeaders:
-    """The rows of all of them, one after the other."""
+    """Concatenate the rows of several `PacketHeaders`."""
     return PacketHeaders(
         np.concatenate([each.verdict for each in pieces]),
         np.concatenate([each.kind for each in pieces]),
@@ -84,7 +84,7 @@ def join_headers(pieces: Sequence[PacketHeaders]) -> PacketHeaders:
 
 
 def empty_headers(count: int) -> PacketHeaders:
-    """Room for so many rows, all zero."""
+    """Allocate `count` rows, all zero."""
     return PacketHeaders(
         verdict=np.zeros(count, np.uint8),
         kind=np.zeros(count, np.uint8),
@@ -97,7 +97,7 @@ def empty_headers(count: int) -> PacketHeaders:
 
 
 def read_headers(table: FeedTable, data: Array, offset: Array, length: Array) -> PacketHeaders:
-    """The headers of the datagrams `data[offset[i]:offset[i] + length[i]]` (u8; u32, u32).
+    """Read the headers of the datagrams `data[offset[i]:offset[i] + length[i]]` (u8; u32, u32).
 
     Raises `IndexError` where the columns differ in length. A datagram that lies outside `data` is
     TRUNCATED, as one is that has no room for a header.
@@ -162,7 +162,7 @@ def _read_runs(
     size: cython.Py_ssize_t,
     header: PacketHeader,
 ) -> cython.int:
-    """The header of a whole FIX datagram: its application messages', else its first run's."""
+    """Read one header of a FIX datagram: over its application messages, else its first run's."""
     verdict: cython.int
     at: cython.Py_ssize_t = 0
     kind: cython.int = 0
@@ -203,7 +203,7 @@ def _put(
 @cython.cfunc
 @cython.inline
 def _forget_checksum(data: cython.uchar[::1], start: cython.Py_ssize_t) -> cython.int:
-    """The UDP checksum before a payload that was changed: not computed."""
+    """Set the UDP checksum before a changed payload to 0: not computed."""
     if start >= 2:
         data[start - 2] = 0
         data[start - 1] = 0

@@ -1,14 +1,14 @@
-"""From the bytes of a classic pcap file to UDP payloads, as columns: no I/O, compiled.
+"""Scanner from the bytes of a classic pcap file to columns of UDP payloads: sans-IO, compiled.
 
 `PcapScanner` is given the file's header once and then chunks of the bytes that follow it. Each
-call of `scan` walks the complete records of a chunk and fills `DatagramColumns`; what is left of
-an incomplete record at the end is the caller's to keep and to put before the next chunk. Times
-are integer nanoseconds whatever the file's resolution, byte order is the file's own.
+call of `scan` walks the complete records of a chunk and fills `DatagramColumns`; the caller keeps
+the incomplete record at the end and puts it before the next chunk. Times are integer nanoseconds
+whatever the file's resolution; the byte order is the file's own.
 
 A record that claims more than `RECORD_BYTES_MAX` means that the file is damaged: there is no way
-to find the next record, so scanning stops there and says so.
+to find the next record, so scanning stops there with the status `DAMAGED`.
 
-What a frame holds is `frames`' to say; opening, decompressing and reading files is `capture`'s.
+`frames` parses the frames; `capture` opens, decompresses and reads files.
 """
 
 import cython
@@ -31,10 +31,10 @@ _RECORD_MAX = cython.declare(cython.Py_ssize_t, RECORD_BYTES_MAX)
 
 @cython.cclass
 class PcapScanner:
-    """Walks the records of one capture; see the module's text.
+    """A scanner of the records of one capture; see the module's text.
 
-    `big_endian`: the file's byte order. `tick_ns`: nanoseconds a unit of the time's fraction.
-    `records` counts all records passed; `frames` has what became of their frames.
+    `big_endian`: the file's byte order. `tick_ns`: nanoseconds per unit of the time's fraction.
+    `records` counts all records passed; `frames` counts their frames by outcome.
     """
 
     frames = cython.declare(FrameReader, visibility="readonly")

@@ -208,7 +208,7 @@ class PcapngScanner:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _begin(self, data: cython.const_uchar[::1], position: cython.Py_ssize_t) -> cython.int:
-        """A section begins: which order are its numbers in?"""
+        """Begin a section and set its byte order; damage where it has none."""
         if read_u32(data, position + 8, True) == _BYTE_ORDER:
             self._big_endian = True
         elif read_u32(data, position + 8, False) == _BYTE_ORDER:
@@ -224,7 +224,7 @@ class PcapngScanner:
     def _length(
         self, data: cython.const_uchar[::1], position: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """The length of the block, 0 while it is not whole; damage where it cannot be."""
+        """Return the length of the block, 0 while it is incomplete; damage if it is invalid."""
         length: cython.longlong = read_u32(data, position + 4, self._big_endian)
         if length < _FRAMING or length > _BLOCK_MAX or length % 4 != 0:
             self._damage = _BLOCK_LENGTH
@@ -247,7 +247,7 @@ class PcapngScanner:
         end: cython.Py_ssize_t,
         columns: DatagramColumns,
     ) -> cython.int:
-        """A packet block whose body is `data[start:end]`."""
+        """Read a packet block whose body is `data[start:end]`."""
         big: cython.bint = self._big_endian
         interface: cython.longlong = 0
         captured: cython.longlong
@@ -297,7 +297,7 @@ class PcapngScanner:
     def _take_time(
         self, interface: cython.int, high: cython.longlong, low: cython.longlong
     ) -> cython.int:
-        """Units of the interface's resolution since 1970, as nanoseconds."""
+        """Convert a time in units of the interface's resolution to ns, and keep it."""
         ticks: cython.ulonglong = (cython.cast(cython.ulonglong, high) << 32) | low
         units: cython.ulonglong = self._units[interface]
         shift: cython.int = self._shifts[interface]
@@ -319,7 +319,7 @@ class PcapngScanner:
 
     @cython.cfunc
     def _describe(self, body: bytes) -> cython.int:
-        """An interface description block."""
+        """Read an interface description block."""
         order: _Order = "big" if self._big_endian else "little"
         if len(body) < 8:
             self._damage = Damage.BLOCK_LENGTH
@@ -351,7 +351,7 @@ _KNOWN_LINKS = frozenset(int(each) for each in LinkType)
 
 
 def _options(data: bytes, order: _Order) -> dict[int, bytes]:
-    """A block's options by their numbers, the first of each; what is cut off ends them."""
+    """Read a block's options by number, the first of each, up to one that is cut off."""
     found: dict[int, bytes] = {}
     at = 0
     while at + 4 <= len(data):

@@ -1,8 +1,8 @@
 """Captures as a stream of UDP datagrams: pcap and pcapng, plain, gzipped or zstd.
 
-`Capture(path)` looks at the file's first bytes, not at its name, and refuses what is no capture
-with one clear line. `batches()` yields datagrams by the thousand as columns over a chunk of the
-file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
+`Capture(path)` detects the format by the file's first bytes, not by its name, and raises an error
+of one line for other files. `batches()` yields datagrams by the thousand as columns over a chunk
+of the file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
 however large the file is, compressed or not; a batch owns its bytes, so it may be kept.
 
 A capture that was cut short (a recorder killed, a copy interrupted) is read to its last whole
@@ -12,10 +12,9 @@ is damaged in the middle raises `PeerError` after the datagrams before the damag
 Frames that the compiled reader puts aside (IPv6, tunnels, other link layers, fragments) are read by
 `slow_frames`, with dpkt; their datagrams stand in their places among the others (`BatchMaker`).
 
-Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`, and so does
-what was read slowly.
-The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `sources`', writing is
-`writer`'s.
+Times are integer nanoseconds. `capture.statistics` counts skipped frames by reason, and datagrams
+read by `slow_frames`. `pcap` and `pcapng` scan the bytes, `sources` inflates, and
+`writer` writes captures.
 """
 
 import dataclasses
@@ -95,7 +94,7 @@ class Datagram(NamedTuple):
 
 @functools.lru_cache(maxsize=4_096)
 def address_text(address: int) -> str:
-    """An IPv4 address number as dotted text."""
+    """Format an IPv4 address number as dotted text."""
     return socket.inet_ntoa(address.to_bytes(4, "big"))
 
 
@@ -134,18 +133,18 @@ class DatagramBatch:
         return len(self.time_ns)
 
     def take(self, rows: Any) -> "DatagramBatch":
-        """The datagrams that a mask, an index array or a slice names, over the same bytes."""
+        """Select datagrams by a mask, an index array or a slice, over the same bytes."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         headers = None if self.headers is None else self.headers.take(rows)
         return dataclasses.replace(self, headers=headers, **columns)
 
     def payload(self, position: int) -> bytes:
-        """The payload of one datagram, copied."""
+        """Return a copy of the payload of one datagram."""
         start = int(self.offset[position])
         return self.data[start : start + int(self.length[position])].tobytes()
 
     def datagrams(self) -> Iterator[Datagram]:
-        """The batch's datagrams one by one."""
+        """Yield the batch's datagrams one by one, with copied payloads."""
         data = self.data.data
         columns = (self.time_ns, self.destination, self.destination_port, self.source)
         places = (self.offset, self.length)
@@ -173,12 +172,12 @@ class Truncation:
 
 @dataclasses.dataclass(slots=True)
 class CaptureStatistics:
-    """What a pass over a capture met: whole records, datagrams, and what was no datagram.
+    """Counts of a pass over a capture: whole records, datagrams, and skipped frames by reason.
 
-    `slowly` counts the datagrams that were read slowly by what made them slow, `joined` the records
-    that are pieces of the fragmented ones among them; `stand_ins` are the IPv6 addresses by the
-    IPv4 addresses that stand for them. Of pcapng also: the packets that had no time of their own,
-    and the names of the interfaces of the latest section.
+    `slowly` counts the datagrams read by `slow_frames`, by what the compiled reader does not read;
+    `joined` the records that are fragments of complete ones; `stand_ins` maps IPv4 stand-ins to
+    IPv6 addresses. Of pcapng also: the packets without a time of their own (`untimed`), and the
+    names of the interfaces of the latest section.
     """
 
     records: int = 0
@@ -196,7 +195,7 @@ class Capture:
     """A capture file; see the module's text. Raises `UsageError` or `PeerError` on opening.
 
     Each call of `batches()` and each iteration is a new pass from the beginning; `statistics`
-    and `truncation` tell of the latest pass.
+    and `truncation` are of the latest pass.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -218,7 +217,7 @@ class Capture:
         return self._source.share_done() if self._source else 0.0
 
     def batches(self) -> Iterator[DatagramBatch]:
-        """The capture's datagrams in batches, from the beginning.
+        """Yield the capture's datagrams in batches, from the beginning.
 
         Raises `PeerError` at a record that claims an impossible length, after all before it.
         """
@@ -282,7 +281,9 @@ class Capture:
             statistics.interfaces = tuple(scanner.interfaces)
 
     def _open(self) -> tuple[ByteSource, bytes, str]:
-        """The file's bytes, those that were read already, and the format's name."""
+        """Open the file; return its source, the bytes read already, and the format's name.
+
+        Raises `UsageError` where it cannot be read, `PeerError` where it is too short."""
         try:
             source = open_source(self.path)
             header = read_up_to(source, len(SECTION_MAGIC))
@@ -302,7 +303,7 @@ class Capture:
         return source, header, "pcap"
 
     def _scanner(self) -> Scanner:
-        """What walks this file. Raises `PeerError` for what is no capture that is understood."""
+        """Return a scanner of this file. Raises `PeerError` for an unsupported file."""
         if self.format == "pcapng":
             if self._header[8:] not in BYTE_ORDERS:
                 raise PeerError(
@@ -314,9 +315,9 @@ class Capture:
 
 
 def pcap_scanner(header: bytes, name: str) -> PcapScanner:
-    """What walks the records of a classic capture that begins with these `FILE_HEADER_BYTES`.
+    """Return a scanner of the classic capture that begins with these `FILE_HEADER_BYTES`.
 
-    Raises `PeerError`, which calls the file `name`, for what is no capture or not understood.
+    Raises `PeerError`, which calls the file `name`, for no capture or an unsupported link type.
     """
     magic = int.from_bytes(header[:4], "little")
     if magic not in _PCAP_MAGICS:
@@ -336,11 +337,11 @@ def pcap_scanner(header: bytes, name: str) -> PcapScanner:
 
 
 class BatchMaker:
-    """Makes batches of what a scanner has filled, with the frames that it put aside read.
+    """A maker of batches from columns that a scanner filled; it reads the frames put aside, too.
 
-    `frames`: the scanner's. What was met is told by the properties, at any time; the pieces of
-    datagrams that are not whole count as skipped once `finish` has been called. `waiting`: such
-    pieces, as the property of that name of who made the batches before has them.
+    `frames`: the scanner's. Its properties are counts so far; the fragments of incomplete datagrams
+    count as skipped once `finish` has been called. `waiting`: such fragments, from the property of
+    that name of the maker of the batches before.
     """
 
     def __init__(self, frames: FrameReader, waiting: bytes = b"") -> None:
@@ -349,7 +350,7 @@ class BatchMaker:
         self._slow: "SlowFrames | None" = None
 
     def __call__(self, chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
-        """The datagrams in `columns`, over the bytes that were walked; there may be none."""
+        """Return the datagrams in `columns` (perhaps none), over the bytes that were scanned."""
         if columns.limit == columns.capacity:
             arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
             return DatagramBatch(chunk, **cast(dict[str, Any], arrays))
@@ -358,14 +359,14 @@ class BatchMaker:
         return DatagramBatch(data, **cast(dict[str, Any], arrays))
 
     def _begin(self) -> "SlowFrames":
-        """What reads slowly. dpkt takes a while to import, and most captures do without."""
+        """Create the slow reader: dpkt takes a while to import, and most captures do without."""
         from feedhandler.replay.captures.slow_frames import SlowFrames
 
         self._slow = SlowFrames(self._waiting)
         return self._slow
 
     def finish(self) -> None:
-        """The capture has ended."""
+        """Give up incomplete datagrams, at the end of the capture."""
         if self._slow is None and self._waiting:
             self._begin()
         if self._slow is not None:

@@ -157,8 +157,9 @@ class _Walk:
         self.outer: Found | None = None
 
     def walk(self, link_type: int, frame: bytes) -> Found | None:
-        """The frame's datagram; None where it was a piece, and others are missing. Raises `_Unread`
-        for what it holds instead, and what dpkt raises."""
+        """Return the frame's datagram; None for a fragment while others are missing.
+
+        Raises `_Unread` where it holds no readable datagram, and what dpkt raises."""
         layer: _Layer | Found | None = (_LINKS[link_type], frame)
         for _ in range(LAYERS_MAX):
             if not isinstance(layer, tuple) or isinstance(layer, Found):
@@ -173,7 +174,7 @@ class _Walk:
     # -- link layers ----------------------------------------------------------------------------
 
     def ethernet(self, data: bytes) -> "_Layer":
-        """A frame with its tags and labels."""
+        """Read an Ethernet frame with its VLAN tags and MPLS labels."""
         layer = _Ethernet(data)
         if layer.type <= 1_500:
             raise _Unread(Skip.NOT_IP)  # a length: LLC
@@ -182,17 +183,17 @@ class _Walk:
         return self._by_ethertype(layer._next_type, layer.data)
 
     def cooked(self, data: bytes) -> "_Layer":
-        """Linux' own header, version 1."""
+        """Read a Linux cooked header, version 1."""
         layer = _Sll(data)
         return self._by_ethertype(layer.ethtype, layer.data)
 
     def cooked_v2(self, data: bytes) -> "_Layer":
-        """Linux' own header, version 2."""
+        """Read a Linux cooked header, version 2."""
         layer = _Sll2(data)
         return self._by_ethertype(layer.ethtype, layer.data)
 
     def loopback(self, data: bytes) -> "_Layer":
-        """The BSDs' loopback: the address family, in the recorder's byte order or the network's."""
+        """Read a BSD loopback header: the address family, in either byte order."""
         layer = _Loopback(data)
         self._note("loopback")
         swapped = int.from_bytes(layer.family.to_bytes(4, "little"), "big")
@@ -204,17 +205,17 @@ class _Walk:
         raise _Unread(Skip.NOT_IP)
 
     def raw(self, data: bytes) -> "_Layer":
-        """IP of either version."""
+        """Choose the IP version of a raw packet."""
         return (_Walk.ipv6 if data[0] >> 4 == 6 else _Walk.ipv4), data
 
     def ppp(self, data: bytes) -> "_Layer":
-        """PPP, with HDLC's address and control bytes or without."""
+        """Read a PPP header, with HDLC's address and control bytes or without."""
         self._note("PPP")
         layer = _Ppp(data) if data.startswith(b"\xff\x03") else _PppOfPppoe(data)
         return self._by_ppp(layer)
 
     def pppoe(self, data: bytes) -> "_Layer":
-        """A PPPoE session's packet."""
+        """Read a packet of a PPPoE session."""
         self._note("PPPoE")
         layer = _Pppoe(data)
         if layer.code != pppoe.PPPoE_SESSION:
@@ -245,7 +246,7 @@ class _Walk:
     # -- networks -------------------------------------------------------------------------------
 
     def ipv4(self, data: bytes) -> "_Layer | None":
-        """A packet, or a piece of one, which waits for the others."""
+        """Read an IPv4 packet; None for a fragment, which waits for the others."""
         layer = _Ip(data)
         header_bytes = 4 * layer.hl
         if layer.v != 4 or (layer.len and layer.len < header_bytes):
@@ -267,7 +268,7 @@ class _Walk:
         return self._by_protocol(layer.p, payload)
 
     def ipv6(self, data: bytes) -> "_Layer":
-        """A packet with its extension headers."""
+        """Read an IPv6 packet with its extension headers; fragments are not reassembled."""
         self._note("IPv6")
         layer = _Ip6(data)
         if layer.v != 6:
@@ -280,7 +281,7 @@ class _Walk:
         return self._by_protocol(layer.p, layer.data)
 
     def _address(self, layer: Any) -> None:
-        """From whom and to whom the innermost packet is."""
+        """Set source and destination to those of the innermost packet."""
         self._source = self._slow.number_of(layer.src)
         self._destination = self._slow.number_of(layer.dst)
 
@@ -295,7 +296,7 @@ class _Walk:
         raise _Unread(Skip.NOT_UDP)
 
     def gre(self, data: bytes) -> "_Layer":
-        """Generic routing encapsulation (RFC 2784, 2890)."""
+        """Read a header of generic routing encapsulation (RFC 2784, 2890)."""
         self._note("GRE")
         layer = _Gre(data)
         if layer.v or layer.flags & _GRE_ROUTING:
@@ -303,7 +304,7 @@ class _Walk:
         return self._by_ethertype(layer.p, layer.data)
 
     def udp(self, data: bytes) -> "_Layer | Found":
-        """A datagram; what lies in a VXLAN tunnel is looked for inside."""
+        """Read a UDP datagram, or go on with the frame inside where it is a VXLAN tunnel."""
         layer = udp.UDP(data)
         if layer.ulen < 8:
             raise _Unread(Skip.BAD_UDP_LENGTH)
@@ -345,9 +346,11 @@ assert _LINKS.keys() == set(LinkType)
 
 
 class SlowFrames:
-    """Reads frames slowly; see the module's text. `waiting`: pieces that stand before what is read
-    here (`Fragments.waiting`). `slowly` counts the datagrams found by what made
-    them slow, `cut_payloads` those of them that the capture holds in part."""
+    """The reader of frames put aside; see the module's text.
+
+    `waiting`: fragments from before what is read here (`Fragments.waiting`). `slowly` counts the
+    datagrams found, by what the compiled reader does not read; `cut_payloads` those that the
+    capture holds in part."""
 
     def __init__(self, waiting: bytes = b"") -> None:
         self.slowly: Counter[str] = Counter()
@@ -357,7 +360,7 @@ class SlowFrames:
         self._unread: Counter[Skip] = Counter()
 
     def read(self, frame: bytes, link_type: int, time_ns: int, interface: int) -> Found | None:
-        """The datagram that the frame holds or completes, or None."""
+        """Return the datagram that the frame holds or completes, or None; never raises."""
         walk = _Walk(self, time_ns, interface)
         try:
             found = walk.walk(link_type, frame)
@@ -371,12 +374,12 @@ class SlowFrames:
         return found
 
     def read_aside(self, chunk: Array, columns: DatagramColumns) -> tuple[Array, dict[str, Array]]:
-        """The rows of `columns`, a scanner's over `chunk`, with those that it put aside read and in
-        their places. Answers with the bytes that the rows are over, and the columns.
+        """Read the frames put aside and insert their datagrams among the rows of `columns`.
 
-        A datagram that was read slowly gets a plain Ethernet frame of its own behind the capture's
-        bytes, so that whoever sends, rewrites or measures frames needs to know nothing of tunnels
-        and pieces.
+        Returns the bytes that the rows refer to, and the columns by name. `columns` are a scanner's
+        over `chunk`. A datagram read here gets a plain Ethernet frame of its own behind the
+        capture's bytes, so that code that sends, rewrites or measures frames need not handle
+        tunnels and fragments.
         """
         arrays = columns.arrays
         aside = slice(columns.limit, columns.capacity)
@@ -410,7 +413,7 @@ class SlowFrames:
         }
 
     def finish(self) -> None:
-        """The capture has ended: what is not whole by now never will be."""
+        """Give up incomplete datagrams, at the end of the capture."""
         self.fragments.finish()
 
     @property
@@ -422,7 +425,7 @@ class SlowFrames:
         return {reason: count for reason, count in found.items() if count}
 
     def number_of(self, address: bytes) -> int:
-        """An address as an IPv4 number; of IPv6 its stand-in."""
+        """Convert an address to an IPv4 number, an IPv6 address to its stand-in."""
         if len(address) == 4:
             return int.from_bytes(address, "big")
         if address.startswith(_MAPPED):
@@ -435,14 +438,14 @@ class SlowFrames:
 
 
 def _reason(error: Exception) -> Skip:
-    """Why a frame could not be read."""
+    """Return the `Skip` reason of an error while reading a frame."""
     if isinstance(error, _Unread):
         return error.reason
     return Skip.SHORT_CAPTURE if isinstance(error, dpkt.NeedData) else Skip.MALFORMED
 
 
 def _plain_frame(found: Found) -> bytes:
-    """The frame that would carry a datagram without tunnels and pieces."""
+    """Build the frame that would carry a datagram without tunnels and fragments."""
     source, destination = (
         socket.inet_ntoa(each.to_bytes(4, "big")) for each in (found.source, found.destination)
     )

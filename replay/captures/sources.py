@@ -279,7 +279,7 @@ class ReadAhead:
         return True
 
     def _run(self) -> None:
-        """The thread: blocks in order until the end, an error, or `close`."""
+        """Fill blocks in order until the end, an error, or `close`; runs in the thread."""
         while (block := self._free.get()) is not None:
             filled, error = self._fill(memoryview(block))
             if filled:
@@ -289,7 +289,7 @@ class ReadAhead:
                 return
 
     def _fill(self, block: memoryview) -> tuple[int, BaseException | None]:
-        """How much of the block was filled, and what stopped that if it was no end."""
+        """Fill the block; return the bytes filled, and the error that stopped it, if any."""
         filled = 0
         try:
             while filled < len(block):
@@ -303,7 +303,7 @@ class ReadAhead:
 
 
 def open_source(path: Path) -> ByteSource:
-    """The file from its beginning, inflated where it is compressed. Raises `OSError`."""
+    """Open a file from its beginning, inflated where it is compressed. Raises `OSError`."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP_MAGIC):
@@ -314,7 +314,7 @@ def open_source(path: Path) -> ByteSource:
 
 
 def read_up_to(source: ByteSource, size: int) -> bytes:
-    """`size` bytes, or what there is before the end."""
+    """Read `size` bytes, or fewer at the end."""
     block = bytearray(size)
     filled = 0
     while filled < size:

@@ -1,6 +1,6 @@
-"""Writing captures: UDP datagrams framed as Ethernet and IPv4, plain, gzipped or zstd.
+"""Writer of captures: UDP datagrams framed as Ethernet and IPv4; plain, gzip or zstd.
 
-Nanosecond pcap unless told otherwise. Frames are what a switch would deliver: the multicast MAC
+Nanosecond pcap by default. Frames are what a switch would deliver: the multicast MAC
 address belongs to the group (RFC 1112, section 6.4), the IPv4 header has its checksum, the UDP
 checksum is 0 (not computed, RFC 768) and frames below the Ethernet minimum are padded.
 """
@@ -30,13 +30,13 @@ _MAGICS = {True: 0xA1B23C4D, False: 0xA1B2C3D4}
 
 
 def multicast_mac(group: str) -> bytes:
-    """The Ethernet address of a group: 01:00:5e and its lower 23 bits (RFC 1112)."""
+    """Return the Ethernet address of a group: 01:00:5e and its lower 23 bits (RFC 1112)."""
     number = int.from_bytes(socket.inet_aton(group), "big")
     return b"\x01\x00\x5e" + (number & 0x7F_FFFF).to_bytes(3, "big")
 
 
 def internet_checksum(header: bytes) -> int:
-    """The one's complement sum of RFC 1071 over an even number of bytes."""
+    """Compute the Internet checksum (RFC 1071) of an even number of bytes."""
     total = sum(struct.unpack(f">{len(header) // 2}H", header))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
@@ -45,7 +45,7 @@ def internet_checksum(header: bytes) -> int:
 
 @functools.lru_cache(maxsize=1_024)
 def _ethernet_header(group: str, vlan_ids: tuple[int, ...]) -> bytes:
-    """Destination and source address, VLAN tags outermost first, and the type of IPv4."""
+    """Build the addresses, VLAN tags (outermost first) and the EtherType of IPv4."""
     multicast = socket.inet_aton(group)[0] >> 4 == 0xE
     destination = multicast_mac(group) if multicast else b"\x02\x00\x00\x00\x00\x02"
     tags = b""
@@ -64,7 +64,7 @@ def frame_headers(
     size: int,
     vlan_ids: tuple[int, ...] = (),
 ) -> bytes:
-    """Ethernet, IPv4 and UDP header before a payload of `size` bytes."""
+    """Build the Ethernet, IPv4 and UDP headers of a payload of `size` bytes."""
     addresses = socket.inet_aton(source) + socket.inet_aton(group)
     # Version 4 and five words, no fragments, a time to live of 1 as the player sends.
     start = struct.pack(">BBHHHBB", 0x45, 0, 28 + size, 0, 0, 1, 17)
@@ -133,7 +133,7 @@ class CaptureWriter:
             raise
 
     def _abandon(self, error: OSError) -> None:
-        """Remove what was written before `error`, which is told where it came up."""
+        """Remove the unfinished file, and add its path to a disk fault that has none."""
         with contextlib.suppress(OSError):
             self.close()
         if self.path.is_file():  # `/dev/null` is nothing of ours to remove

@@ -1,10 +1,10 @@
-"""From packets to blocks that a sender takes: every line's copy, with its faults.
+"""Blocks for the sender, made of packets: every line's copy, with injected faults.
 
 A `LineSet` is lines that carry the same packets (A and B of the market data, A and B of the
-refreshes), with the faults of each. A step of the session comes in as packets, a list a set; a
-block goes out: the sends of all lines that are due by then, in the order in which they leave.
-What a fault delays or displaces waits here for its block, bounded by the greatest delay and
-reordering that a line may have. Sans-IO: sockets and time are the exchange's.
+refreshes), with the faults of each. The input of a step is a list of packets per set; the output is
+a block: the sends of all lines that are due by then, in the order in which they leave. Delayed and
+displaced packets wait here for their block, bounded by the greatest delay and reordering of a line.
+Sans-IO: sockets and time are the exchange's.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,10 +42,10 @@ class Send(NamedTuple):
 
 
 class LineSet:
-    """Lines with the same packets, and what goes wrong on each.
+    """A set of lines that carry the same packets, with the faults of each.
 
-    `destinations[line][service]` is the number that the sender knows a line's group by; `faults`
-    has an entry a line; `together` is the rate of loss on all of them at once.
+    `destinations[line][service]` is the sender's number of a line's group; `faults` has an entry
+    per line; `together` is the rate of loss on all of them at once.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LineSet:
 
     @property
     def counts(self) -> list[FaultCounts]:
-        """What the faults did so far, by line; packets given after `finish` are not counted."""
+        """Counts of faults so far, by line; packets given after `finish` are not counted."""
         return self._injector.counts
 
     @property
@@ -76,7 +76,7 @@ class LineSet:
         return len(self._packets)
 
     def sends(self, packets: Sequence[Outgoing]) -> Iterator[tuple[int, int, bytes]]:
-        """(due, destination, packet) of the next packets, line by line, each in its order."""
+        """Yield (due in ns, destination, packet) of the next packets, line by line, in order."""
         if self._over:
             yield from self._unharmed(packets)
             return
@@ -89,7 +89,7 @@ class LineSet:
         self._oldest = self._injector.oldest_held
 
     def finish(self) -> Iterator[tuple[int, int, bytes]]:
-        """What faults still hold back. From here on nothing goes wrong any more."""
+        """Yield what faults still hold back; later packets are sent without faults."""
         self._over = True
         yield from self._planned(self._injector.finish())
         self._packets.clear()
@@ -104,7 +104,7 @@ class LineSet:
                 self._latest_ns = max(self._latest_ns, int(sends.due_ns[-1]))
 
     def _unharmed(self, packets: Sequence[Outgoing]) -> Iterator[tuple[int, int, bytes]]:
-        """Every packet on every line, after all that was sent before."""
+        """Yield every packet on every line, not before what was planned earlier."""
         for destinations in self._destinations:
             for packet in packets:
                 due_ns = max(packet.due_ns, self._latest_ns)
@@ -112,7 +112,7 @@ class LineSet:
 
 
 class BlockMaker:
-    """Merges the sends of several line sets into blocks."""
+    """A merger of the sends of several line sets into blocks."""
 
     def __init__(self, sets: Sequence[LineSet]) -> None:
         self._sets = sets
@@ -126,20 +126,21 @@ class BlockMaker:
         return len(self._sends)
 
     def block(self, packets: Sequence[Sequence[Outgoing]], until_ns: int) -> Block:
-        """The sends due by `until_ns`; no packet given later is due earlier than that.
+        """Add packets and return the sends due by `until_ns`, plus the least delay of a line.
 
-        `packets` has a sequence a line set, each in order of `due_ns`.
+        `packets` has a sequence per line set, each in order of `due_ns`; packets of later calls
+        must not be due before `until_ns`.
         """
         for lines, own in zip(self._sets, packets, strict=True):
             self._add(lines.sends(own))
         return self._release(until_ns + self._delay_min_ns)
 
     def finish(self, number: int) -> None:
-        """Faults are over on line set `number`; what they held back comes with the next block."""
+        """End the faults of line set `number`; what they held back comes with the next block."""
         self._add(self._sets[number].finish())
 
     def last_block(self) -> Block:
-        """All that is still to be sent."""
+        """End all faults and return all remaining sends."""
         for lines in self._sets:
             self._add(lines.finish())
         return self._release(None)
@@ -150,7 +151,7 @@ class BlockMaker:
             self._sends.append(Send(due_ns, self._turn, destination, packet))
 
     def _release(self, until_ns: int | None) -> Block:
-        """A block of what is due; with None of everything."""
+        """Take the sends due by `until_ns`, or all where it is None, as a block."""
         self._sends.sort()
         count = len(self._sends)
         if until_ns is not None:
@@ -160,7 +161,7 @@ class BlockMaker:
 
 
 def _block(sends: Sequence[Send]) -> Block:
-    """Columns of the sends; a packet that leaves on several lines is held once."""
+    """Build the columns of the sends; a packet that leaves on several lines is held once."""
     places: dict[int, int] = {}
     parts: list[bytes] = []
     size = 0

@@ -3,9 +3,9 @@
 A ledger is a file of fixed records, written as the session goes and read back as one numpy array;
 `ledger_check` holds one against the other. A message is known by where it travelled (service,
 packet sequence number, its place in the packet) and by a 64-bit BLAKE2 hash of its bytes, so a
-ledger proves content without keeping it. Beside messages a subscriber notes what it was told:
-where its stream starts, which ranges are announced lost, and up to which number a snapshot has
-made that good. The snapshot's own messages are no deliveries and are not written.
+ledger proves content without keeping it. Beside messages a subscriber records announcements: where
+its stream starts, which ranges are declared lost, and up to which number a snapshot has recovered
+them. The snapshot's own messages are no deliveries and are not written.
 
 A packet that reaches a subscriber may have been thinned to the messages it asked for, so its
 messages are numbered by their place in what was delivered (`PACKED`); a message delivered alone
@@ -64,7 +64,7 @@ Records = NDArray[Any]
 
 
 class RecordKind(IntEnum):
-    """What a record says."""
+    """Kinds of records."""
 
     MESSAGE = 0
     """a message; `number` is its place in the packet that the exchange sent"""
@@ -82,14 +82,14 @@ class RecordKind(IntEnum):
 
 
 class Ledger(NamedTuple):
-    """A ledger read back: which feed it is of (its key), and its records in order."""
+    """A ledger read back: the key of its feed, and its records (`RECORD`) in order."""
 
     feed: str
     records: Records
 
 
 class LedgerWriter:
-    """Writes one ledger. Not for several threads at once.
+    """A writer of one ledger; not thread-safe.
 
     Raises `ConfigError` where the file cannot be written.
     """
@@ -113,17 +113,20 @@ class LedgerWriter:
             ) from None
 
     def sent(self, packet: bytes, service: int = 0) -> int:
-        """Every message of a packet that the exchange sends; returns how many. `service` counts
-        where packets name none: FIX.
+        """Record the messages of a packet that the exchange sends; return their number.
 
-        Control packets have none. Raises `PeerError` for what the feed's scanner rejects.
+        `service` is used where packets name none (FIX). Control packets have no messages. Raises
+        `PeerError` for what the feed's scanner rejects.
         """
         if self._table.fix:
             return self._runs(packet, service)
         return self._packet(packet, RecordKind.MESSAGE)
 
     def received_packet(self, packet: bytes, service: int = 0) -> int:
-        """Every message of a packet as delivered, thinned or not; returns how many."""
+        """Record the messages of a packet as delivered, thinned or not; return their number.
+
+        Raises `PeerError` for what the feed's scanner rejects.
+        """
         if self._table.fix:
             return self._runs(packet, service)
         return self._packet(packet, RecordKind.PACKED)
@@ -132,17 +135,17 @@ class LedgerWriter:
         self, service: int, sequence: int, number: int, message: bytes, symbol: int = NO_SYMBOL,
         type: int = 0,
     ) -> None:  # fmt: skip
-        """One message delivered alone; `number` is its place in the packet it was sent in."""
+        """Record a message delivered alone; `number` is its place in the exchange's packet."""
         digest = blake2b(message, digest_size=8).digest()
         self._append(_PACK(sequence, symbol, digest, service, number, type, RecordKind.MESSAGE))
         self.messages += 1
 
     def lost(self, service: int, first: int, last: int) -> None:
-        """The subscriber is told that a range, both ends included, is lost for good."""
+        """Record a declared loss, both ends inclusive. Raises `UsageError` for an empty range."""
         self._append_range(service, first, last, RecordKind.LOST)
 
     def withdrawn(self, service: int, first: int, last: int) -> None:
-        """The subscriber is told that a range that was announced lost is not."""
+        """Record that a declared loss was withdrawn. Raises `UsageError` for an empty range."""
         self._append_range(service, first, last, RecordKind.WITHDRAWN)
 
     def _append_range(self, service: int, first: int, last: int, kind: RecordKind) -> None:
@@ -151,15 +154,15 @@ class LedgerWriter:
         self._append(_PACK(first, last, _NO_HASH, service, 0, 0, kind))
 
     def start(self, service: int, sequence: int) -> None:
-        """The subscriber is told that the service's stream begins at `sequence`."""
+        """Record the announcement that the service's stream begins at `sequence`."""
         self._append(_PACK(sequence, 0, _NO_HASH, service, 0, 0, RecordKind.START))
 
     def refreshed(self, service: int, last: int) -> None:
-        """The subscriber has got a snapshot: the service's state after `last`."""
+        """Record a received snapshot: the service's state after `last`."""
         self._append(_PACK(last, 0, _NO_HASH, service, 0, 0, RecordKind.REFRESHED))
 
     def flush(self) -> None:
-        """Hand what is gathered to the operating system."""
+        """Write the buffered records to the file."""
         if self._records:
             self._file.write(b"".join(self._records))
             self._records.clear()
@@ -205,7 +208,7 @@ class LedgerWriter:
         return count
 
     def _runs(self, packet: bytes, service: int) -> int:
-        """The application messages of FIX bytes, run by run; returns how many."""
+        """Record the application messages of FIX bytes, run by run; return their number."""
         header, index, at, count = self._header, self._index, 0, 0
         while at < len(packet):
             verdict = parse_next(self._table, packet, at, len(packet) - at, header)
@@ -234,7 +237,7 @@ def _no_packet(verdict: int) -> PeerError:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """A ledger from its file; raises `UsageError` for a file that is none or cannot be read."""
+    """Read a ledger. Raises `UsageError` for a file that is none or cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Holding a subscriber's ledger against the exchange's: what became of every message.
+"""Check of a subscriber's ledger against the exchange's: the outcome of every message.
 
 Each message that was sent and that the subscriber asked for has exactly one fate: ok, lost and
 announced, refreshed (lost and announced, and then made good by a snapshot), lost unannounced,
@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class Offender(NamedTuple):
-    """A message that a fault befell: `number` is its place in the packet."""
+    """A message with a fault; `number` is its place in the packet."""
 
     service: int
     sequence: int
@@ -58,7 +58,7 @@ class Selection:
     names: Mapping[int, str] = field(default_factory=dict)
 
     def mask(self, feed: Feed, messages: Records) -> Mask:
-        """Which of the messages are selected."""
+        """Return a mask (bool, one per message) of the selected messages."""
         # A pair of numbers sorts faster as one: the symbol's place among the symbols is short.
         symbols, symbol_place = np.unique(messages["symbol"], return_inverse=True)
         pairs = (messages["service"].astype(np.uint64) << np.uint64(32)) | symbol_place.astype(
@@ -85,7 +85,7 @@ class Selection:
 
 
 def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether a topic pattern matches a key: `*` is one word, `#` any number of them."""
+    """Return whether a topic pattern matches a key: `*` is one word, `#` any number of them."""
     if not pattern:
         return not words
     first, rest = pattern[0], pattern[1:]
@@ -112,7 +112,7 @@ class CheckReport:
     delivered: int = 0
     #: Sent, selected, but before the announced start.
     before_start: int = 0
-    #: The first few messages that each fault befell.
+    #: The first few messages with each fault.
     offenders: dict[str, list[Offender]] = field(default_factory=dict)
 
     @property
@@ -124,7 +124,7 @@ class CheckReport:
         )  # fmt: skip
 
     def faults(self) -> Iterator[str]:
-        """A line for each kind of fault there was, with its first offenders."""
+        """Yield a line for each kind of fault, with its first offenders."""
         for name, offenders in self.offenders.items():
             places = ", ".join(f"{o.service}:{o.sequence}.{o.number}" for o in offenders)
             count, fault = getattr(self, name), name.replace("_", " ")
@@ -134,7 +134,7 @@ class CheckReport:
 def check(
     feed: Feed, sent: Ledger, received: Ledger, selection: Selection | None = None
 ) -> CheckReport:
-    """What became of every message of `sent` that `selection` asks for, by `received`.
+    """Check every message of `sent` that `selection` asks for against `received`.
 
     Raises `UsageError` for ledgers of another feed and for numbers beyond the keys' bits.
     """
@@ -181,7 +181,7 @@ class _Check:
         return self.result
 
     def _expected(self, selected: Records) -> Records:
-        """What should have come: nothing from before a service's announced start."""
+        """Return the expected messages: none from before a service's announced start."""
         late = np.zeros(len(selected), bool)
         for service, start in self.starts.items():
             own = self._own_numbers(selected)
@@ -191,7 +191,7 @@ class _Check:
         return selected[~late]
 
     def _fates(self, place: NDArray[np.intp], arrivals: Records) -> None:
-        """`place[i]` is which expected message the i-th arrival is."""
+        """Count each expected message's outcome; arrival i is expected message `place[i]`."""
         expected = self.expected
         times = np.bincount(place, minlength=len(expected))
         wrong = np.zeros(len(expected), bool)
@@ -222,7 +222,7 @@ class _Check:
         self._note("contradicted", expected, announced & ~lost)
 
     def _overtaken(self, place: NDArray[np.intp], services: NDArray[Any]) -> NDArray[np.intp]:
-        """Expected messages whose first arrival came after that of a later one."""
+        """Return indices of expected messages that first arrived after a later one."""
         _, first = np.unique(place, return_index=True)
         first.sort()
         place, services = place[first], services[first]
@@ -233,7 +233,7 @@ class _Check:
         return np.concatenate(overtaken) if overtaken else np.zeros(0, np.intp)
 
     def _lies_in(self, told: dict[int, RangeSet], messages: Records) -> Mask:
-        """Which messages lie in a range that was told of."""
+        """Return a mask of the messages that lie in an announced range."""
         mask = np.zeros(len(messages), bool)
         own = self._own_numbers(messages)
         for service, ranges in told.items():
@@ -246,7 +246,7 @@ class _Check:
         return mask
 
     def _is_covered(self, messages: Records) -> Mask:
-        """Which messages a snapshot's state includes."""
+        """Return a mask of the messages that a snapshot's state includes."""
         mask = np.zeros(len(messages), bool)
         own = self._own_numbers(messages)
         for service, last in self.covered.items():
@@ -254,14 +254,14 @@ class _Check:
         return mask
 
     def _own_numbers(self, messages: Records) -> Keys:
-        """What announcements count: packets, or the messages' own numbers."""
+        """Return the numbers that announcements use: of packets, or of messages."""
         if self.counts_messages:
             return messages["sequence"] + messages["number"].astype(np.uint64)
         own: Keys = messages["sequence"]
         return own
 
     def _sorted_keys(self) -> tuple[Keys, NDArray[np.intp]]:
-        """Keys of what is expected, and the order that sorts them.
+        """Return sorted keys of the expected messages, and the order that sorts them.
 
         Against delivered packets, a message's number is its rank among the selected ones of its
         packet, since that is what thinning leaves.
@@ -306,8 +306,8 @@ class _Check:
 
 
 def _starts(records: Records) -> dict[int, int]:
-    """Where each service's stream begins: as announced first, or behind the snapshot that it
-    begins with."""
+    """Return the first number of each service's stream: as first announced, or after the snapshot
+    that the stream begins with."""
     starts: dict[int, int] = {}
     begun = _first_arrivals(records)
     kinds = records["kind"]
@@ -321,14 +321,14 @@ def _starts(records: Records) -> dict[int, int]:
 
 
 def _first_arrivals(records: Records) -> dict[int, int]:
-    """The place of each service's first delivered message among the records."""
+    """Return the index of each service's first delivered message among the records."""
     places = np.flatnonzero(records["kind"] <= RecordKind.PACKED)
     services, first = np.unique(records["service"][places], return_index=True)
     return dict(zip(services.tolist(), places[first].tolist(), strict=True))
 
 
 def _covered(records: Records) -> dict[int, int]:
-    """The latest snapshot's last number, by service."""
+    """Return the highest number that a snapshot covers, by service."""
     covered: dict[int, int] = {}
     for record in records:
         service = int(record["service"])
@@ -337,7 +337,9 @@ def _covered(records: Records) -> dict[int, int]:
 
 
 def _ranges(records: Records, kind: RecordKind) -> dict[int, RangeSet]:
-    """The ranges last told of as of this kind, by service: lost, or not lost after all."""
+    """Return the ranges whose latest announcement is of this kind, by service.
+
+    Raises `UsageError` for more than `ANNOUNCED_RANGES_MAX` ranges of a service."""
     found: dict[int, RangeSet] = {}
     for record in records:
         ranges = found.setdefault(int(record["service"]), RangeSet(limit=ANNOUNCED_RANGES_MAX))

@@ -40,7 +40,7 @@ class State(Protocol):
         """Take a packet of the session."""
 
     def snapshot(self, service: int) -> list[bytes]:
-        """The messages that make up the service's present state."""
+        """Return the messages that make up the service's present state."""
 
 
 class Cutter(Protocol):
@@ -50,7 +50,7 @@ class Cutter(Protocol):
         self, service: int, messages: Sequence[bytes], last: int, refresh_sequence: int,
         send_time_ms: int,
     ) -> list[bytes]:  # fmt: skip
-        """Packets of the refresh channel, between start and end of refresh."""
+        """Pack messages to packets of the refresh channel, with start and end of refresh."""
 
 
 class Snapshot(NamedTuple):
@@ -112,14 +112,14 @@ class RefreshFlow:
         return bool(self._requested or self._waiting)
 
     def request(self, service: int) -> RefreshReject:
-        """Somebody asks for a snapshot; one that is asked for already serves both."""
+        """Request a snapshot; requests of one service share the next one."""
         if service not in self._cut_next:
             return RefreshReject.WRONG_SERVICE
         self._requested[service] = None
         return RefreshReject.NONE
 
     def apply(self, packets: Iterable[Outgoing]) -> None:
-        """The session's next packets, in order."""
+        """Apply the session's next packets, in order."""
         apply = self._state.apply
         for packet in packets:
             apply(packet.packet)
@@ -127,7 +127,7 @@ class RefreshFlow:
                 self._latest_ns = packet.due_ns
 
     def step(self, until_ns: int, next_sequences: Mapping[int, int]) -> list[Outgoing]:
-        """The refresh packets due by `until_ns`, in order of `due_ns`.
+        """Return the refresh packets due by `until_ns`, in order of `due_ns`.
 
         `next_sequences` are the numbers that the live services' next packets will carry.
         """
@@ -148,7 +148,7 @@ class RefreshFlow:
         return resets
 
     def _due(self, until_ns: int) -> list[int]:
-        """Whose snapshot is to be cut now: requests first, then whoever waits longest."""
+        """Return the services whose snapshots are due: requests first, then the longest overdue."""
         asked = list(self._requested)[:CUTS_PER_STEP]
         if not self._cycle_ns:
             return asked
@@ -185,7 +185,7 @@ class RefreshFlow:
         return answer
 
     def _heartbeats(self, until_ns: int) -> list[Outgoing]:
-        """For every service that has been idle long enough; they come at the end of a step."""
+        """Return a heartbeat of every service that has been idle long enough."""
         beats = []
         for service, sent_ns in self._last_sent_ns.items():
             if until_ns - sent_ns >= self._heartbeat_ns:
@@ -194,7 +194,7 @@ class RefreshFlow:
         return beats
 
     def _control(self, kind: str, service: int, due_ns: int) -> Outgoing:
-        """A packet without messages; a heartbeat says of the sequence what the feed has it say."""
+        """Make a packet without messages; a heartbeat's number is as the feed defines it."""
         number = self._sent_next[service]
         if kind == "heartbeat":
             said = {"next": number, "last": number - 1, "none": 0}

@@ -95,11 +95,11 @@ class SnapshotDesk:
         self._waiting = 0
 
     def request(self, service: int, now_ns: int) -> RefreshReject:
-        """Somebody asks for a snapshot; it is cut at the end of the exchange's next step."""
+        """Request a snapshot; it is cut at the end of the exchange's next step."""
         return self._flow.request(service)
 
     def subscribe(self, service: int, callback: OnPackets) -> Callable[[], None]:
-        """`callback` gets every snapshot of the service, until the answer is called."""
+        """Subscribe `callback` to snapshots of the service; the returned function ends that."""
         callbacks = self._callbacks.setdefault(service, {})
         callbacks[callback] = None
 
@@ -109,7 +109,9 @@ class SnapshotDesk:
         return leave
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """A snapshot was cut: it goes to the subscribers when it begins to leave."""
+        """Schedule a snapshot for its subscribers, at the time at which it begins to leave.
+
+        Called from the exchange's thread."""
         if self._callbacks.get(snapshot.service):
             self._loop.call_soon_threadsafe(self._schedule, snapshot)
 
@@ -198,7 +200,7 @@ class ExchangeServers:
         return now_ns - self._asked_ns
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What each server did: its own counts, those that are not 0."""
+        """Return each server's counts that are not 0."""
         return {
             name: {what: count for what, count in server.counts.items() if count}
             for name, (server, _) in self._servers.items()

@@ -229,7 +229,9 @@ class Exchange:
         return bool(servers.clients) and (busy or min(over_ns, quiet_ns) < QUIET_NS)
 
     def _hand_over(self, packets: list[Outgoing], until_ns: int) -> bool:
-        """A step's packets to everybody concerned; False where the sender has ended."""
+        """Pass a step's packets to ledger, refresh, servers and sender.
+
+        Returns False where the sender has ended."""
         self._note(packets)
         offered = self._without_hole(packets)
         streams = [offered]
@@ -248,7 +250,7 @@ class Exchange:
                 self._ledger.sent(packet.packet)
 
     def _without_hole(self, packets: list[Outgoing]) -> list[Outgoing]:
-        """The packets but for the one that nobody is to have."""
+        """Return the packets without the one that is withheld from all lines and servers."""
         hole_s = self.plan.hole_s
         if hole_s is None or self._withheld is not None:
             return packets
@@ -323,10 +325,10 @@ class Exchange:
 
 
 def _line_sets(plan: ExchangePlan, lines: OpenLines) -> Iterator[LineSet]:
-    """The lines of the market data, then those of the refreshes where there are any."""
+    """Yield the lines of the market data, then those of the refreshes where there are any."""
 
     def numbers(line: int) -> dict[int, int]:
-        """The sender's destination number of each service."""
+        """Return the sender's destination number of each service."""
         return {
             service: int(lines.table[line, lines.channels.index(service)]) for service in SERVICES
         }

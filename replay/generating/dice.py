@@ -47,7 +47,7 @@ class Dice:
 
     @cython.locals(old=cython.ulonglong, word=cython.ulonglong, turn=cython.ulonglong)
     def roll(self):
-        """A number of 32 bits, all equally likely."""
+        """Draw a uniform number of 32 bits."""
         old = self.state
         if cython.compiled:
             self.state = old * _FACTOR + _STEP
@@ -59,13 +59,13 @@ class Dice:
 
     @cython.locals(wide=cython.ulonglong)
     def below(self, number):
-        """0 to `number` - 1, all equally likely; 0 for 0."""
+        """Draw a uniform number of 0 to `number` - 1; 0 for 0."""
         wide = self.roll()
         return (wide * number) >> 32
 
     @cython.locals(wide=cython.longlong)
     def wait(self, mean):
-        """Exponentially distributed around `mean`, at most seven times as much."""
+        """Draw an exponentially distributed number of mean `mean`, at most about 7 times that."""
         wide = self.waits[self.roll() >> 22]
         return (wide * mean) >> 16
 
@@ -83,11 +83,11 @@ class Crowd:
         self.noted = self.near = self.far = 0
 
     def draw(self):
-        """Anybody, by weight."""
+        """Draw a member by weight."""
         return self.table[self.dice.roll() >> 14]
 
     def note(self, who, now_ns):
-        """`who` comes now."""
+        """Note that the member `who` was drawn at `now_ns`."""
         self.ring[self.noted % _RING] = who
         self.ring_ns[self.noted % _RING] = now_ns
         self.noted += 1
@@ -97,7 +97,7 @@ class Crowd:
         return 0
 
     def again(self, now_ns):
-        """Somebody who came between `AGAIN_NS_MIN` and `AGAIN_NS_MAX` ago; -1 for nobody."""
+        """Draw a member noted between `AGAIN_NS_MIN` and `AGAIN_NS_MAX` ago; -1 for none."""
         while self.far < self.noted and now_ns - self.ring_ns[self.far % _RING] > _AGAIN_MAX:
             self.far += 1
         if self.near < self.far:
@@ -110,8 +110,9 @@ class Crowd:
 
 
 def places(weights: Sequence[int]) -> numpy.ndarray:
-    """A table of `PLACES` entries in which each member stands as often as its weight tells, one
-    behind the other; a member with less than an entry's weight may not stand there at all."""
+    """Build a table of `PLACES` entries with each member as often as its weight says.
+
+    A member with less than an entry's weight may be missing."""
     total = sum(weights)
     bounds = [so_far * PLACES // total for so_far in accumulate(weights, initial=0)]
     counts = numpy.diff(numpy.array(bounds, numpy.int64))

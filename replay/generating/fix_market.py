@@ -46,11 +46,11 @@ class Security:
         self.asks: dict[int, tuple[int, int]] = {}
 
     def side(self, type: bytes) -> dict[int, tuple[int, int]]:
-        """The levels of a side."""
+        """Return the levels of a side: price to (size, orders)."""
         return self.bids if type == _BID else self.asks
 
     def best(self, type: bytes) -> int:
-        """The side's best price; the side is not empty."""
+        """Return the side's best price; the side must not be empty."""
         return max(self.bids) if type == _BID else min(self.asks)
 
 
@@ -77,9 +77,9 @@ class FixMarket:
                     self._open(each, type)
 
     def next_message(self, time_ns: int) -> bytes:
-        """What happens next, at `time_ns` after 1970: a whole message without a number."""
+        """Make the next event, at `time_ns` after 1970: a whole message without a number."""
         self._count += 1
-        # The first messages tell each book whole, so that changes have something to change.
+        # The first messages are full refreshes, so that changes have a book to change.
         if self._turn < len(self._list) or self._count % SNAPSHOT_EVERY == 0:
             security = self._list[self._turn % len(self._list)]
             self._turn += 1
@@ -87,7 +87,7 @@ class FixMarket:
         return self._update(self._list[self._drawn(len(self._list))], time_ns)
 
     def snapshot(self, security: Security, time_ns: int) -> bytes:
-        """The security's full refresh (W)."""
+        """Write the security's full refresh (W)."""
         writer = self._writer
         writer.begin(b"W")
         writer.put_time(52, time_ns, _TIME_DIGITS)
@@ -103,11 +103,11 @@ class FixMarket:
         return writer.message()
 
     def _drawn(self, below: int) -> int:
-        """A whole number from 0 up to but without `below`: not quite evenly, and fast."""
+        """Draw an integer of 0 to `below` - 1: not quite uniform, but fast."""
         return int(self._dice.random() * below)
 
     def _update(self, security: Security, time_ns: int) -> bytes:
-        """An incremental refresh (X): one to four entries of one security."""
+        """Write an incremental refresh (X) of one security."""
         entries = list(self._event(security))
         while len(entries) < ENTRIES_WISHED and self._dice.random() < 0.5:
             entries += self._event(security)
@@ -129,7 +129,7 @@ class FixMarket:
         return writer.message()
 
     def _event(self, security: Security) -> Iterator[tuple[bytes, bytes, int, int, int]]:
-        """One happening, as entries: action, type, price, size, orders (0: none)."""
+        """Draw an event; yield its entries: action, type, price, size, orders (0: none)."""
         kind = self._dice.random()
         type = _BID if self._dice.random() < 0.5 else _OFFER
         side = security.side(type)
@@ -149,7 +149,7 @@ class FixMarket:
     def _trade(
         self, security: Security, type: bytes
     ) -> Iterator[tuple[bytes, bytes, int, int, int]]:
-        """A trade takes the best level, or some of it; the middle follows."""
+        """Trade against the best level, wholly or in part; move the middle where it is used up."""
         side = security.side(type)
         price = security.best(type)
         size, orders = side[price]
@@ -179,6 +179,6 @@ class FixMarket:
         return _NEW, type, price, *side[price]
 
     def _stock(self) -> tuple[int, int]:
-        """A level's size and number of orders."""
+        """Draw a level's size and number of orders."""
         orders = 1 + self._drawn(20)
         return 100 * orders + 10 * self._drawn(100), orders

@@ -70,7 +70,7 @@ class SessionGenerator:
         self.messages = 0
 
     def step(self, until_ns: int) -> list[Outgoing]:
-        """The packets of every burst that begins at or before `until_ns`, in order of `due_ns`.
+        """Return the packets of all bursts that begin by `until_ns`, in order of `due_ns`.
 
         A burst is given whole, so its last packets may be due a fraction of a millisecond after
         `until_ns`; nothing given later is due earlier. Times count from the session's start. After
@@ -79,21 +79,21 @@ class SessionGenerator:
         return self._outgoing(self._blocks(until_ns))
 
     def packets(self, duration_ns: int, step_ns: int = 10_000_000) -> Iterator[Outgoing]:
-        """All packets of the bursts of the first `duration_ns` of the session."""
+        """Yield all packets of the bursts of the first `duration_ns` of the session."""
         for until in range(step_ns, duration_ns + step_ns, step_ns):
             yield from self.step(min(until, duration_ns))
 
     def close(self, now_ns: int) -> list[Outgoing]:
-        """The market closes: closing prices, books cleared, last quotes, then heartbeats.
+        """Close the market: closing prices, books cleared, last quotes, then heartbeats.
 
         Every service gets at least one packet of messages, so that receivers notice a loss just
-        before the end; whoever sends these packets should not lose them on purpose. What the
-        session has not told yet of its opening comes first. `now_ns` counts as in `step`.
+        before the end; senders should not drop these packets on purpose. The rest of the opening
+        comes first. `now_ns` counts as in `step`.
         """
         return self._outgoing(self.session.close(self._opening_ns + now_ns))
 
     def next_sequences(self) -> dict[int, int]:
-        """The number that the next packet of each service will carry."""
+        """Return the number that the next packet of each service will carry."""
         numbers = self.session.tape.tables["sequences"].tolist()
         return dict(zip(SERVICES, numbers, strict=False))
 
@@ -103,7 +103,7 @@ class SessionGenerator:
             yield self.session.block(self._opening_ns + until_ns)
 
     def _outgoing(self, blocks: Iterable[Block]) -> list[Outgoing]:
-        """The packets of the blocks, one by one."""
+        """Split blocks into packets."""
         found = []
         for block in blocks:
             data = memoryview(block.data)

@@ -89,7 +89,7 @@ def listing(rng: random.Random, count: int) -> tuple[Instrument, ...]:
 
 
 def isin_of(country: str, body: str) -> str:
-    """The ISIN of a country and nine characters: both, then the check digit of ISO 6166."""
+    """Build an ISIN: country, nine characters, and the check digit of ISO 6166."""
     text = country + body
     digits = "".join(str(int(character, 36)) for character in text)
     total = 0

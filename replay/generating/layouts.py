@@ -47,8 +47,9 @@ REFERENCE_FIELDS = ("SourceSeqNum", "SourceTime", "SourceTimeMicroSecs")
 
 
 def offsets(feed: Feed, type: int, names: Sequence[str]) -> memoryview:
-    """The places of the named fields in messages of the type (int32). Raises `UsageError` where
-    the feed has no such field."""
+    """Return the offsets of the named fields in messages of the type (int32).
+
+    Raises `UsageError` where the feed has no such field."""
     places = {field.wire: field.at for field in feed.layout(type).fields}
     missing = [name for name in names if name not in places]
     if missing:

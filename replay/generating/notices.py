@@ -113,7 +113,7 @@ class Notices:
         self._tape.put(REFERENCE, data, start, self.sizes[1], share)
 
     def _stamp(self, data: memoryview, start: int, number: int, time: int, micros: int) -> None:
-        """Number and time of what is told."""
+        """Write number and time into a message."""
         self._time.set(self._tape.now_ns)
         data[start + number : start + number + 4] = self._number.to_bytes(4, "big")
         data[start + time : start + time + 4] = self._time.milliseconds.to_bytes(4, "big")

@@ -111,12 +111,12 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def built_in() -> list[str]:
-    """The names of the built-in profiles."""
+    """Return the names of the built-in profiles."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 def load_profile(name: str | os.PathLike[str]) -> Profile:
-    """The built-in profile of this name, or the one in this file.
+    """Load the built-in profile of this name, or the one in this file.
 
     Raises `ConfigError` for a file that is not there or is no profile.
     """
@@ -142,13 +142,13 @@ def load_profile(name: str | os.PathLike[str]) -> Profile:
 
 
 def check_profile(profile: Profile, where: str) -> None:
-    """Raises `ConfigError` where a profile's fields do not go together."""
+    """Check a profile's fields. Raises `ConfigError` where they contradict one another."""
     for complaint in _complaints(profile):
         raise ConfigError(f"profile {where}: {complaint}", "docs/generating.md tells the fields")
 
 
 def seconds_of(text: str) -> int:
-    """`HH:MM[:SS]` as seconds after midnight. Raises `ValueError`."""
+    """Parse `HH:MM[:SS]` to seconds after midnight. Raises `ValueError`."""
     moment = time.fromisoformat(text)
     return moment.hour * 3600 + moment.minute * 60 + moment.second
 

@@ -95,8 +95,10 @@ class FlowSettings:
 def settings_of(
     profile: Profile, feed: Feed, seed: int, scale: float, duration_s: float | None
 ) -> FlowSettings:
-    """What the profile asks for, times `scale`. `duration_s` is the length of a stationary
-    stretch, or bounds a day's. Raises `UsageError` for a scale or rate out of bounds."""
+    """Compute the settings of a profile, with its rates times `scale`.
+
+    `duration_s` is the length of a stationary stretch, or bounds a day's. Raises `UsageError` for
+    a scale or rate out of bounds."""
     if not SCALE_MIN <= scale <= SCALE_MAX:
         raise UsageError(f"a scale of {scale:g}", f"use {SCALE_MIN:g} to {SCALE_MAX:g}")
     rate_mbps = profile.rate_mbps * scale
@@ -149,9 +151,10 @@ def endless_of(
     heartbeat_ns: int,
     start_ns: int,
 ) -> FlowSettings:
-    """What a stationary profile asks for, at another rate (packets on one line), with other
-    instruments, from `start_ns` after midnight on, without refreshes and without an end. Its
-    opening goes at that rate or at `OPENING_PACKETS_PER_S`, whichever is more."""
+    """Compute endless settings of a stationary profile, at another rate (packets on one line).
+
+    The session begins `start_ns` after midnight and has no refreshes. Its opening goes at that
+    rate or at `OPENING_PACKETS_PER_S`, whichever is more."""
     settings = settings_of(profile, feed, 0, 1.0, ROUND_S)
     packet_ps = 1_000_000_000_000 / max(packets_per_s, OPENING_PACKETS_PER_S)
     return replace(
@@ -170,21 +173,21 @@ def endless_of(
 
 
 def mean_payload(profile: Profile) -> float:
-    """The mean UDP payload of all packets, in bytes."""
+    """Return the mean UDP payload of all packets, in bytes."""
     services = profile.services.values()
     total = sum(service.packets for service in services)
     return sum(service.packets * service.payload_bytes for service in services) / total
 
 
 def midnight_ns(profile: Profile, feed: Feed) -> int:
-    """The trading day's midnight, exchange time, as nanoseconds since 1970 UTC."""
+    """Return the trading day's midnight, exchange time, in ns since 1970 UTC."""
     day = date.fromisoformat(profile.day)
     moment = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(feed.zone))
     return int(moment.timestamp()) * 1_000_000_000
 
 
 def _exchange_ns(profile: Profile, feed: Feed) -> int:
-    """The session's start as nanoseconds after midnight, exchange time."""
+    """Return the session's start in ns after midnight, exchange time."""
     day = date.fromisoformat(profile.day)
     midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(profile.zone))
     start = midnight + timedelta(seconds=seconds_of(profile.start))
@@ -196,7 +199,7 @@ def _length_s(profile: Profile) -> float:
 
 
 def _mean(name: str, service: Service) -> int:
-    """A service's mean as the flow counts it."""
+    """Convert a service's mean payload to the flow's unit."""
     body = service.payload_bytes - HEADER
     if name in ("101", "102", "105", REFRESH):
         return max(0, round(body * 1024))
@@ -204,7 +207,7 @@ def _mean(name: str, service: Service) -> int:
 
 
 def _stationary(per_s: float, duration_s: float) -> Plan:
-    """A straight line, of so many packets a second on one line."""
+    """Make a plan of a constant rate: `per_s` packets a second on one line."""
     slots = max(1, round(duration_s * SLOTS_PER_S))
     packets = np.array([int(per_s * 1000 * i / SLOTS_PER_S) for i in range(slots + 1)], np.int64)
     return Plan(SLOT_NS, packets, np.zeros(slots, np.uint16), np.zeros(slots, np.uint8))
@@ -241,7 +244,7 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
 
 
 def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Array:
-    """The profile's minutes, second by second, unevenly."""
+    """Interpolate the profile's minutes to weights of seconds, with random variation."""
     ats = [seconds_of(minute.at) for minute in profile.minutes]
     heights = [int(minute.packets * 16) for minute in profile.minutes]
     low, spread = SECOND_WEIGHTS
@@ -258,7 +261,9 @@ def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Ar
 
 
 def _most(profile: Profile, scale: float) -> int:
-    """What a usual second may have: below the least peak and the line, in thousandths."""
+    """Return the limit of a usual second, below the least peak and the line rate.
+
+    In thousandths of packets of one line."""
     peaks = sorted(second.packets for second in profile.seconds if not second.books)[-10:]
     most = [peak * PEAK_PERCENT / 100 for peak in peaks[:1]]
     if profile.line_mbps:
@@ -268,7 +273,7 @@ def _most(profile: Profile, scale: float) -> int:
 
 
 def _shared(weights: Array, total: int, most: int) -> Array:
-    """`total` shared out by weight, none getting more than `most`: what is cut goes to the rest."""
+    """Share `total` out by weight, at most `most` each: what is cut goes to the rest."""
     shares = np.zeros(len(weights), np.int64)
     open_ = weights > 0
     left = total
@@ -284,7 +289,7 @@ def _shared(weights: Array, total: int, most: int) -> Array:
 
 
 def _slots(count: int, dice: Dice) -> list[int]:
-    """A second's packets, tenth by tenth, unevenly."""
+    """Split a second's packets into tenths, with random variation."""
     low, spread = SLOT_WEIGHTS
     weights = [low + dice.below(spread) for _ in range(SLOTS_PER_S)]
     sum_, so_far, done, answer = sum(weights), 0, 0, []

@@ -104,9 +104,10 @@ class Session:
         ))  # fmt: skip
 
     def block(self, until_ns: int) -> Block:
-        """What is due by `until_ns` after midnight, as much of it as a block has room for. A burst
-        is given whole, its last packets perhaps a fraction of a millisecond later; nothing given
-        later is due earlier. Only where `full` tells so is there more."""
+        """Generate what is due by `until_ns` after midnight, as much as a block has room for.
+
+        Bursts are not split: the last packets may be due a fraction of a millisecond later; later
+        blocks have nothing that is due earlier. There is more only where `full` is true."""
         self._begin()
         self.flow.run(until_ns)
         return self._taken()
@@ -148,7 +149,7 @@ class Session:
 def _market(
     feed: Feed, instruments: tuple[Instrument, ...], dice: Dice, tape: Any, time: MessageTime
 ) -> SimpleNamespace:
-    """The parts of a market that a `Flow` drives."""
+    """Create the parts of a market that a `Flow` drives."""
     shares = [each for each in instruments if each.kind is Kind.EQUITY]
     warrants = [each for each in instruments if each.kind is Kind.WARRANT]
     indices = [each for each in instruments if each.kind is Kind.INDEX]
@@ -181,7 +182,7 @@ class States:
         ]
 
     def __call__(self, channel: int) -> list[Array]:
-        """The messages of service 101 + channel, in the order in which a snapshot has them."""
+        """Return the messages of service 101 + channel, in the order of a snapshot."""
         books, issuers, size = self._books, self._issuers, self._size
         if channel == 0:
             return self._reference()

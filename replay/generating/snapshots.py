@@ -99,11 +99,11 @@ class SnapshotSource:
         return HEADER_BYTES + size
 
     def _packed(self, count: int) -> bytearray:
-        """The next `count` messages, compressed."""
+        """Compress the next `count` messages."""
         return bytearray(deflated(self._state.bytes_of(self._at, count)))
 
     def _take(self) -> None:
-        """The next service's state, between start and end of refresh."""
+        """Begin the next service's state, between start and end of refresh."""
         if self._mean_messages and self._due_messages > 0 and self._quotes_have_room():
             self._channel = QUOTES
         else:
@@ -162,7 +162,7 @@ class _State:
 
 
 def _costs_of(feed: Feed, rows: Array) -> tuple[int, Array]:
-    """What messages of one type cost: one that begins a packet, and each behind the one before."""
+    """Estimate the cost of messages of one type: the first of a packet, and each after another."""
     at, size = feed.table.message_type_at, feed.table.message_type_size
     kind = int.from_bytes(rows[0, at : at + size].tobytes(), feed.byte_order)
     first, further, differing = COSTS.get(kind, MARK_COST)
@@ -173,6 +173,6 @@ def _costs_of(feed: Feed, rows: Array) -> tuple[int, Array]:
 
 
 def rows_of(table: Array, size: int, which: Array | None = None) -> Array:
-    """The messages of `size` bytes in a table, all or those that are marked."""
+    """Return the messages of `size` bytes in a table, all or those that are marked."""
     rows = table.reshape(-1, size)
     return rows if which is None else rows[np.asarray(which) != 0]

@@ -139,7 +139,7 @@ class Tape:
         )
 
     def data_so_far(self) -> Any:
-        """The block's payloads so far."""
+        """Return the block's payloads so far."""
         return self.data[0 : self.used]
 
     def set_limit(self, channel: int, messages: int) -> None:
@@ -147,7 +147,7 @@ class Tape:
         self.open_limit[channel] = messages
 
     def set_sequence(self, channel: int, sequence: int) -> None:
-        """The number of the channel's next packet."""
+        """Set the number of the channel's next packet."""
         self.sequences[channel] = sequence
 
     @cython.locals(count=cython.int)
@@ -226,7 +226,7 @@ class Tape:
         row=cython.Py_ssize_t, frame=cython.longlong, skew=cython.longlong, lost=cython.int
     )
     def _record(self, channel, time_ns, size, count):
-        """The row of the packet of `size` bytes that stands at the data's end."""
+        """Append the row of the packet of `size` bytes at the end of the data."""
         row = self.count
         frame = size + _FRAME_HEADERS
         if frame < _FRAME_MIN:
@@ -260,7 +260,7 @@ class Tape:
         i=cython.Py_ssize_t, place=cython.Py_ssize_t, edge=cython.Py_ssize_t, gap=cython.longlong
     )
     def _gaps_of(self, channel, time_ns):
-        """The time since the same symbol's last message, of every message in the open packet."""
+        """Count the time since the same symbol's last message, for all of the open packet."""
         for i in range(self.open_count[channel]):
             place = self.open_symbols[channel * _MESSAGES + i]
             if place < 0:
@@ -284,7 +284,7 @@ class Tape:
 
 
 def _places(feed: Any) -> list[int]:
-    """Where a packet header keeps what changes. Raises `UsageError` for a feed that is another."""
+    """Return the offsets of the header fields that change. Raises `UsageError` for other feeds."""
     places = {field.wire: field.at for field in feed.header.fields}
     if any(name not in places for name in HEADER_FIELDS):
         raise UsageError(
@@ -294,7 +294,7 @@ def _places(feed: Any) -> list[int]:
 
 
 def _headers(feed: Any) -> numpy.ndarray:
-    """The channels' packet headers, 16 bytes each, refreshes with the flag that says so."""
+    """Build the channels' packet headers, 16 bytes each; refreshes have the compressed flag."""
     flag = feed.description.packet.compressed_flags[0]
     headers = [
         feed.encode_packet(service=service, flags=flags)[:HEADER_BYTES]

@@ -111,7 +111,7 @@ class Traffic:
         self.destinations = _destinations()
 
     def blocks(self) -> Iterator[Block]:
-        """What the exchange sends, a block at a time; a block's arrays are its own."""
+        """Yield what the exchange sends, a block at a time; a block owns its arrays."""
         while not self.flow.ended:
             block = self.session.block(NEVER_NS)
             if self.on_block is not None:
@@ -124,7 +124,7 @@ class Traffic:
         return min(1.0, self.flow.due / max(int(self.settings.plan.packets[-1]), 1))
 
     def datagrams(self) -> Iterator[Datagrams]:
-        """What arrives on both lines, merged in time, some thousand at a time."""
+        """Yield the datagrams that arrive on both lines, merged by time, some thousand each."""
         waiting: Datagrams | None = None
         for block in self.blocks():
             if not len(block):

@@ -95,7 +95,7 @@ def write_capture(
 
 
 def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
-    """The datagrams as records of a capture file."""
+    """Build the records of a capture file from datagrams."""
     size = int(datagrams.length.sum(dtype=np.int64)) + _BESIDE * len(datagrams)
     out = np.empty(size, np.uint8)
     # Memoryviews: in the interpreted twin, numpy's small integers would overflow.
@@ -106,12 +106,12 @@ def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
 
 
 def ledger_path(capture: Path) -> Path:
-    """Where a capture's ledger lies."""
+    """Return the path of a capture's ledger."""
     return capture.with_name(capture.name + ".ledger.json")
 
 
 def about(traffic: Traffic) -> dict[str, Any]:
-    """What a session was made from, and where its packets went."""
+    """Describe the inputs of a session and the destinations of its packets."""
     return {
         "profile": traffic.profile.name,
         "seed": traffic.seed,

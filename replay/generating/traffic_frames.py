@@ -90,7 +90,7 @@ FRAME_SIZE_MIN = cython.declare(cython.Py_ssize_t, FRAME_MIN)
 @cython.inline
 @cython.exceptval(-1)
 def _little(out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.int:
-    """32 bits, low byte first."""
+    """Write 32 bits, low byte first."""
     out[at] = value & 0xFF
     out[at + 1] = value >> 8 & 0xFF
     out[at + 2] = value >> 16 & 0xFF
@@ -99,6 +99,6 @@ def _little(out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlon
 
 
 def _sum_without_length(headers: bytes) -> int:
-    """The IPv4 header's words added up, without its length and checksum."""
+    """Sum the words of the IPv4 header, without its length and checksum."""
     words = numpy.frombuffer(headers[14:34], ">u2")
     return int(words.sum(dtype=numpy.int64)) - int(words[1]) - int(words[5])

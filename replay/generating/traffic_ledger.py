@@ -184,7 +184,7 @@ class TrafficLedger:
 
     @staticmethod
     def stretch(tape: Any, opened: dict[str, Array]) -> dict[str, Any]:
-        """A stationary stretch without its prelude: one line's packets, payload bytes and
+        """Count a stationary stretch without its prelude: one line's packets, payload bytes and
         messages by service, before losses."""
         answer = {}
         for row, name in enumerate([*map(str, SERVICES), "refresh"]):
@@ -197,6 +197,6 @@ class TrafficLedger:
         return answer
 
     def _clock(self, second: int) -> str:
-        """A second after the exchange's midnight, in the ledger's zone."""
+        """Format a second after the exchange's midnight, in the ledger's zone."""
         moment = datetime.fromtimestamp(self._midnight_ns // SECOND_NS + second, UTC)
         return moment.astimezone(self._zone).strftime("%H:%M:%S")

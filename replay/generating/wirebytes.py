@@ -6,14 +6,14 @@ uses. Both raise `IndexError` for a place outside the buffer; numbers are cut to
 
 
 def put2(data: memoryview, at: int, value: int) -> int:
-    """The lower 16 bits of `value`, high byte first."""
+    """Write the lower 16 bits of `value`, high byte first."""
     data[at] = value >> 8 & 0xFF
     data[at + 1] = value & 0xFF
     return 0
 
 
 def put4(data: memoryview, at: int, value: int) -> int:
-    """The lower 32 bits of `value`, high byte first."""
+    """Write the lower 32 bits of `value`, high byte first."""
     data[at] = value >> 24 & 0xFF
     data[at + 1] = value >> 16 & 0xFF
     data[at + 2] = value >> 8 & 0xFF

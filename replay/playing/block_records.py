@@ -67,7 +67,7 @@ def _copy(
 def _ones_sum(
     data: cython.uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.uint:
-    """The one's complement sum (RFC 1071) of bytes as 16-bit numbers, an odd one padded with 0."""
+    """Compute the one's complement sum (RFC 1071) of 16-bit numbers, an odd byte padded with 0."""
     total: cython.ulonglong = 0
     place: cython.Py_ssize_t
     for place in range(start, start + size - 1, 2):
@@ -133,13 +133,13 @@ def _fill(
 
 
 class RecordMaker:
-    """Makes records for `destinations`, as `frame_headers` has them; see the module's text."""
+    """A maker of records for `destinations` (of `frame_headers`); see the module's text."""
 
     def __init__(self, destinations: Sequence[Destination]) -> None:
         self._changes = HeaderChanges(destinations)
 
     def records(self, block: Block, base_ns: int) -> Array:
-        """The records of all sends (u8); what is due at 0 is of `base_ns`.
+        """Build the records of all sends (u8); the time of what is due at 0 is `base_ns`.
 
         Raises `UsageError` where the source is no capture.
         """

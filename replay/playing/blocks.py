@@ -1,10 +1,10 @@
-"""From chunks of a source to blocks of sends: which datagram leaves when, on which line.
+"""Blocks of sends, made from chunks of a source: which datagram leaves when, on which line.
 
-A `Preparer` is given chunks in turn. Each datagram gets its time from the pace, meets the faults of
+A `Preparer` is given chunks in turn. Each datagram gets its time from the pace, then the faults of
 each line, and becomes zero, one or more sends; a `Block` is sends of all lines in their final
-order. What faults hold back (delays, reordering) comes with a later block; the bytes that it waits
-with are bounded by `HELD_BYTES_MAX`. Nothing here looks at single datagrams, and nothing is sent:
-the same blocks are counted by a dry run and written into a capture. Sans-IO.
+order. What faults hold back (delays, reordering) comes with a later block; `HELD_BYTES_MAX` bounds
+the bytes of chunks held for that. All work is on columns, and nothing is sent here: a dry run
+counts the same blocks, and others are written into a capture. Sans-IO.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class Block:
         return [chunk.data for chunk in self.chunks]
 
     def gather(self, columns: Sequence[Array]) -> Array:
-        """A column of the sends, out of one column of each chunk."""
+        """Gather a column of the sends from one column of each chunk."""
         if len(columns) == 1:
             return columns[0][self.place]
         out = np.empty(len(self), columns[0].dtype if columns else np.int64)
@@ -61,7 +61,7 @@ class Block:
         return out
 
     def gather_batch(self, name: str) -> Array:
-        """The column `name` of the sends, as `DatagramBatch` has it.
+        """Gather the column `name` of the sends, as `DatagramBatch` has it.
 
         Raises `UsageError` where the source is no capture.
         """
@@ -73,7 +73,7 @@ class Block:
         return self.gather(columns)
 
     def udp_columns(self) -> tuple[Array, Array, Array, Array, Array]:
-        """What `Sender.send_block` takes behind the buffers: of the payloads."""
+        """Return the arguments of `Sender.send_block` behind the buffers, for UDP payloads."""
         return (
             self.chunk_of,
             self.gather([chunk.offset for chunk in self.chunks]).astype(np.uint32, copy=False),
@@ -97,7 +97,7 @@ class _Sends:
 
 
 def _gather(held: _Sends | None, planned: list[LineSends]) -> _Sends:
-    """What was held back and what each line adds, in one."""
+    """Join the sends held back and those that each line adds."""
     lines = [np.full(len(sends), number, np.int64) for number, sends in enumerate(planned)]
     before = [held] if held is not None else []
     return _Sends(
@@ -109,7 +109,7 @@ def _gather(held: _Sends | None, planned: list[LineSends]) -> _Sends:
 
 
 class Preparer:
-    """Turns chunks of a source into blocks; see the module's text.
+    """A maker of blocks from chunks of a source; see the module's text.
 
     `table` u16[lines, channels]: a destination's number, or `NO_DESTINATION`. `delay_min_ns`: the
     least that any line's faults delay everything. `stamper` writes send times, where they change.
@@ -137,8 +137,9 @@ class Preparer:
         self._next_index = 0
 
     def begin(self, start_ns: int = 0) -> None:
-        """What comes next is a beginning: its first datagram is due at 0, which is `start_ns` after
-        1970 UTC, and nothing is held back."""
+        """Begin a run: its first datagram is due at 0, which is `start_ns` after 1970 UTC.
+
+        Discards what is held back."""
         if self._stamper is not None:
             self._stamper.begin(start_ns)
         self._schedule = Schedule(self.pace)
@@ -147,8 +148,9 @@ class Preparer:
         self._held = None
 
     def block(self, chunk: Chunk, late_ns: int = 0) -> Block:
-        """The sends that `chunk` makes possible; `late_ns` later than due, as the time of day has
-        it (pauses so far)."""
+        """Add a chunk and return the sends that are now final.
+
+        `late_ns`: the delay by pauses so far, for send times that are written."""
         self.datagrams += len(chunk.time_ns)
         present = [row[chunk.channel] != NO_DESTINATION for row in self._table]
         for line, mask in enumerate(present):
@@ -168,7 +170,7 @@ class Preparer:
         return self._release(_gather(self._held, planned), horizon_ns, chunk.share_done)
 
     def last_block(self) -> Block:
-        """What faults have held back until the end."""
+        """Return all that faults still hold back, at the end of the source."""
         sends = _gather(self._held, self.injector.finish())
         return self._release(sends, np.iinfo(np.int64).max, 1.0)
 
@@ -187,7 +189,7 @@ class Preparer:
         return block
 
     def _locate(self, sends: _Sends, share_done: float) -> Block:
-        """Where each send's datagram lies and where it goes."""
+        """Build the block: the chunk, row and destination of each send."""
         firsts = np.array([first for first, _ in self._chunks], np.int64)
         chunk_of = np.searchsorted(firsts, sends.index, side="right") - 1
         chunks = [chunk for _, chunk in self._chunks]
@@ -199,7 +201,7 @@ class Preparer:
         return dataclasses.replace(block, destinations=self._table[sends.line, channel])
 
     def _forget(self) -> None:
-        """Let go of chunks that nothing refers to any more. Raises `UsageError` at the bound."""
+        """Release chunks without references. Raises `UsageError` above `HELD_BYTES_MAX`."""
         oldest = self.injector.oldest_held
         if self._held is not None:
             oldest = min(oldest, int(self._held.index.min()))
@@ -220,8 +222,10 @@ def make_preparer(
     spare_shared: bool = False,
     stamper: Stamper | None = None,
 ) -> Preparer:
-    """A preparer for these lines, whose destinations are numbered by `number_lines`; `seed` and
-    `spare_shared` are the `Injector`'s. Raises `UsageError` for delays without a schedule."""
+    """Create a preparer for these lines, with the destinations of `number_lines`.
+
+    `seed` and `spare_shared` are the `Injector`'s. Raises `UsageError` for delays without a
+    schedule."""
     table = number_lines(lines).table
     if not pace.has_schedule and any(line.faults.shifts_time for line in lines):
         raise UsageError("flat out there is no time to delay", "give a pace, or no delay")
@@ -231,7 +235,7 @@ def make_preparer(
 
 
 def all_blocks(preparer: Preparer, chunks: Iterable[Chunk], start_ns: int = 0) -> Iterator[Block]:
-    """Every block of the chunks, the last one included; `start_ns` as `Preparer.begin` has it."""
+    """Yield every block of the chunks, with the last one; `start_ns` as in `Preparer.begin`."""
     preparer.begin(start_ns)
     for chunk in chunks:
         yield preparer.block(chunk)

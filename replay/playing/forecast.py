@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peak:
-    """The most in one window, as a rate a second."""
+    """The maximum of a window, as a rate a second."""
 
     datagrams_per_second: float
     frame_bits_per_second: float
@@ -80,7 +80,7 @@ class _Peaks:
         )
 
     def add(self, destination: Array, due_ns: Array, frame_bytes: Array) -> None:
-        """Some more sends."""
+        """Add sends: destinations, due times (int64 ns, rising) and frame bytes."""
         keys, inverse = np.unique(
             (destination.astype(np.int64) << 44) | (due_ns // self._window_ns), return_inverse=True
         )
@@ -98,7 +98,7 @@ class _Peaks:
         self._datagrams[who[lasts]], self._bytes[who[lasts]] = datagrams[lasts], sizes[lasts]
 
     def peak(self, destination: int) -> Peak:
-        """The fullest window's rates."""
+        """Return the rates of the fullest window of a destination."""
         a_second = 1e9 / self._window_ns
         return Peak(
             float(self._most_datagrams[destination] * a_second),
@@ -107,7 +107,7 @@ class _Peaks:
 
 
 class Forecast:
-    """Sums up blocks; see the module's text. `names` are the lines' names."""
+    """A summary of blocks; see the module's text. `names` are the lines' names."""
 
     def __init__(self, lines: NumberedLines, names: list[str]) -> None:
         self._lines = lines
@@ -120,7 +120,7 @@ class Forecast:
         self._peaks_of = {name: _Peaks(window, count) for name, window in WINDOWS_NS.items()}
 
     def add(self, block: Block) -> None:
-        """Another block of the same replay."""
+        """Add another block of the same replay."""
         if not len(block):
             return
         length = block.gather([chunk.length for chunk in block.chunks]).astype(np.int64)
@@ -166,7 +166,7 @@ class Forecast:
             row[4] = max(row[4], int(due_ns[last[place]]))
 
     def outlook(self) -> Outlook:
-        """Everything so far."""
+        """Return the summary of the blocks so far."""
         rows = []
         for (destination, service), row in sorted(self._rows.items()):
             line, group, port = self._lines.destinations[destination]
@@ -192,7 +192,7 @@ class Forecast:
 
 
 def _services(block: Block) -> Array:
-    """The service of each send, int64; `NO_SERVICE` where there is none."""
+    """Return the service of each send (int64), `NO_SERVICE` where there is none."""
     columns = []
     for chunk in block.chunks:
         headers = chunk.batch.headers if chunk.batch is not None else None

@@ -47,7 +47,7 @@ _PROTOCOL_UDP = cython.declare(cython.uint, 17)
 
 
 class Destination(NamedTuple):
-    """What the frames for one destination say; None: what the captured frame says.
+    """Header fields of the frames for one destination; None keeps the captured frame's.
 
     `group` and `source_ip` are dotted IPv4 addresses, MAC addresses are 6 bytes. `interface_mac`
     and `interface_ip` are the sending interface's: they stand where there is neither a captured
@@ -64,14 +64,14 @@ class Destination(NamedTuple):
 
 
 def _number(address: str | None) -> int:
-    """An IPv4 address as a number, -1 for none."""
+    """Convert a dotted IPv4 address to a number, -1 for None."""
     if address is None:
         return -1
     return int.from_bytes(bytes(map(int, address.split("."))), "big")
 
 
 def _made(destination: Destination) -> bytes:
-    """Headers for a bare payload of no bytes; the checksum of 1 is there to be put right."""
+    """Build headers for an empty payload; the UDP checksum of 1 is a placeholder for `apply`."""
     if destination.group is None or destination.port is None:
         return bytes(HEADERS_BYTES)
     source_port = destination.source_port
@@ -119,9 +119,9 @@ class HeaderChanges:
 
     @cython.locals(at=cython.Py_ssize_t)
     def make(self, destination, room, start, payload_length):
-        """All headers for a bare payload, into `room` from `start` on; how many bytes they have.
+        """Write all headers for a bare payload into `room` from `start` on; return their length.
 
-        Checksums are put right by `apply`, with which the addresses do not change any more.
+        `apply` then corrects the checksums; it does not change the addresses any more.
         """
         for at in range(_HEADERS):
             room[start + at] = self.heads[destination * _HEADERS + at]
@@ -131,7 +131,7 @@ class HeaderChanges:
 
     @cython.locals(at=cython.Py_ssize_t)
     def cover(self, destination, room, start, end):
-        """An Ethernet header before the IPv4 header at `start + 14`; 0, or -1 for no IPv4.
+        """Write an Ethernet header before the IPv4 header at `start + 14`; -1 if too short, else 0.
 
         Its destination is the address of the group that the IPv4 header names.
         """
@@ -153,7 +153,7 @@ class HeaderChanges:
         udp_length=cython.uint,
     )
     def apply(self, destination, room, start, end, payload_length, payload_sum, made):
-        """Change the headers `room[start:end]`, from Ethernet to UDP; 0, or -1 where they are none.
+        """Change the headers `room[start:end]`, from Ethernet to UDP; -1 if invalid, else 0.
 
         `payload_sum` is the `ones_sum` of the payload's `payload_length` bytes. `made`: the
         checksums are wrong even where nothing else changes.
@@ -186,7 +186,7 @@ class HeaderChanges:
 
     @cython.locals(changed=cython.bint, at=cython.Py_ssize_t)
     def change(self, destination, room, start, ip, udp):
-        """Write what is to be changed; whether anything behind the Ethernet header was."""
+        """Write the changes; return whether anything behind the Ethernet header changed."""
         changed = False
         if self.has_source_mac[destination] != 0:
             for at in range(6):
@@ -206,7 +206,7 @@ class HeaderChanges:
 
 @cython.locals(position=cython.Py_ssize_t, ethertype=cython.uint)
 def _behind_ethernet(room, start, end):
-    """Where the IPv4 header begins, or -1 where there is none within two tags."""
+    """Find the offset of the IPv4 header, or -1 where there is none within two VLAN tags."""
     for position in range(start + 12, start + 24, 4):
         if position + 2 > end:
             return -1
@@ -219,7 +219,7 @@ def _behind_ethernet(room, start, end):
 
 
 def _u16(room, at):
-    """Two bytes in network order."""
+    """Read two bytes in network order."""
     return (cython.cast(cython.uint, room[at]) << 8) | room[at + 1]
 
 
@@ -230,7 +230,7 @@ def _put16(room, at, value):
 
 
 def _put_port(room, at, port):
-    """Write a port; whether another stood there."""
+    """Write a port; return whether it changed."""
     if _u16(room, at) == cython.cast(cython.uint, port):
         return False
     _put16(room, at, cython.cast(cython.uint, port))
@@ -239,7 +239,7 @@ def _put_port(room, at, port):
 
 @cython.locals(high=cython.uint, low=cython.uint)
 def _put32(room, at, address):
-    """Write an address; whether another stood there."""
+    """Write an address; return whether it changed."""
     high = cython.cast(cython.uint, (address >> 16) & 0xFFFF)
     low = cython.cast(cython.uint, address & 0xFFFF)
     if _u16(room, at) == high and _u16(room, at + 2) == low:
@@ -251,7 +251,7 @@ def _put32(room, at, address):
 
 @cython.locals(total=cython.uint, position=cython.Py_ssize_t)
 def _sum(room, at, length):
-    """The sum of an even number of bytes as 16-bit numbers, carries not yet folded in."""
+    """Sum an even number of bytes as 16-bit numbers, without folding the carries in."""
     total = 0
     for position in range(at, at + length, 2):
         total += _u16(room, position)
@@ -260,13 +260,13 @@ def _sum(room, at, length):
 
 @cython.locals(total=cython.uint)
 def _folded(total):
-    """A one's complement sum in 16 bits."""
+    """Fold a one's complement sum to 16 bits."""
     total = (total & 0xFFFF) + (total >> 16)
     return (total & 0xFFFF) + (total >> 16)
 
 
 def ones_sum(payload: bytes) -> int:
-    """The one's complement sum (RFC 1071) of bytes as 16-bit numbers, an odd one padded with 0.
+    """Compute the one's complement sum (RFC 1071) of 16-bit numbers, an odd byte padded with 0.
 
     The reference of `frame_sender`'s own, which sums eight bytes at a time.
     """

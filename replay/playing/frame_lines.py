@@ -1,8 +1,8 @@
-"""Opening interfaces for raw frames, and saying in one line why one cannot be used.
+"""Packet sockets for raw frames, with errors of one line where an interface cannot be used.
 
 `open_frame_socket` binds a packet socket to an interface that is up and carries Ethernet frames.
-`explain` turns what the kernel refused while sending into an error that names the interface: it
-went down, lost its link, or is gone.
+`explain` turns an error of the kernel while sending into one that names the interface and the
+reason: it went down, lost its link, or is gone.
 
 A packet socket hands frames to the interface as they are: no routing, no address resolution, no
 time to live to keep them in the local network. Receivers on this host see what goes out of the
@@ -42,7 +42,9 @@ class FrameInterface:
 
 
 def parse_mac(text: str) -> bytes:
-    """Six bytes from `02:00:5e:10:00:01` (or with dashes). Raises `UsageError`."""
+    """Parse `02:00:5e:10:00:01` (or with dashes) to six bytes.
+
+    Raises `UsageError` where it is malformed or the address of a group."""
     if re.fullmatch(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}", text.strip()) is None:
         raise UsageError(f"'{text}' is no MAC address", "give six bytes, as 02:00:5e:10:00:01")
     mac = bytes.fromhex(re.sub("[:-]", "", text.strip()))
@@ -52,7 +54,7 @@ def parse_mac(text: str) -> bytes:
 
 
 def interface_of(interface: str) -> str:
-    """The name of an interface that is given by name or by its own IPv4 address.
+    """Return the name of an interface that is given by name or by its own IPv4 address.
 
     Raises `ConfigError` where no interface has it.
     """
@@ -69,7 +71,7 @@ def interface_of(interface: str) -> str:
 
 
 def look_at(name: str) -> FrameInterface:
-    """The state of an interface. Raises `OSError` where there is none of that name."""
+    """Read the state of an interface. Raises `OSError` where there is none of that name."""
     (flags,) = struct.unpack_from("@H", _ask(_SIOCGIFFLAGS, name), 16)
     (mtu_bytes,) = struct.unpack_from("@i", _ask(_SIOCGIFMTU, name), 16)
     hardware = _ask(_SIOCGIFHWADDR, name)
@@ -86,13 +88,13 @@ def look_at(name: str) -> FrameInterface:
 
 
 def _ask(request: int, name: str) -> bytes:
-    """An ioctl about an interface: the struct ifreq that comes back."""
+    """Call an ioctl about an interface and return the resulting struct ifreq."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         return fcntl.ioctl(sock, request, struct.pack("@16s24x", name.encode()))
 
 
 def _address(name: str) -> str:
-    """The interface's own IPv4 address, 0.0.0.0 where it has none."""
+    """Return the interface's own IPv4 address, 0.0.0.0 where it has none."""
     try:
         return socket.inet_ntoa(_ask(_SIOCGIFADDR, name)[20:24])
     except OSError:
@@ -100,7 +102,7 @@ def _address(name: str) -> str:
 
 
 def open_frame_socket(name: str, bypass_queue: bool = False) -> socket.socket:
-    """A packet socket that sends through the interface `name`.
+    """Open a packet socket that sends through the interface `name`; the caller closes it.
 
     `bypass_queue`: frames go to the driver without the interface's queueing discipline: faster, and
     unseen by shaping and by captures on this host. Raises `ConfigError` where the right is missing,
@@ -129,7 +131,7 @@ def open_frame_socket(name: str, bypass_queue: bool = False) -> socket.socket:
 
 
 def _trouble(state: FrameInterface) -> ConfigError | None:
-    """What keeps frames from leaving through an interface, None where nothing does."""
+    """Return the error that keeps frames from leaving through an interface, or None."""
     refusal = f"cannot send frames through interface '{state.name}'"
     if not state.carries_ethernet:
         return ConfigError(
@@ -145,7 +147,7 @@ def _trouble(state: FrameInterface) -> ConfigError | None:
 
 
 def explain(name: str, error: OSError) -> ConfigError:
-    """What the kernel meant when it refused a frame on the interface `name`."""
+    """Explain the kernel's refusal of a frame on the interface `name`."""
     try:
         trouble = _trouble(look_at(name))
     except OSError:

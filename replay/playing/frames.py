@@ -42,7 +42,7 @@ class RawSender(FrameSender):
 def raw_sender(
     lines: OpenLines, source_mac: bytes | None, source_ip: str | None, spin_ns: int
 ) -> RawSender:
-    """A sender through the packet sockets of `lines`."""
+    """Create a sender through the packet sockets of `lines`, which stay the caller's."""
     states = [look_at(interface_of(interface)) for interface in lines.interfaces]
     destinations = [
         Destination(
@@ -64,7 +64,7 @@ def raw_sender(
 
 
 def _source_ip(state: FrameInterface) -> str:
-    """The interface's own address, if receivers take it: from 127.0.0.1 they take no frame."""
+    """Return the interface's address, or a default: receivers drop frames from 127.0.0.1."""
     address = ipaddress.IPv4Address(state.address)
     usable = not address.is_loopback and not address.is_unspecified
     return state.address if usable else SOURCE_IP_DEFAULT

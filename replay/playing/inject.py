@@ -176,7 +176,7 @@ class Injector:
         return min([self._next_index, *held])
 
     def plan(self, due_ns: Array, present: Sequence[Array] | None = None) -> list[LineSends]:
-        """The sends, per line, that the next datagrams make possible.
+        """Return the sends, per line, that the next datagrams make final.
 
         `due_ns` int64, never falling, also from chunk to chunk: when each would leave without
         faults. `present`, where given, holds a bool array a line: whether the datagram exists on
@@ -198,7 +198,7 @@ class Injector:
         return answer
 
     def finish(self) -> list[LineSends]:
-        """The sends still held back, at the end of the stream."""
+        """Return the sends still held back, per line, at the end of the stream."""
         answer = []
         for line in self._lines:
             order = np.argsort(line.held_after, kind="stable")
@@ -210,7 +210,7 @@ class Injector:
         return answer
 
     def restart(self) -> None:
-        """Forget what is held back: what comes next is due from 0 on again. The draws go on."""
+        """Discard what is held back and begin due times at 0 again; random draws continue."""
         for line in self._lines:
             line.held_index = line.held_after = np.empty(0, np.int64)
             line.last_due_ns = np.iinfo(np.int64).min
@@ -218,9 +218,9 @@ class Injector:
     def _keep(
         self, line: _Line, together: Array, lost_before: Array, present: Array | None
     ) -> Array:
-        """How often each datagram is sent on this line: 0, 1 or 2. Adds to `lost_before`.
+        """Draw how often each datagram is sent on this line: 0, 1 or 2. Updates `lost_before`.
 
-        `together` tells which are lost on every line.
+        `together`: a mask of those lost on every line.
         """
         faults, count = line.faults, len(together)
         lost = line.happens(_LOSS, faults.loss, count)

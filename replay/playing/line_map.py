@@ -1,9 +1,9 @@
-"""Where recorded datagrams go: other groups and ports, and which of them are line A or line B.
+"""Mapping of recorded groups and ports to those that are sent to, and to line A or B.
 
-A `LineMap` says that what was recorded on one group and port goes to another, as line A, as line B,
-or as neither. `mapped_lines` makes the lines of a player out of several, for the endpoints that a
-recording has: the first map that fits an endpoint counts, and what none fits stays where it was or
-is left out. Sans-IO.
+A `LineMap` sends what was recorded on one group and port to another, as line A, as line B, or as
+neither. `mapped_lines` builds a player's lines from several maps and the endpoints of a recording:
+the first map that matches an endpoint applies; endpoints without a match keep their address or are
+left out. Sans-IO.
 """
 
 import ipaddress
@@ -23,16 +23,16 @@ _MAP = re.compile(r"([0-9.]+)(?::(\d+))?=([0-9.]+)(?::(\d+))?(?:@([ABab]))?")
 
 
 class LineMap(Struct, frozen=True):
-    """`old` to `new`, each a group and a port, as `line` ("A", "B" or "").
+    """A mapping of the endpoint `old` to `new`, each a group and a port, as `line` (A, B or "").
 
-    No old port: any; no new one: the same."""
+    An old port of None matches any port; a new one of None keeps the port."""
 
     old: tuple[str, int | None]
     new: tuple[str, int | None]
     line: str = ""
 
     def apply(self, endpoint: Endpoint) -> Endpoint | None:
-        """Where what was recorded on `endpoint` goes; None where this map is not about it."""
+        """Return the endpoint that `endpoint` is mapped to, None where the map does not match."""
         group, port = self.old
         if endpoint[0] != group or port not in (None, endpoint[1]):
             return None
@@ -40,7 +40,7 @@ class LineMap(Struct, frozen=True):
 
 
 def parse_map(text: str) -> LineMap:
-    """`GROUP[:PORT]=GROUP[:PORT][@A|B]` as a `LineMap`. Raises `UsageError`."""
+    """Parse `GROUP[:PORT]=GROUP[:PORT][@A|B]`. Raises `UsageError` where it is malformed."""
     match = _MAP.fullmatch(text.strip())
     if match is None:
         raise UsageError(
@@ -74,9 +74,11 @@ def mapped_lines(
     interfaces: Mapping[str, str],
     faults: Mapping[str, LineFaults],
 ) -> list[MulticastLine]:
-    """The lines that recorded `endpoints` go to, in the order A, B, recorded; those with nothing on
-    them are not there. `keep_others`: what no map is about stays on its own group, where that is
-    one. `interfaces` and `faults` are by a line's name.
+    """Return the lines that recorded `endpoints` go to, in the order A, B, recorded.
+
+    Lines without endpoints are left out. `keep_others`: endpoints that no map matches keep their
+    own address, where it is a multicast group with a port. `interfaces` and `faults` are keyed by
+    the name of the line.
     """
     groups: dict[str, dict[Endpoint, Endpoint]] = {"A": {}, "B": {}, RECORDED: {}}
     for endpoint in endpoints:

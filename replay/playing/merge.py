@@ -1,14 +1,13 @@
-"""Several recordings as one, by their times.
+"""Merge of several recordings into one, by time.
 
 A `Merger` reads batches of several inputs and yields them as batches in rising time. Inputs are
-read as far as they are needed and no further: always the one whose times lag behind the others'.
-What stands out of order inside a recording (a recorder with several queues, a capture of two
-interfaces) is put in order as far as `DISORDER_NS` reaches; what comes later than that keeps its
-place behind what has left already, and is counted in `late`. Equal times: the order of the inputs,
-and within an input the order of the recording.
+read no further than needed: always the one whose times lag behind the others'. Datagrams out of
+order inside a recording (a recorder with several queues, a capture of two interfaces) are sorted
+within `DISORDER_NS`; later ones follow what was yielded already, and `late` counts them. Datagrams
+of equal times keep the order of the inputs, and within an input that of the recording.
 
-Memory: what lies within `DISORDER_NS` of the newest, and a batch an input; at `HELD_BYTES_MAX` the
-wait for what is out of order is given up for the moment, which `hurried` counts. Sans-IO.
+Memory: the datagrams within `DISORDER_NS` of the newest, and a batch per input. At `HELD_BYTES_MAX`
+the merger yields without waiting for datagrams out of order, which `hurried` counts. Sans-IO.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.packet_headers import join_headers
 from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 
-#: How far behind the newest time of its recording a datagram may stand and still be put in order.
+#: How far behind the newest time of its recording a datagram may be and still be sorted.
 DISORDER_NS = 100_000_000
 #: Bytes of recordings that wait for their turn.
 HELD_BYTES_MAX = 64 << 20
@@ -37,7 +36,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(slots=True)
 class _Input:
-    """One recording: what was read of it and not yielded, and the newest time read."""
+    """One recording: its batches that were read and not yielded, and the newest time read."""
 
     batches: Iterator[DatagramBatch]
     waiting: list[DatagramBatch] = dataclasses.field(default_factory=list)
@@ -45,7 +44,7 @@ class _Input:
     ended: bool = False
 
     def read(self) -> None:
-        """One batch more."""
+        """Read one more batch, or note that the recording ended."""
         batch = next(self.batches, None)
         if batch is None:
             self.ended = True
@@ -54,7 +53,7 @@ class _Input:
             self.newest_ns = max(self.newest_ns, int(batch.time_ns.max()))
 
     def until(self, horizon_ns: int) -> list[DatagramBatch]:
-        """What waits and is not after the horizon, in its order; the rest waits on."""
+        """Take the waiting datagrams up to the horizon (inclusive), in order; keep the rest."""
         ready, waiting = [], []
         for batch in self.waiting:
             due = batch.time_ns <= horizon_ns
@@ -70,10 +69,10 @@ class _Input:
 
 
 class Merger:
-    """Merges inputs; see the module's text. Iterate over it once.
+    """A merger of inputs; see the module's text. Iterate over it once.
 
-    `late` counts datagrams that stood further out of order than is waited for, `hurried` how often
-    memory was short, `held_bytes_most` is the most that has waited.
+    `late` counts datagrams further out of order than is waited for, `hurried` how often memory was
+    short; `held_bytes_most` is the maximum of bytes held. Raises `UsageError` for too many inputs.
     """
 
     def __init__(self, inputs: Sequence[Iterator[DatagramBatch]]) -> None:
@@ -93,7 +92,7 @@ class Merger:
                 yield ready
 
     def _horizon_ns(self) -> int:
-        """Up to where nothing that counts is still to be read."""
+        """Return the time (ns) up to which datagrams can be yielded: none earlier is expected."""
         newest = min((each.newest_ns for each in self._inputs if not each.ended), default=_NEVER)
         held = self._held_bytes()
         self.held_bytes_most = max(self.held_bytes_most, held)
@@ -111,7 +110,7 @@ class Merger:
         return sum(buffers.values())
 
     def _ready(self, horizon_ns: int) -> DatagramBatch | None:
-        """What may leave, in order; None where nothing does."""
+        """Return the datagrams up to the horizon, sorted by time; None where there are none."""
         pieces = [batch for each in self._inputs for batch in each.until(horizon_ns)]
         if not pieces:
             return None
@@ -123,7 +122,7 @@ class Merger:
 
 
 def join_batches(pieces: Sequence[DatagramBatch]) -> DatagramBatch:
-    """Batches one after the other as one, over a copy of the bytes that they need."""
+    """Concatenate batches to one, over a copy of the bytes that they refer to."""
     if len(pieces) == 1:
         return pieces[0]
     columns: dict[str, list[Array]] = {name: [] for name in COLUMNS}

@@ -1,8 +1,8 @@
 """Moments of a recording as a user writes them: full times, times of day, seconds from the start.
 
-`parse_moment` reads the text; what it means is known only beside a recording, so a `Moment` is
-asked with the time of the recording's first datagram and the zone that times of day are meant in.
-Times are integer nanoseconds, and nothing on the way is a floating-point number. Sans-IO.
+`parse_moment` reads the text. Times of day and offsets are relative to a recording, so
+`Moment.at_ns` takes the time of its first datagram and the time zone of times of day.
+Times are integer nanoseconds and never pass through floating point. Sans-IO.
 """
 
 import datetime
@@ -14,7 +14,7 @@ from msgspec import Struct
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS, day_of, day_start_ns
 
-#: How a moment may be written, for whoever wrote something else.
+#: Examples of valid moments, for error messages.
 EXAMPLES = "give 2026-11-20T09:00:00Z, 09:00 or 09:00:00.5 (of the first day), or +90 seconds"
 
 _FROM_START = re.compile(r"\+(\d{1,9})(?:\.(\d{1,9}))?s?")
@@ -25,7 +25,7 @@ _FULL = re.compile(
 
 
 def _fraction_ns(digits: str | None) -> int:
-    """The digits behind a decimal point as nanoseconds."""
+    """Convert the digits behind a decimal point of seconds to nanoseconds."""
     return int((digits or "").ljust(9, "0"))
 
 
@@ -38,9 +38,9 @@ class Moment(Struct, frozen=True):
     text: str
 
     def at_ns(self, start_ns: int, zone: str = "UTC") -> int:
-        """Nanoseconds since 1970 UTC, for a recording whose first datagram is of `start_ns`.
+        """Return the moment in ns since 1970 UTC; `start_ns` is the time of the first datagram.
 
-        A time of day is one of the day in `zone` (a tz database name) that the recording began in.
+        A time of day is of the day in `zone` (a tz database name) on which the recording began.
         """
         if self.since == "start":
             return start_ns + self.ns
@@ -50,7 +50,7 @@ class Moment(Struct, frozen=True):
 
 
 def parse_moment(text: str) -> Moment:
-    """The moment that `text` names. Raises `UsageError` with examples."""
+    """Parse a moment. Raises `UsageError` with examples where `text` is none."""
     given = text.strip()
     if match := _FROM_START.fullmatch(given):
         return Moment("start", int(match[1]) * SECOND_NS + _fraction_ns(match[2]), text)
@@ -65,7 +65,7 @@ def parse_moment(text: str) -> Moment:
 
 
 def _full_ns(text: str, match: re.Match[str]) -> int:
-    """Nanoseconds since 1970 of a full time with its offset (RFC 3339, section 5.6)."""
+    """Convert a full time with its offset (RFC 3339, section 5.6) to ns since 1970 UTC."""
     offset = "+00:00" if match[4] in "Zz" else match[4]
     try:
         moment = datetime.datetime.fromisoformat(f"{match[1]}T{match[2]}{offset}")
@@ -76,7 +76,7 @@ def _full_ns(text: str, match: re.Match[str]) -> int:
 
 
 def check_zone(name: str) -> str:
-    """`name`, where it is a time zone. Raises `UsageError`."""
+    """Return `name` unchanged. Raises `UsageError` where it is no time zone."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -85,7 +85,7 @@ def check_zone(name: str) -> str:
 
 
 def moment_text(time_ns: int) -> str:
-    """A time as RFC 3339 text in UTC, to the nanosecond."""
+    """Format ns since 1970 UTC as RFC 3339 text in UTC, to the nanosecond."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"

@@ -1,11 +1,11 @@
-"""Sequence numbers that go on from pass to pass, so that a repeated recording is one session.
+"""Sequence numbers that continue from pass to pass, so that a repeated recording is one session.
 
-A recording that is played again begins with numbers that its receivers have long seen: to them all
-of it would be duplicates. `Numbering` learns in the first pass which numbers each channel uses, and
-moves them in every later pass by a whole amount, so that the first number of a pass is the one that
-the pass before left off at. Holes and duplicates inside the recording stay what they are.
+Receivers would take all of a repeated recording for duplicates, since its numbers repeat.
+`Numbering` learns in the first pass which numbers each channel uses, and shifts them in every later
+pass by a constant, so that the first number of a pass follows the last one of the pass before. Gaps
+and duplicates inside the recording stay.
 
-What a channel is: a service, where the feed's packets name one; else a group and port of its own.
+A channel is a service, where the feed's packets name one; else a group and port.
 Refresh packets (with compressed bodies) of a service are numbered apart from its live ones. The
 lines of a channel share its numbers, so A and B stay copies of each other.
 
@@ -54,9 +54,9 @@ class _Epoch:
 
 
 class Numbering:
-    """Moves the numbers of each pass but the first; see the module's text.
+    """The shift of the numbers of each pass but the first; see the module's text.
 
-    Call it with each batch; `next_pass` says that the recording begins again. `dropped_resets`
+    Call it with each batch, and `next_pass` where the recording begins again. `dropped_resets`
     counts resets that were not repeated. Raises `UsageError` at the bounds above.
     """
 
@@ -71,7 +71,9 @@ class Numbering:
         self._resets: dict[tuple[Channel, int], int] = {}
 
     def __call__(self, batch: DatagramBatch) -> DatagramBatch:
-        """The batch with the numbers of this pass, written into its bytes."""
+        """Write the numbers of this pass into the batch's bytes; return the batch.
+
+        The first pass only learns. Resets that are not repeated are left out."""
         batch = with_headers(batch, self._table)
         assert batch.headers is not None
         if not len(batch):
@@ -83,14 +85,14 @@ class Numbering:
         return self._renumber(batch, batch.headers, channel, epoch)
 
     def learn(self, batch: DatagramBatch) -> None:
-        """Only look at the numbers: of a pass that is not played as a whole."""
+        """Learn the numbers of a batch of the first pass without playing it."""
         batch = with_headers(batch, self._table)
         assert batch.headers is not None
         channel, epoch = self._places(batch, batch.headers)
         self._learn(batch.headers, channel, epoch)
 
     def next_pass(self) -> None:
-        """What comes now is the recording's beginning again."""
+        """Begin another pass. Raises `UsageError` where numbers would outgrow their field."""
         self._resets.clear()
         for channel, epochs in self._epochs.items():
             first = self._first_epoch(epochs)
@@ -105,7 +107,7 @@ class Numbering:
         self._learning = False
 
     def _check(self, after: int) -> None:
-        """Raise `UsageError` where numbers grow out of their field."""
+        """Raise `UsageError` where numbers outgrow their field."""
         if after > 1 << 8 * self._table.sequence_size:
             raise UsageError(
                 "the sequence numbers have reached the end of their field",
@@ -114,14 +116,14 @@ class Numbering:
 
     @staticmethod
     def _first_epoch(epochs: list[_Epoch]) -> int:
-        """The first epoch that has data; resets before it are not repeated."""
+        """Return the first epoch that has data; resets before it are not repeated."""
         for number, epoch in enumerate(epochs):
             if epoch.lowest is not None:
                 return number
         return 0
 
     def _places(self, batch: DatagramBatch, headers: PacketHeaders) -> tuple[Array, Array]:
-        """Channel and epoch of each datagram, int64."""
+        """Return the channel and the epoch of each datagram (int64), counting resets."""
         line = (batch.destination.astype(np.int64) << 16) | batch.destination_port
         channel = line if self._by_endpoint else headers.service.astype(np.int64)
         channel = channel * 2 + headers.compressed
@@ -161,7 +163,7 @@ class Numbering:
                 place.lowest = lowest if place.lowest is None else min(place.lowest, lowest)
 
     def _telling(self, headers: PacketHeaders) -> Array:
-        """The heartbeats whose number tells something of the sequence."""
+        """Return a mask of the heartbeats whose number states a position in the sequence."""
         if self._table.heartbeat_adds < 0:
             return np.zeros(len(headers), bool)
         telling = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.HEARTBEAT)

@@ -1,8 +1,8 @@
-"""When each datagram leaves: speeds as absolute schedules.
+"""Send schedules: the due time of each datagram at a given speed.
 
-A `Pace` says how fast, a `Schedule` turns the datagrams of a stream, chunk after chunk, into due
-times in nanoseconds after the start. Every due time is computed from the start of the stream,
-never from the datagram before, so that no rounding adds up however long the stream is. Sans-IO.
+A `Pace` is a speed; a `Schedule` turns the datagrams of a stream, chunk by chunk, into due times in
+nanoseconds after the start. Every due time is computed from the start of the stream, never from the
+datagram before, so that rounding errors do not accumulate. Sans-IO.
 
 Speeds: the capture's own pace or a multiple of it, bits a second, datagrams a second, or flat
 out. Bits are counted either over the UDP payloads alone, or over Ethernet frames as a capture
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 
 class PaceKind(enum.Enum):
-    """What `Pace.value` counts."""
+    """The unit of `Pace.value`."""
 
     ORIGINAL = "times the original pace"
     PAYLOAD_BITS = "UDP payload bits a second"
@@ -42,7 +42,7 @@ class PaceKind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pace:
-    """A speed: `value` counts what `kind` says; `packets_max` a second is the ceiling, 0: none."""
+    """A speed: `value` in the unit `kind`, at most `packets_max` datagrams a second (0: any)."""
 
     kind: PaceKind = PaceKind.ORIGINAL
     value: float = 1.0
@@ -87,8 +87,8 @@ _FORMS = {
 
 
 def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
-    """A pace from text: `1x`, `100x`, `40mbps` (Ethernet frame bits), `40mbps-payload`,
-    `10000pps`, `original` or `max`. Raises `UsageError`."""
+    """Parse a pace: `1x`, `100x`, `40mbps` (Ethernet frame bits), `40mbps-payload`, `10000pps`,
+    `original` or `max`. Raises `UsageError` where `text` is none."""
     folded = text.strip().lower()
     if folded in ("max", "flat-out"):
         return Pace(PaceKind.FLAT_OUT, packets_max=packets_max)
@@ -103,7 +103,7 @@ def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
 
 
 def _measured(folded: str) -> tuple[PaceKind | None, float]:
-    """What a number with its unit counts, and how many of it; None where it is none."""
+    """Split a number with its unit into kind and value; (None, 0.0) where it is malformed."""
     match = re.fullmatch(r"([0-9_]*\.?[0-9]+) ?(x|[kmg]?[bp]ps|[km]?mps)(-payload)?", folded)
     unit = _UNITS.get(match[2]) if match else None
     if match is None or unit is None or (match[3] and unit[0] is not PaceKind.FRAME_BITS):
@@ -113,8 +113,8 @@ def _measured(folded: str) -> tuple[PaceKind | None, float]:
 
 
 def parse_rate(text: str | float, kind: PaceKind, bare_unit: str) -> float:
-    """A rate of one kind, in its own unit (bits, packets, messages a second, times): `40mbps`,
-    `10kpps`. A bare number counts `bare_unit`. Raises `UsageError` with the forms it takes."""
+    """Parse a rate of one kind, as `40mbps` or `10kpps`, to bits, packets or messages a second, or
+    a multiple. A bare number is in `bare_unit`. Raises `UsageError` with the accepted forms."""
     folded = str(text).strip().lower()
     if re.fullmatch(r"[0-9_]*\.?[0-9]+", folded):
         folded += bare_unit
@@ -140,7 +140,7 @@ class Schedule:
         self._slack_ns = -np.inf
 
     def due_ns(self, time_ns: Array, length: Array) -> Array:
-        """Due times (int64 ns after the start, never falling) of the next datagrams.
+        """Return the due times of the next datagrams (int64 ns after the start, never falling).
 
         `time_ns` int64: their times in the capture; `length`: their payload bytes.
         """
@@ -150,7 +150,7 @@ class Schedule:
         due = self._at_pace(np.asarray(time_ns, np.int64), np.asarray(length, np.int64))
         if self.pace.packets_max:
             due = self._cap(due)
-        # Captures are not always sorted; what is behind leaves with the one before it.
+        # Captures are not always sorted: a datagram out of order leaves with the one before it.
         due = np.maximum(np.maximum.accumulate(due), self._last_due_ns)
         self._packets += count
         self._last_due_ns = int(due[-1])
@@ -175,13 +175,14 @@ class Schedule:
         return np.rint(starts * (1e9 / value)).astype(np.int64)
 
     def _position(self, count: int, per_second: float) -> Array:
-        """When each datagram would leave at so many a second. A double holds a day's
-        nanoseconds with 11 bits to spare, so rounding stays below a nanosecond."""
+        """Return due times (ns) of the next `count` datagrams at a constant rate.
+
+        A double holds a day's nanoseconds with 11 bits to spare: rounding stays below 1 ns."""
         positions = np.arange(self._packets, self._packets + count)
         return np.rint(positions * (1e9 / per_second)).astype(np.int64)
 
     def _cap(self, due: Array) -> Array:
-        """At most `packets_max` a second: each at least one gap behind the one before.
+        """Limit due times to `packets_max` a second: each is at least one interval after the last.
 
         That is due'[i] = max over j <= i of (due[j] + (i - j) * gap), computed from the start.
         """

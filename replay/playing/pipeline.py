@@ -133,8 +133,9 @@ class Pipeline:
         return next((each.truncation for each in self.captures if each.truncation), None)
 
     def starting_at(self, time_ns: int, pass_number: int | None = None) -> "Pipeline":
-        """The same from the recorded time `time_ns` on, with the pass of that number (without one:
-        the one that is being read) and those that are left."""
+        """Return a copy that begins at the recorded time `time_ns` of the pass `pass_number`.
+
+        The default is the pass that is being read; the passes after it follow."""
         begun = pass_number or max(1, self.passes_begun)
         left = self.passes and self.passes - begun + 1
         return Pipeline(
@@ -148,11 +149,11 @@ class Pipeline:
         )
 
     def once(self) -> "Pipeline":
-        """The same played once, for whoever only wants to know what is in it."""
+        """Return a copy of a single pass, in order to examine the content."""
         return Pipeline(self.captures, selection=self.selection, feed=self.feed, merge=self.merge)
 
     def batches(self) -> Iterator[DatagramBatch]:
-        """The datagrams that are meant, none of the batches empty."""
+        """Yield the selected datagrams; no batch is empty."""
         selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
         numbering = self._numbering()
@@ -221,7 +222,7 @@ class Pipeline:
                 yield batch
 
     def _of_capture(self, capture: Capture) -> Iterator[DatagramBatch]:
-        """What is meant of one capture, up to where it is damaged, if it is."""
+        """Yield the selected datagrams of one capture, up to damage or past the window."""
         for batch in self._readable(capture):
             chosen = self._selector(batch)
             if len(chosen):
@@ -238,16 +239,16 @@ class Pipeline:
             self.damages[capture.path] = error
 
     def _is_past(self, batch: DatagramBatch) -> bool:
-        """Whether nothing that follows can be before the window's end."""
+        """Return whether no later batch can be before the window's end."""
         until_ns = self.selection.until_ns
         return until_ns is not None and int(batch.time_ns.min()) >= until_ns + WINDOW_SLACK_NS
 
 
 def first_time_ns(captures: Sequence[Capture]) -> int:
-    """The time of the earliest of the captures' first datagrams; 0 where there is none."""
+    """Return the earliest of the captures' first times (ns since 1970 UTC), 0 for none."""
     firsts = []
     for capture in captures:
-        with contextlib.suppress(PeerError):  # who reads on will be told
+        with contextlib.suppress(PeerError):  # a later reader reports the damage
             batch = next(capture.batches(), None)
             if batch is not None:
                 firsts.append(int(batch.time_ns[0]))
@@ -255,7 +256,7 @@ def first_time_ns(captures: Sequence[Capture]) -> int:
 
 
 def endpoints(source: BatchSource) -> list[tuple[str, int]]:
-    """The groups and ports that datagrams go to, in rising order: one reading of everything."""
+    """Return the groups and ports of all datagrams, in rising order; reads the whole source."""
     found: set[int] = set()
     for batch in source.batches():
         place: np.ndarray[Any, Any] = batch.destination.astype(np.int64) << 16

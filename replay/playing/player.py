@@ -93,7 +93,7 @@ class _Reach:
     share_before: float | None
 
     def share_done(self, sent: int) -> float:
-        """The share of the source that is done, after so many sends."""
+        """Return the share of the source that is done after `sent` sends."""
         after = self.block.share_done
         if self.share_before is None or not len(self.block):
             return after
@@ -101,14 +101,14 @@ class _Reach:
         return self.share_before + (after - self.share_before) * part
 
     def latest(self, sent: int) -> tuple[Chunk, int] | None:
-        """Chunk and row of the latest send; None where nothing was sent yet."""
+        """Return chunk and row of the latest send; None where nothing was sent yet."""
         if not sent or not len(self.block):
             return None
         row = min(max(sent - self.sent_before - 1, 0), len(self.block) - 1)
         return self.block.chunks[int(self.block.chunk_of[row])], int(self.block.place[row])
 
     def position_ns(self, sent: int) -> int | None:
-        """The recorded time of the latest send; None where nothing was sent yet."""
+        """Return the recorded time of the latest send (ns); None where nothing was sent yet."""
         latest = self.latest(sent)
         if latest is None:
             return None
@@ -226,7 +226,7 @@ class Player:
         return int(first.time_ns[0]) - first.batch.moved_ns
 
     def _pass_number(self) -> int:
-        """The pass of the present source that is heard; what is read may be passes ahead."""
+        """Return the pass that is being sent; reading may be passes ahead."""
         reach = self._reach
         if reach is None or reach.turn != self._turn:
             return 1
@@ -234,7 +234,7 @@ class Player:
         return latest[0].batch.pass_number if latest is not None and latest[0].batch else 1
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether the run has ended, after waiting for it at most so long."""
+        """Wait for the run's end, at most `timeout_s`; return whether it has ended."""
         return self._ended.wait(timeout_s)
 
     def run(
@@ -297,18 +297,20 @@ class Player:
         )
 
     def _clock_ns(self) -> int:
-        """The sender's clock, which stands still in a pause."""
+        """Return the sender's clock (monotonic ns), which stands still in a pause."""
         return time.monotonic_ns() - self._sender.shift_ns
 
     def _lateness(self) -> tuple[int, int]:
-        """The greatest lateness in ns, and sends behind schedule; flat out has no schedule."""
+        """Return the greatest lateness in ns and the sends behind schedule; flat out: zeros."""
         if not self._paced:
             return 0, 0
         counts = self._sender.progress
         return int(counts[Progress.LATENESS_MAX_NS]), int(counts[Progress.BEHIND])
 
     def result(self) -> PlayResult:
-        """The account of an ended run. Raises what ended it, where that was an error."""
+        """Return the result of an ended run. Raises the error that ended it, if any.
+
+        Raises `UsageError` before the end."""
         if not self._ended.is_set():
             raise UsageError("the run has not ended", "wait for it")
         if self._error is not None:
@@ -352,7 +354,7 @@ class Player:
         return chunks_of(source, self._key, self._open.channels, names)
 
     def _send(self) -> None:
-        """The sending thread: everything that the reading has ready, then the end."""
+        """Send all blocks and end the run; runs in the sending thread."""
         try:
             self._send_blocks()
         except BaseException as error:
@@ -386,14 +388,14 @@ class Player:
             self._sending = False
 
     def _share_before(self, turn: int) -> float | None:
-        """The share done before a turn's next block; None where a seek has led elsewhere."""
+        """Return the share done before a turn's next block; None after a seek."""
         before = self._reach
         if before is None:
             return 0.0
         return before.block.share_done if before.turn == turn else None
 
     def _is_wanted(self, turn: int) -> bool:
-        """Whether what is ready is of the present turn; its first block lets the sender go on."""
+        """Return whether a block is of the present turn; its first one resumes the sender."""
         with self._turned:
             if turn != self._reading.turn:
                 return False

@@ -64,7 +64,7 @@ class Watch:
         self._lateness_ns = 0
 
     def look(self, sample: Sample) -> Speed:
-        """What changed since an earlier look."""
+        """Return rate, lateness and time left since an earlier sample."""
         if sample.turn != self._begun.turn:
             if self._begun.turn < 0:
                 self._base = sample

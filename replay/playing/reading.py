@@ -73,7 +73,7 @@ class ReadAhead:
             return self.turn
 
     def next(self, timeout_s: float) -> Ready | None:
-        """What is to be sent next; None where nothing is ready within the time."""
+        """Return what is to be sent next; None where nothing is ready within the time."""
         try:
             return self._ready.get(timeout=timeout_s)
         except queue.Empty:
@@ -90,7 +90,7 @@ class ReadAhead:
                 self._news.wait()
 
     def _read(self, turn: int, chunks: Iterator[Chunk]) -> None:
-        """One turn to its end, or until there is another one."""
+        """Read one turn to its end, or until there is another one."""
         anchor_ns = 0
         try:
             for chunk in chunks:

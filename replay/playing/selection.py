@@ -1,11 +1,12 @@
-"""Which datagrams of a recording are meant: by time, group, port, service and numbers.
+"""Selection of datagrams of a recording by time, group, port, service and sequence number.
 
-A `Selection` is what was asked; a `Selector` applies it, batch after batch, as masks over columns,
-and counts what it leaves out by the first reason that held (`LeftOut`). Group, port and time stand
-in every capture; service and numbers are the feed's, so whoever asks for them names the feed.
+A `Selection` holds the criteria; a `Selector` applies them, batch by batch, as masks over columns,
+and counts what it leaves out by the first criterion that failed (`LeftOut`). Group, port and time
+are in every capture; service and sequence number need the packet headers, and so the feed.
 
-Window: from `from_ns` on, before `until_ns`. Numbers: a packet is meant where one of its own lies
-in the range; what has no number of its own (heartbeats, control packets) is then left out. Sans-IO.
+The window is from `from_ns` (inclusive) to `until_ns` (exclusive). A packet matches a range of
+numbers where one of its own is in it; packets without numbers of their own (heartbeats, control
+packets) are then left out. Sans-IO.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 class LeftOut(enum.Enum):
-    """Why a datagram is not among the chosen, in the order in which it is asked."""
+    """Reasons why a datagram is not selected, in the order of the checks."""
 
     BEFORE = "before the window"
     AFTER = "after the window"
@@ -38,10 +39,10 @@ class LeftOut(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What is meant; each part None or empty where anything goes.
+    """Criteria for datagrams; a criterion that is None or empty matches all.
 
     `from_ns` and `until_ns` in ns since 1970 UTC; `groups` are (address as a number, port or
-    None); `ports`, `services`; `sequences`: the first and the last number, both meant.
+    None); `sequences`: the first and the last number, both inclusive.
     """
 
     from_ns: int | None = None
@@ -63,7 +64,10 @@ class Selection:
 
 
 def parse_group(text: str) -> tuple[int, int | None]:
-    """`239.1.1.1` or `239.1.1.1:5001` as (address as a number, port or None)."""
+    """Parse `239.1.1.1` or `239.1.1.1:5001` to (address as a number, port or None).
+
+    Raises `UsageError` where it is neither.
+    """
     host, _, port = text.partition(":")
     try:
         address = int(ipaddress.IPv4Address(host))
@@ -76,7 +80,10 @@ def parse_group(text: str) -> tuple[int, int | None]:
 
 
 def parse_sequences(text: str) -> tuple[int, int]:
-    """`100-200`, `100-` or `100` as the first and the last number."""
+    """Parse `100-200`, `100-` or `100` to the first and the last number, both inclusive.
+
+    Raises `UsageError` where it is none of them.
+    """
     first, dash, last = text.partition("-")
     try:
         low = int(first)
@@ -89,9 +96,9 @@ def parse_sequences(text: str) -> tuple[int, int]:
 
 
 class Selector:
-    """Applies a selection to one batch after the other; `left_out` counts what is not meant.
+    """A filter of batches by a `Selection`; `left_out` counts what is not selected.
 
-    `table`: the feed's, where the selection needs one. Raises `UsageError` where it is missing.
+    `table`: the feed's. Raises `UsageError` where the selection needs it and it is missing.
     """
 
     def __init__(self, selection: Selection, table: FeedTable | None = None) -> None:
@@ -104,9 +111,9 @@ class Selector:
         self._table = table
 
     def __call__(self, batch: DatagramBatch) -> DatagramBatch:
-        """What is meant of the batch: the batch itself where that is all of it.
+        """Return the selected rows of the batch, the batch itself where these are all.
 
-        Reads the packet headers where they are asked for and not there yet.
+        Reads the packet headers where the selection needs them and they were not read yet.
         """
         asked = self.selection
         time_ns = batch.time_ns
@@ -155,7 +162,7 @@ class Selector:
 
 
 def with_headers(batch: DatagramBatch, table: FeedTable) -> DatagramBatch:
-    """The batch with its feed's packet headers, read where they are not there yet."""
+    """Return the batch with its packet headers, read now where they were not read yet."""
     if batch.headers is not None:
         return batch
     headers = read_headers(table, batch.data, batch.offset, batch.length)

@@ -96,7 +96,7 @@ class OpenLines:
             sock.close()
 
     def line_of_destination(self) -> list[int]:
-        """The line number of each destination."""
+        """Return the line number of each destination."""
         sockets = {id(sock): number for number, sock in enumerate(self.sockets)}
         return [sockets[id(sock)] for sock, _, _ in self.destinations]
 
@@ -104,7 +104,9 @@ class OpenLines:
 def open_multicast_sender(
     interface: str, send_buffer_bytes: int = SEND_BUFFER_BYTES
 ) -> socket.socket:
-    """A UDP socket that multicasts through `interface` (name or address). Raises `ConfigError`."""
+    """Open a UDP socket that multicasts through `interface` (name or address).
+
+    Raises `ConfigError` where the interface cannot be used."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         request = struct.pack("@4s4si", b"\0" * 4, *_interface(interface))
@@ -122,19 +124,19 @@ def open_multicast_sender(
 
 
 def _reason(error: OSError) -> str:
-    """Why; `if_nametoindex` leaves an unknown name without an error number."""
+    """Return the reason; `if_nametoindex` raises without an error number for unknown names."""
     return error.strerror.lower() if error.strerror else "no such interface"
 
 
 def _interface(interface: str) -> tuple[bytes, int]:
-    """Address and index, one of which is 0, as IP_MULTICAST_IF takes them."""
+    """Return address and index for IP_MULTICAST_IF, one of which is 0."""
     with contextlib.suppress(ValueError):
         return ipaddress.IPv4Address(interface).packed, 0
     return b"\0" * 4, socket.if_nametoindex(interface)
 
 
 def number_lines(lines: Sequence[MulticastLine]) -> NumberedLines:
-    """Number the lines' destinations. Raises `UsageError` for mixed groups."""
+    """Assign numbers to the lines' destinations. Raises `UsageError` for mixed groups."""
     if not lines:
         raise UsageError("there is no line to send to", "give at least line A")
     mapped = [isinstance(line.groups, Mapping) for line in lines]

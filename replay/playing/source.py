@@ -33,7 +33,7 @@ class PayloadField:
     byte_order: Literal["big", "little"] = "big"
 
     def values(self, data: Array, start: Array, length: Array) -> Array:
-        """The field of each payload, int64; -1 where the payload is too short."""
+        """Read the field of each payload (int64); -1 where the payload is too short."""
         whole = length.astype(np.int64) >= self.offset + self.width
         first = np.where(whole, start.astype(np.int64) + self.offset, 0)
         value = np.zeros(len(start), np.int64)
@@ -65,7 +65,7 @@ class Chunk:
 
 
 def has_batches(source: BatchSource | Iterable[Any]) -> TypeGuard[BatchSource]:
-    """Whether the source comes in columns, as captures do."""
+    """Return whether the source yields batches of columns, as captures do."""
     return hasattr(source, "batches")
 
 
@@ -75,7 +75,7 @@ def chunks_of(
     channels: Sequence[Hashable],
     lines: Sequence[str],
 ) -> Iterator[Chunk]:
-    """The source's datagrams in chunks, each with its channel. Raises `UsageError`."""
+    """Yield the source's datagrams in chunks, each with its channel. Raises `UsageError`."""
     numbers = {channel: number for number, channel in enumerate(channels)}
     if has_batches(source):
         for batch in source.batches():

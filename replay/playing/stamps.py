@@ -1,16 +1,17 @@
-"""What becomes of the send times in packet headers when a recording is played later.
+"""Rewriting of the send times in packet headers when a recording is replayed.
 
-`keep` leaves them as recorded. `shift` moves all of them by one whole amount, so that the first is
-the moment at which sending begins: distances stay as recorded, whatever the pace. `now` gives each
-packet the time at which it is due, as if the exchange sent it then. Moved are the times of packet
-headers; those inside messages stay.
+`keep` leaves them as recorded. `shift` moves all of them by one constant, so that the first is the
+time at which sending begins: intervals stay as recorded, whatever the pace. `now` gives each packet
+the time at which it is due, as if the exchange sent it then. Only times in packet headers change;
+those inside messages stay.
 
-Lines A and B carry the same packets, so a packet gets one time on all of them: what has the same
-header in the recording (service, number, send time) gets the time at which the first of it is due,
-as long as it comes within `REMEMBERED_BATCHES` of it.
+Lines A and B carry the same packets, so a packet gets one time on all of them: packets with equal
+headers in the recording (service, number, send time) get the time at which the first of them is
+due, as long as they come within `REMEMBERED_BATCHES` of it.
 
-Times are in the feed's own units: where it counts from midnight, from that of its own zone, and
-past midnight they begin at 0 again. What is no packet of the feed stays as it is. Sans-IO.
+Times are in the feed's own units. Where it counts from midnight, that is midnight of its own zone,
+and times begin at 0 again past midnight. Datagrams that are no packets of the feed are not changed.
+Sans-IO.
 """
 
 import enum
@@ -37,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Stamps(enum.StrEnum):
-    """What becomes of send times."""
+    """Ways to rewrite send times; see the module's text."""
 
     KEEP = "keep"
     SHIFT = "shift"
@@ -45,10 +46,10 @@ class Stamps(enum.StrEnum):
 
 
 class Stamper:
-    """Writes send times into packets, in place; see the module's text.
+    """A writer of send times into packets, in place; see the module's text.
 
-    `begin` tells when (ns since 1970 UTC) what is due at 0 leaves; calling the instance stamps a
-    batch. `stamped` counts packets.
+    `begin` sets the time (ns since 1970 UTC) of what is due at 0; calling the instance stamps a
+    batch. `stamped` counts packets. Raises `UsageError` for a FIX feed, unless send times are kept.
     """
 
     def __init__(self, feed: Feed, stamps: Stamps) -> None:
@@ -70,7 +71,7 @@ class Stamper:
         self._recent: deque[tuple[Array, Array]] = deque(maxlen=REMEMBERED_BATCHES)
 
     def begin(self, start_ns: int) -> None:
-        """What is due at 0 leaves at `start_ns`."""
+        """Begin a run in which what is due at 0 leaves at `start_ns` (ns since 1970 UTC)."""
         self._start_ns = start_ns
         if self._from_midnight:
             zone = self._feed.zone
@@ -79,8 +80,10 @@ class Stamper:
         self._recent.clear()
 
     def __call__(self, batch: DatagramBatch, due_ns: Array, late_ns: int = 0) -> None:
-        """Stamp the batch's packets. `due_ns` int64, a row a datagram: when each leaves after the
-        start; `late_ns`: how much later than that everything leaves by now (pauses)."""
+        """Stamp the batch's packets, in place.
+
+        `due_ns` (int64, one per datagram): when each leaves, after the start. `late_ns`: the
+        delay of everything by pauses so far."""
         if self._stamps is Stamps.KEEP:
             return
         batch = with_headers(batch, self._feed.table)
@@ -100,7 +103,7 @@ class Stamper:
         self.stamped += len(rows)
 
     def _first_due_ns(self, headers: PacketHeaders, moved_ns: int, due_ns: Array) -> Array:
-        """For each packet, when the first that has its header is due."""
+        """Return for each packet when the first one with an equal header is due (ns)."""
         mixed = (headers.send_time + np.uint64(moved_ns % (1 << 64))) * _MIX[0]
         mixed ^= headers.sequence * _MIX[1]
         mixed ^= (headers.service.astype(np.uint64) << np.uint64(8) | headers.kind) * _MIX[2]
@@ -113,11 +116,11 @@ class Stamper:
         return given[which]
 
     def _units(self, time_ns: Array) -> Array:
-        """Times since 1970 in the units that the feed counts."""
+        """Convert times in ns since 1970 UTC to the feed's units."""
         return (time_ns - self._midnight_ns) // self._unit_ns
 
     def _shifted(self, recorded: Array, moved_ns: int) -> Array:
-        """Recorded times moved by the one amount, and as their pass is moved."""
+        """Shift recorded times by the common constant and by the shift of their pass."""
         if self._shift is None:
             first = int(self._units(np.array([self._start_ns], np.int64))[0])
             self._shift = first - int(recorded[0])

@@ -1,35 +1,35 @@
-"""One line of time through several recordings and several passes.
+"""One continuous timeline through several recordings and several passes.
 
-Captures that are played one after the other are either pieces of one recording, whose times go on
-by themselves, or recordings of different days, which may even lie backwards. And a pass that is
-played again begins with times long gone. A `Timeline` moves the times of each piece by a whole
-amount, so that they go on where the piece before it ended:
+Captures that are played in sequence are either parts of one recording, whose times continue, or
+recordings of different days, in any order. A repeated pass begins with times that are already past.
+A `Timeline` shifts the times of each piece by a constant, so that they continue where the piece
+before it ended:
 
 - the first piece keeps its times, and so does each that begins at or after the end of the one
   before it, or at most `OVERLAP_NS` earlier: two files of one recorder;
-- any other piece, and every further pass, begins one mean distance between datagrams after the last
-  time so far.
+- any other piece, and every further pass, begins one mean interarrival time after the last time so
+  far.
 
-Amounts are whole nanoseconds, and the distance is that of the first pass for all: every pass takes
-exactly as long as the one before it, and nothing adds up. Sans-IO.
+Shifts are whole nanoseconds, and all passes use the mean interarrival time of the first one: each
+pass takes exactly as long as the one before it, and no rounding error accumulates. Sans-IO.
 """
 
 import dataclasses
 
 from feedhandler.replay.captures.reading import DatagramBatch
 
-#: How far a file may reach back behind its predecessor's end and still be its continuation: what
-#: a recorder with several queues mixes up when it begins a new file.
+#: How far before its predecessor's end a file may begin and still continue it: a recorder with
+#: several queues reorders this much when it begins a new file.
 OVERLAP_NS = 1_000_000_000
-#: Between two passes of a recording that has no distances: a single datagram.
+#: The time between two passes of a recording without interarrival times (a single datagram).
 LONE_DISTANCE_NS = 1_000_000
 
 
 class Timeline:
-    """Places pieces one after the other; see the module's text.
+    """The shift of times that joins pieces in sequence; see the module's text.
 
-    `begin` announces a new piece, calling the instance places a batch of it: the same batch with
-    its times moved, and `moved_ns` saying by how much.
+    `begin` announces a new piece. Calling the instance returns a batch of it with its times
+    shifted and the shift in `moved_ns`.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Timeline:
         self._again = False
 
     def begin(self, again: bool = False) -> None:
-        """What comes now is another piece; `again`: one that was played already."""
+        """Begin another piece; `again`: a repeated pass."""
         self._undecided = True
         self._again = self._again or again
 
     def __call__(self, batch: DatagramBatch) -> DatagramBatch:
-        """The batch at its place."""
+        """Return the batch with shifted times; the given batch is not changed."""
         if not len(batch):
             return batch
         if self._undecided:
@@ -61,7 +61,7 @@ class Timeline:
         return batch
 
     def _decide(self, first_ns: int) -> None:
-        """Where the piece that begins with `first_ns` goes."""
+        """Choose the shift of the piece whose first recorded time is `first_ns`."""
         behind = first_ns + self._moved_ns < self._last_ns - OVERLAP_NS
         if self._count and self._again:
             if self._between_ns is None:
@@ -72,7 +72,7 @@ class Timeline:
         self._undecided = self._again = False
 
     def _distance_ns(self) -> int:
-        """The mean distance between datagrams so far."""
+        """Return the mean interarrival time of the datagrams so far, in ns."""
         if self._count < 2 or self._last_ns == self._first_ns:
             return LONE_DISTANCE_NS
         return (self._last_ns - self._first_ns) // (self._count - 1)

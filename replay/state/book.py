@@ -9,8 +9,8 @@ It promises price-time priority: best price first, and at a price the order that
 longest; an order that changes its price or grows goes to the back of the queue, one that shrinks
 keeps its place. A level's volume and number of orders always equal the sum over its orders.
 
-`add` and `modify` put an order where they are told, as a feed's user must: whether the book is
-crossed then, `crossed` tells.
+`add` and `modify` do not match orders, since a feed's user must take them as published; `crossed`
+reports whether the book is crossed.
 """
 
 from bisect import bisect_left, insort
@@ -24,7 +24,7 @@ BUY, SELL = 1, -1
 
 
 class Row(NamedTuple):
-    """What a quote says of one price level; all zero where there is no such level."""
+    """One price level as in a quote; all zero where there is no such level."""
 
     price: int
     volume: int
@@ -46,7 +46,7 @@ class Order:
 
 
 class Level:
-    """One price on one side: its orders in priority, their volume added up."""
+    """One price level of a side: its orders in priority, and their total volume."""
 
     __slots__ = ("orders", "price", "volume")
 
@@ -68,11 +68,11 @@ class Side:
         self.levels: dict[int, Level] = {}
 
     def best(self) -> Level | None:
-        """The level that trades first, or None where the side is empty."""
+        """Return the best level, or None where the side is empty."""
         return self.levels[self.keys[-1]] if self.keys else None
 
     def top(self, depth: int) -> list[tuple[int, int, int]]:
-        """(price, volume, orders) of the best levels, best first, at most `depth` of them."""
+        """Return (price, volume, orders) of at most `depth` levels, best first."""
         levels = self.levels
         rows = []
         for key in self.keys[: -depth - 1 : -1]:
@@ -161,22 +161,22 @@ class Book:
         return order, self.side(order.side).take(order)
 
     def clear(self) -> None:
-        """Forget every order."""
+        """Remove all orders."""
         self.bids = Side(BUY)
         self.asks = Side(SELL)
         self.by_key.clear()
 
     def side(self, side: int) -> Side:
-        """The bids for `BUY`, the asks for `SELL`."""
+        """Return the bids for `BUY`, the asks for `SELL`."""
         return self.bids if side == BUY else self.asks
 
     def crossed(self) -> bool:
-        """Whether the best bid is at or above the best ask."""
+        """Return whether the best bid is at or above the best ask."""
         bid, ask = self.bids.best(), self.asks.best()
         return bid is not None and ask is not None and bid.price >= ask.price
 
     def row(self, side: int, number: int) -> Row:
-        """Level `number` of a side, 1 the best, as a quote would say it."""
+        """Return level `number` of a side (1: the best), or `NO_ROW` where there is none."""
         rows = self.side(side).top(number)
         return Row(*rows[number - 1]) if len(rows) >= number else NO_ROW
 

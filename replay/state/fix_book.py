@@ -1,4 +1,4 @@
-"""An order book of a FIX channel's security: `Book` made of the entries that stand.
+"""The order book of a security of a FIX channel, built from its current entries.
 
 A `MarketState` (`retrans.fix.market_state`) keeps entries as they were published. `book_of` puts
 those of bids and offers into a `Book` in their priority, prices and sizes as whole numbers in the
@@ -25,7 +25,7 @@ class ScaledBook(NamedTuple):
 
 
 def book_of(state: MarketState, security: bytes) -> ScaledBook:
-    """The book of a security as it stands; an empty one where nothing is known of it."""
+    """Build the book of a security from its entries; an unknown security has an empty one."""
     held = state.securities.get(security)
     orders: list[tuple[tuple[bytes, int], int, Decimal, Decimal]] = []
     unread = 0

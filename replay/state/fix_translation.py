@@ -65,7 +65,7 @@ class FixTranslator:
         self._again: set[str] | None = None
 
     def packet(self, data: bytes, day: date | None = None) -> list[bytes]:
-        """The FIX messages of a packet. Raises `BadPacket` for what is none."""
+        """Translate a packet to FIX messages. Raises `BadPacket` where it is none."""
         packet = self.feed.decode_packet(data, day, known=self._known)
         found = []
         for label, symbol, record in zip(
@@ -81,7 +81,7 @@ class FixTranslator:
         return found
 
     def _message(self, type: str, symbol: str, entries: list[Entry], record: Any) -> bytes:
-        """A whole message without a number. X names the symbol in each entry, W before them."""
+        """Encode a message without a number. X has the symbol in each entry, W before them."""
         body: list[tuple[int, Value]] = [(35, type)]
         if time_ns := getattr(record, "event_time_ns", None):
             body.append((60, time_text(time_ns)))
@@ -95,8 +95,10 @@ class FixTranslator:
     def put(
         self, symbol: str, key: object, side: str, rest: Entry, again: bool = False
     ) -> list[Entry]:
-        """The entries by which `key` stands on `side` as `rest` says. `again`: one that stands
-        already begins anew, at the back of its queue."""
+        """Return the entries that add or change `key` on `side`, with the fields `rest`.
+
+        `again`: an existing entry is deleted and added anew, at the back of its queue. Returns
+        none, and counts it, where `STANDING_MAX` entries are kept."""
         before = self.standing.get(symbol, {}).get(key)
         if before is None and not self._room:
             self.counts["full"] += 1
@@ -113,7 +115,7 @@ class FixTranslator:
         return entries
 
     def take(self, symbol: str, key: object, rest: Entry | None = None) -> list[Entry]:
-        """The entries by which `key` goes; none, and counted, where it does not stand."""
+        """Return the entries that delete `key`; none, and counted, where it is unknown."""
         standing = self.standing.get(symbol, {})
         side = standing.pop(key, None)
         self._resting.pop((symbol, key), None)
@@ -126,7 +128,7 @@ class FixTranslator:
         return [[(279, _DELETE), (269, side), *(_id(key) if rest is None else rest)]]
 
     def clear(self, symbol: str) -> None:
-        """Nothing of the symbol stands."""
+        """Remove all entries of the symbol."""
         gone = self.standing.pop(symbol, {})
         self._room += len(gone)
         for key in gone:
@@ -135,7 +137,7 @@ class FixTranslator:
     def rest(
         self, symbol: str, key: int, side: str, price: Price, size: int, again: bool = False
     ) -> list[Entry]:
-        """As `put`, of an order whose later messages do not repeat price or size."""
+        """Put an order whose later messages do not repeat price or size; else as `put`."""
         if not price.known or not size:
             self.counts["no_volume" if price.known else "no_scale"] += 1
             return []
@@ -147,7 +149,7 @@ class FixTranslator:
         return entries
 
     def order(self, symbol: str, key: int) -> tuple[str, Price, int] | None:
-        """Side, price and size of a resting order; None, and counted, for one that is not known."""
+        """Return side, price and size of a resting order; None, and counted, if unknown."""
         found = self._resting.get((symbol, key))
         if found is None:
             self.counts["unknown_entry"] += 1
@@ -155,11 +157,11 @@ class FixTranslator:
         return self.standing[symbol][key], *found
 
     def retransmission(self, begins: bool) -> None:
-        """Orders are told again from here on, or no longer."""
+        """Begin or end a retransmission of orders."""
         self._again = set() if begins else None
 
     def begins_again(self, symbol: str) -> bool:
-        """Whether the symbol's orders are told again, and this is the first of them."""
+        """Return whether this is the symbol's first order in a retransmission of orders."""
         if self._again is None or symbol in self._again:
             return False
         self._again.add(symbol)
@@ -167,7 +169,7 @@ class FixTranslator:
 
 
 def time_text(time_ns: int) -> str:
-    """A UTCTimestamp of nanoseconds after 1970."""
+    """Format ns since 1970 UTC as a UTCTimestamp."""
     day_ns = 86_400_000_000_000
     day = date.fromordinal(719_163 + time_ns // day_ns)
     seconds, nanoseconds = divmod(time_ns % day_ns, 1_000_000_000)
@@ -180,7 +182,7 @@ def _id(key: object) -> Entry:
 
 
 def _price(price: Price) -> Value:
-    """The price with all its places. Raises `UsageError` while its scale is unknown."""
+    """Return the price with all its places. Raises `UsageError` while its scale is unknown."""
     return price.decimal
 
 
@@ -228,7 +230,7 @@ def _trade(price: Price, size: int, id: int) -> Entry:
 
 
 def _iex_level(side: str) -> Rule:
-    """A price level has another size; 0: it is gone."""
+    """Make the rule for a price level of `side` that has another size (0: deleted)."""
 
     def rule(to: FixTranslator, level: Any, symbol: str) -> Iterator[tuple[str, list[Entry]]]:
         if entries := _level(to, symbol, side, level.price, level.size):
@@ -240,7 +242,7 @@ def _iex_level(side: str) -> Rule:
 def _level(
     to: FixTranslator, symbol: str, side: str, price: Price, size: int, orders: int = 0
 ) -> list[Entry]:
-    """A price level as it stands afterwards."""
+    """Return the entries that put a price level, or delete it where its size is 0."""
     key, at = (side, price.decimal), (270, _price(price))
     if not size:
         return to.take(symbol, key, [at])
@@ -249,7 +251,7 @@ def _level(
 
 
 def _iex_trade(_: FixTranslator, trade: Any, symbol: str) -> Iterator[tuple[str, list[Entry]]]:
-    """A trade report."""
+    """Translate a trade report."""
     yield "X", [_trade(trade.price, trade.size, trade.trade_id)]
 
 
@@ -272,7 +274,7 @@ def _openbook_delta(
 
 
 def _points(to: FixTranslator, told: Any, symbol: str) -> list[Entry]:
-    """The price points of an update as they stand afterwards."""
+    """Return the entries of the price points of an update."""
     entries = []
     for point in told.price_points:
         if side := _SIDES.get(point.side):

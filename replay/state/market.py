@@ -207,7 +207,7 @@ class Market:
             self._packets(bytes(message.body))
 
     def _quality(self, message: Any) -> None:
-        """What a quality message says of the state: a snapshot or a new numbering begins."""
+        """Apply a quality message: clear where a snapshot or a sequence epoch begins."""
         try:
             told = message.quality
             reason = told.get("reason")
@@ -222,9 +222,10 @@ class Market:
             self._end_books(message.service)
 
     def _begin_books(self, service: int, told: dict[str, Any]) -> None:
-        """The books of some symbols are told anew: they are emptied. Until the end orders told
-        again (Y) only add; `through` are the symbols that a retransmission of orders going on in
-        the stream has been through."""
+        """Empty the books of the symbols that are published anew.
+
+        Until the end, orders published again (Y) only add. `through` are the symbols that a
+        retransmission of orders under way in the stream has completed."""
         state: ServiceState = self._state(service)
         orders: Orders
         try:
@@ -247,14 +248,14 @@ class Market:
             state.again, state.held_again = state.held_again, None
 
     def clear(self, service: int) -> None:
-        """Forget everything about `service`. Books that were looked at are emptied, and go on."""
+        """Remove the state of `service`. Live books are emptied, and stay live."""
         state: ServiceState = self.services.get(service)
         if state is not None:
             self._clear_state(state)
 
     @cython.cfunc
     def _packets(self, data: bytes) -> cython.int:
-        """The packets that stand one behind the other in `data`."""
+        """Apply the packets that are concatenated in `data`."""
         view: cython.const_uchar[::1] = data
         at: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t = len(data)
@@ -270,7 +271,7 @@ class Market:
 
     @cython.cfunc
     def _packet(self, data: bytes, refresh: cython.bint) -> cython.Py_ssize_t:
-        """Every message of one packet; `refresh`: message 580 clears."""
+        """Apply the messages of one packet, return their number; `refresh`: 580 clears."""
         view: cython.const_uchar[::1] = data
         header: PacketHeader = self.header
         index: MessageIndex = self.index
@@ -305,7 +306,7 @@ class Market:
 
     @cython.cfunc
     def _single(self, data: bytes, service: cython.uint, refresh: cython.bint) -> cython.int:
-        """One message that comes without its packet."""
+        """Apply one message that comes without its packet."""
         view: cython.const_uchar[::1] = data
         table: FeedTable = self.table
         size: cython.Py_ssize_t = len(data)
@@ -501,7 +502,7 @@ class Market:
         changes: cython.bint,
         now: Resting,
     ) -> cython.int:
-        """An order that rests afterwards: at its old place where it shrank, else at the back."""
+        """Put an order that rests: at its old place where it shrank, else at the back."""
         order: Resting
         if now.side == 0 or now.volume == 0:
             self.problems["no_volume" if now.side else "odd_side"] += 1
@@ -554,7 +555,7 @@ class Market:
         return 0 if orders is None else len(orders.resting)
 
     def book_messages(self, service: int, symbol: int) -> list[bytes]:
-        """The symbol's orders in their priority, as orders told again, without delimiters."""
+        """Return the symbol's orders in priority, as ActionType Y, without delimiters."""
         messages: list = []
         state: ServiceState = self.services.get(service)
         orders: Orders = None if state is None else state.orders.get(symbol)
@@ -579,8 +580,10 @@ class Market:
 
     @cython.cfunc
     def _all_orders(self, state: ServiceState, messages: list) -> cython.int:
-        """The orders between delimiters. Where the stream itself is in the midst of retransmitting
-        orders, the symbols it has been through come last and the end is left to the stream."""
+        """Append the orders between delimiters to `messages`.
+
+        Where the stream is retransmitting orders itself, the symbols it has completed come last,
+        and the end delimiter is left to the stream."""
         orders: Orders
         through: set = set() if state.again is None else state.again
         before: cython.Py_ssize_t = len(messages)
@@ -599,8 +602,9 @@ class Market:
         return 0
 
     def digest(self, service: int) -> str:
-        """Thirty-two hexadecimal digits, equal exactly where a service's states are equal. What an
-        order message said of its level and of its action is no state of the order's."""
+        """Compute 32 hexadecimal digits that are equal exactly where a service's states are equal.
+
+        The level totals and the action in an order message are not part of the order's state."""
         state: ServiceState = self.services.get(service)
         orders: Orders
         parts: list = []
@@ -622,8 +626,9 @@ class Market:
     # -- views ----------------------------------------------------------------------------------
 
     def book(self, symbol: int) -> Book:
-        """The symbol's book, its order keys (order date, order number); live from now on, also
-        where the symbol has no orders yet."""
+        """Return the symbol's book; its order keys are (order date, order number).
+
+        It is live from now on, also where the symbol has no orders yet."""
         for state in self.services.values():
             orders = state.orders.get(symbol)
             if orders is not None:
@@ -666,12 +671,12 @@ class Market:
         return Names(self)
 
     def latest(self, type: int | str) -> Mapping[int, Any]:
-        """The latest messages of a type (number, or name of a layout) by symbol, as records."""
+        """Return the latest messages of a type (number or layout name) by symbol, as records."""
         return Latest(self, type)
 
 
 def _rule(ways: list[Any]) -> Rule:
-    """How to keep the messages of a type with these layouts, by ascending size."""
+    """Make the rule for messages of a type from its layouts (ascending size)."""
     layout = ways[0]
     rule = Rule(layout.code, _KINDS.get(layout.name, KEEP), layout.size)
     if layout.symbol:

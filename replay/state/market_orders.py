@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-"""Resting orders of one symbol, as a feed tells them: kept as messages, looked at as a book.
+"""Resting orders of one symbol, kept as the feed's messages and readable as a book.
 
 `Orders` keeps the latest message about every order in one dictionary, whose order is the queue of
 every price level at once: an order that changes its price or grows loses its place and goes to the
-end, one that shrinks keeps it. That makes taking in a message cheap; price levels are made (a
-`Book`) only where somebody looks, and are kept up to date from then on.
+end, one that shrinks keeps it. That makes applying a message cheap; price levels (a `Book`) are
+built on the first access, and are kept up to date from then on.
 
-`OrderLayout` knows where order messages keep what matters; the places come from the feed's
-description. Bounds, counters and what an action means are the market's (`market`).
+`OrderLayout` holds the offsets of fields in order messages, from the feed's description. `market`
+keeps bounds and counters and interprets actions.
 """
 
 from operator import attrgetter
@@ -19,13 +19,13 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.state.book import BUY, SELL, Book
 
 _C_BUY, _C_SELL = cython.declare(cython.int, BUY), cython.declare(cython.int, SELL)
-#: ActionType Y: an order that is told again.
+#: ActionType Y: an order that is published again.
 _AGAIN = cython.declare(cython.int, 89)
 _level_of = attrgetter("level")
 
 
 def read_uint(data, at, size, big):
-    """The unsigned integer of `size` bytes (0..8) at `at`."""
+    """Read the unsigned integer of `size` bytes (0..8) at `at`."""
     value: cython.ulonglong = 0
     place: cython.Py_ssize_t
     if size == 4 and big:
@@ -61,15 +61,15 @@ def _write_uint(
 @cython.final
 @cython.cclass
 class Resting:
-    """One resting order: its figures and the latest message about it. `level` is equal exactly
-    where side and price are, and sorts by price."""
+    """A resting order: its values and the latest message about it. `level` is a key of side and
+    price that sorts by price."""
 
 
 @cython.final
 @cython.cclass
 class OrderLayout:
-    """Where order messages (230) keep what matters. Raises `UsageError` for a feed that has no
-    such message or keeps prices, volumes and order numbers in anything but four bytes."""
+    """Offsets and sizes of fields in order messages (230). Raises `UsageError` for a feed that has
+    no such message, or whose prices, volumes, dates or order numbers are not of four bytes."""
 
     def __init__(self, feed: Any) -> None:
         layout = feed.layout("order_update")
@@ -88,17 +88,17 @@ class OrderLayout:
         self.level_orders_at, self.level_orders_size = level_orders.at, level_orders.size
 
     def key(self, view, at):
-        """The order's key: its date in the upper 32 bits, its number in the lower."""
+        """Return the order's key: its date in the upper 32 bits, its number in the lower."""
         return (read_uint(view, at + self.date_at, 4, self.big) << 32) | read_uint(
             view, at + self.id_at, 4, self.big
         )
 
     def action(self, view, at):
-        """The character of ActionType."""
+        """Return the character of ActionType, as a number."""
         return view[at + self.action_at]
 
     def read(self, data, view, at, size):
-        """The order as the message of `size` bytes at `at` tells it; side 0 for nonsense."""
+        """Read the order from the message of `size` bytes at `at`; side 0 where it is invalid."""
         side: cython.int = view[at + self.side_at]
         order: Resting = Resting.__new__(Resting)
         order.price = read_uint(view, at + self.price_at, 4, self.big)
@@ -112,7 +112,7 @@ class OrderLayout:
         return order
 
     def again(self, message, volume, count):
-        """The order message as ActionType Y, with these figures of its level."""
+        """Return a copy of the order message as ActionType Y, with these totals of its level."""
         copy: bytearray = bytearray(message)
         copy[self.action_at] = _AGAIN
         _write_uint(copy, self.level_volume_at, self.level_volume_size, self.big, volume)
@@ -120,7 +120,7 @@ class OrderLayout:
         return bytes(copy)
 
     def priority_ns(self, message):
-        """Nanoseconds after midnight, from HHMMSSmmm and the microseconds beside it."""
+        """Return the priority time in ns after midnight, from HHMMSSmmm and microseconds."""
         view: cython.const_uchar[::1] = message
         clock: cython.longlong = cython.cast(
             cython.longlong, read_uint(view, self.clock_at, 4, self.big)
@@ -136,8 +136,8 @@ class OrderLayout:
 @cython.final
 @cython.cclass
 class Orders:
-    """One symbol's orders, `resting`: key to `Resting`, those with priority first. `live` is the
-    book that somebody looks at, given empty or made by `book`."""
+    """The orders of one symbol: `resting` maps keys to `Resting`, in priority. `live` is the book
+    that is kept up to date, given empty or built by `book`."""
 
     def __init__(self, layout: OrderLayout, live: Book | None = None) -> None:
         self.layout = layout
@@ -145,14 +145,14 @@ class Orders:
         self.live: Book | None = live
 
     def add(self, key, order):
-        """Put in an order that is not there, at the back."""
+        """Append a new order; its key must not be present."""
         self.resting[key] = order
         if self.live is not None:
             self._add_live(key, order)
         return 0
 
     def shrink(self, key, order, now):
-        """The order becomes `now`, which differs in its volume only, and keeps its place."""
+        """Update an order to `now`, which differs in its volume only; it keeps its place."""
         order.volume = now.volume
         order.message = now.message
         if self.live is not None:
@@ -162,21 +162,21 @@ class Orders:
         return 0
 
     def remove(self, key):
-        """Take out an order that is there."""
+        """Remove an order. Raises `KeyError` where the key is absent."""
         del self.resting[key]
         if self.live is not None:
             self.live.remove(_name(key))
         return 0
 
     def clear(self):
-        """Take out every order."""
+        """Remove all orders."""
         self.resting.clear()
         if self.live is not None:
             self.live.clear()
         return 0
 
     def book(self) -> Book:
-        """The orders as a book, keys (order date, order number); live from the first look on."""
+        """Return the live book, built on the first call; its keys are (order date, number)."""
         if self.live is None:
             self.live = Book()
             for key, order in self.resting.items():
@@ -188,8 +188,9 @@ class Orders:
         self.live.add(_name(key), order.side, order.price, order.volume, priority_ns)
 
     def again(self, messages):
-        """Append each order's message as ActionType Y, its level's figures those of the orders so
-        far: after a level's last order they are the level's own."""
+        """Append each order's message as ActionType Y to `messages`, in priority.
+
+        Level totals are running: a level's last order has the final ones."""
         order: Resting
         volumes: dict = {}
         counts: dict = {}
@@ -201,8 +202,8 @@ class Orders:
         return 0
 
     def parts(self, parts):
-        """Append what makes two symbols' orders equal: by level, in priority, without what the
-        messages said of their action and their level."""
+        """Append the orders in canonical form, for comparison: by level, in priority, with action
+        and level totals blanked."""
         order: Resting
         for order in sorted(self.resting.values(), key=_level_of):
             parts.append(self.layout.again(order.message, 0, 0))
@@ -210,5 +211,5 @@ class Orders:
 
 
 def _name(key: int) -> tuple[int, int]:
-    """An order's key in a book: order date and number."""
+    """Split an order's key into that of a book: order date and number."""
     return key >> 32, key & 0xFFFF_FFFF

@@ -1,8 +1,8 @@
-"""What a user looks at in a `Market`: mappings by symbol that decode when they are asked.
+"""Views of a `Market`: mappings by symbol that decode on access.
 
-A market keeps messages as they came, so that taking one in costs little. These views find a
-symbol's message in whichever service has it and give the codecs' record. They hold nothing and
-always show the market as it stands.
+A market keeps messages undecoded, so that applying one is cheap. These views find a symbol's
+message in the service that has it and return the codecs' record. They hold no data of their own
+and always show the current state of the market.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,9 @@ class Latest(Mapping[int, Any]):
         self._code = market.feed.layout(type).code
 
     def message(self, symbol: int) -> Any:
-        """The symbol's message as it came, or a dictionary of them by part. KeyError for none."""
+        """Return the symbol's undecoded message, or a dictionary of them by part.
+
+        Raises `KeyError` where there is none."""
         for state in self._market.services.values():
             kept = state.latest.get(self._code)
             if kept is not None and symbol in kept:
@@ -50,7 +52,7 @@ class Quotes(Latest):
 
 
 class Names(Latest):
-    """Names by symbol, as reference data tells them."""
+    """Names by symbol, from reference data."""
 
     def __init__(self, market: "Market") -> None:
         super().__init__(market, "reference_data")
@@ -64,7 +66,7 @@ class Names(Latest):
 
 
 class Books(Mapping[int, Book]):
-    """Books by symbol. A book that was looked at is kept up to date from then on."""
+    """Books by symbol. A book is kept up to date from the first access on."""
 
     def __init__(self, market: "Market") -> None:
         self._market = market
