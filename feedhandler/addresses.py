@@ -18,5 +18,5 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def is_endpoint(text: str) -> bool:
-    """Is `text` a ZeroMQ endpoint of the kinds used here: `tcp://host:port` or `ipc://path`?"""
+    """Check whether `text` is a ZeroMQ endpoint: `tcp://host:port` or `ipc://path`."""
     return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))

@@ -61,26 +61,26 @@ def page_figure(svg: str, title: str, caption: str) -> str:
 
 
 def page_section(name: str, title: str, content: str) -> str:
-    """A section with its heading; `content` is HTML."""
+    """Make a section with its heading; `content` is HTML."""
     return f"<section id='{name}'>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
 def page_table(
     head: Iterable[str], rows: Iterable[Iterable[str]], classes: Sequence[str] = ()
 ) -> str:
-    """A table; `classes` has one for each column ("" for none), else no column has any."""
+    """Make a table; `classes`: one for each column ("" for none), or none at all."""
     heads = _cells("th", head, classes)
     lines = "\n".join(f"<tr>{_cells('td', row, classes)}</tr>" for row in rows)
     return scrolled(f"<thead><tr>{heads}</tr></thead>\n<tbody>{lines}</tbody>")
 
 
 def scrolled(rows: str) -> str:
-    """A table of these rows (HTML), which scrolls where it is wider than the page."""
+    """Make a table of these rows (HTML), which scrolls where it is wider than the page."""
     return f"<div class='scroll'><table>{rows}</table></div>"
 
 
 def verdict_box(good: bool, content: str) -> str:
-    """What the report comes to; `content` is HTML."""
+    """Make the box with the report's verdict; `content` is HTML."""
     return f"<div class='verdict{'' if good else ' failed'}'>{content}</div>"
 
 

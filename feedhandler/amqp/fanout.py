@@ -392,9 +392,11 @@ class Fanout(Splitter):
         return 0
 
     def _begin_numbering(self, event: ControlEvent) -> None:
-        """Where a new numbering begins, or the stream goes back to what was announced lost in
-        error, the stream and its store follow, once that was applied: whoever applies it may still
-        have to deliver what is stored. (A store's numbers ascend.)"""
+        """Move the stream and its store to a new numbering, or back to a range lost in error.
+
+        Called once the event was applied, for applying it may deliver what is stored. (A store's
+        numbers ascend.)
+        """
         stream: Stream
         if event.kind not in (RESET, START, WITHDRAWN) or event.channel >= len(self.streams):
             return

@@ -151,9 +151,12 @@ class SparkRunner:
         return iter(found)
 
     def joined(self, slices: Sequence[Slice], request: Request) -> list[Joined]:
-        """The slices tallied and put together, by a tree: workers merge the digests of neighbours,
-        so that the driver is sent a few, however many slices there are. In order, but for slices
-        that go on from nothing. Raises `UsageError` as a call does."""
+        """Tally slices and merge their digests by a tree, in order.
+
+        Workers merge the digests of neighbours, so that the driver is sent a few, however many
+        slices there are; slices that continue nothing stay apart. Raises `UsageError` as a call
+        does.
+        """
         if not slices:
             return []
         count = len(slices)

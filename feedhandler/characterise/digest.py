@@ -157,7 +157,7 @@ class Digest:
         self._pending: dict[int, Pending] = {}
 
     def add(self, part: Columns) -> None:
-        """The next stretch of the capture, as `Tally.columns` told it."""
+        """Add the next stretch of the capture, as `Tally.columns` returned it."""
         places = self._channel_places(_channels_of(part), part["totals"])
         self._add_cells(part, places)
         rows = zip(
@@ -186,7 +186,7 @@ class Digest:
         self.overflow += part["overflow"]
 
     def merge(self, other: "Digest") -> None:
-        """The stretches that come next, put together already. `other` is not to be used any more.
+        """Merge a digest of the stretches that come next; `other` must not be used any more.
 
         Raises `ValueError` where pairs, stretches or runs of `other` were asked for: what lies
         across its beginning can then not be known any more.
@@ -229,7 +229,7 @@ class Digest:
         return places
 
     def _add_cells(self, part: Columns, places: Array) -> None:
-        """Counts of the part's cells."""
+        """Add the counts of the part's cells."""
         cells = []
         for channel, code, messages, message_bytes in part["cells"].T.tolist():
             cell = self.cells.setdefault((int(places[channel]), code), Cell())
@@ -248,7 +248,7 @@ class Digest:
             histogram.backwards += tallies[2]
 
     def _add_symbols(self, rows: Iterable[tuple[tuple[int, int], Symbol]]) -> None:
-        """Counts of symbols, and the interarrivals across the boundary."""
+        """Add the counts of symbols, and the interarrivals across the boundary."""
         across: dict[tuple[int, int], list[int]] = {}
         for key, row in rows:
             known = self._symbols.get(key)
@@ -271,7 +271,7 @@ class Digest:
         return self._skews.setdefault(pair, Histogram())
 
     def _add_skew(self, part: Columns, places: Array) -> list[tuple[int, int]]:
-        """Counts of the pairs that the part met; which they are, in their order."""
+        """Add the counts of the pairs that the part met, and return the pairs in their order."""
         firsts = places[part["skew_first_channel"]].tolist()
         laters = places[part["skew_later_channel"]].tolist()
         of = part["skew_pair"]
@@ -361,7 +361,7 @@ class Digest:
         )
 
     def _add_runs(self, stretch: Stretch) -> None:
-        """The stretch's runs, their epochs counted on from where the channel was."""
+        """Add the stretch's runs, their epochs counted on from where the channel was."""
         places = stretch.places
         starts = np.zeros(len(places), np.int64)
         for number, place in enumerate(places.tolist()):
@@ -433,7 +433,7 @@ class Digest:
 
 
 def _channels_of(part: Columns) -> Iterable[Channel]:
-    """The part's channels, in its numbering."""
+    """Yield the part's channels, in its numbering."""
     for line, service in zip(part["lines"].tolist(), part["services"].tolist(), strict=True):
         yield Channel(line >> 17, line >> 1 & 0xFFFF, service, bool(line & 1))
 
@@ -450,7 +450,7 @@ def _left_of(part: Columns, places: Array) -> list[Pending]:
 
 
 def _renumbered(stretch: Stretch, places: Array) -> Stretch:
-    """The stretch with its channels' places in another digest."""
+    """Return the stretch with its channels' places in another digest."""
     return stretch._replace(
         places=places[stretch.places] if len(stretch.places) else stretch.places,
         pairs=[(int(places[first]), int(places[later])) for first, later in stretch.pairs],

@@ -157,8 +157,10 @@ def joined_slice(part: Slice, request: Request) -> Joined:
 
 
 def join_all(runs: Iterable[Joined]) -> list[Joined]:
-    """Runs of slices, in order, with each put to the one before it that it goes on from; what goes
-    on from nothing (a slice that began at a wrong guess) stays apart. Associative."""
+    """Join runs of slices that are given in order: each to the one that it continues.
+
+    A slice that continues nothing (it began at a wrong guess) stays apart. Associative.
+    """
     kept: list[Joined] = []
     for run in runs:
         if kept:
@@ -323,8 +325,10 @@ def stitched(
     again: Callable[[Slice], Iterable[Tallied]],
     stitcher: Stitcher | None = None,
 ) -> Iterator[Tallied]:
-    """What counts of one file's results, in order; noted in its account. `stitcher`: of the slices
-    before these."""
+    """Yield what counts of one file's results, in order, and note it in the file's account.
+
+    `stitcher`: of the slices before these.
+    """
     stitcher = stitcher or Stitcher()
     stitcher.kept.clear()
     account.slices += len(group)

@@ -166,7 +166,7 @@ class Stitcher:
         self.before: SliceReport | None = None
 
     def offer(self, part: Slice, report: SliceReport, result: Any) -> Slice | None:
-        """The next slice of the file, or the answer to the one that was asked for again."""
+        """Take the next slice of the file, or the answer to the one that was asked for again."""
         if _reaches_past(self.before, part):
             return None
         if not goes_on(self.before, part, report):

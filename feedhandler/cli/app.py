@@ -150,7 +150,7 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    """What every command takes. (The application's own help is above.)"""
+    """Take the options of every command. (The application's own help is above.)"""
 
 
 @app.command()
@@ -592,13 +592,15 @@ cli_overlay.register(app)
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
-    """The rest of the `feedhandler` command: exits with one of `ExitCode`; after a signal that is
-    not the command's usual end with `interrupted`."""
+    """Run the `feedhandler` command, and exit with one of `ExitCode`.
+
+    After a signal that is not the command's usual end the exit code is `interrupted`.
+    """
     sys.exit(run_command(lambda: chosen(sys.argv[1:]), interrupted))
 
 
 def chosen(words: list[str]) -> Work:
-    """The work that `words` ask for; what the parser did itself, or complained about, is done."""
+    """Return the work that `words` ask for; where the parser did all, or complained, no work."""
     parser = typer.main.get_command(app)
     try:
         answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
@@ -612,7 +614,7 @@ def chosen(words: list[str]) -> Work:
 
 
 def _sentence(message: str) -> str:
-    """A parser's message in the style of ours: lower case first, no full stop."""
+    """Return a parser's message in the style of ours: lower case first, no full stop."""
     return message[:1].lower() + message[1:].rstrip(".")
 
 

@@ -13,7 +13,7 @@ Work = Callable[[], int]
 
 
 def _feed(text: str) -> str:
-    """A description's path as it means the same to workers that stand in another folder."""
+    """Make a description's path absolute: workers run in another folder."""
     return str(Path(text).absolute()) if text.endswith(".toml") else text
 
 

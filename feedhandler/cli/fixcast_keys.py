@@ -46,7 +46,7 @@ def new(
 
 @keys.command("list")
 def list_keys(folder: Folder, as_json: Json = False) -> Work:
-    """What keys there are and when they are valid. Exit code 1 where a channel has none now.
+    """List keys and when they are valid. Exit code 1 where a channel has none now.
 
     \b
     Example:

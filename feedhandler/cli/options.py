@@ -27,7 +27,7 @@ FeedName = Annotated[
 
 
 def share(default_help: str) -> Any:
-    """An option that is a share: 5% or 0.05."""
+    """Declare an option that is a share: 5% or 0.05."""
     return typer.Option(parser=arguments.share, metavar="SHARE", help=default_help)
 
 

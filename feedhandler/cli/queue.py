@@ -26,7 +26,7 @@ queue = typer.Typer(
 
 @queue.command("stat")
 def stat(path: Folder, json: AsJson = False) -> Work:
-    """What a queue holds; it may be open.
+    """Show what a queue holds; it may be open.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def stat(path: Folder, json: AsJson = False) -> Work:
 
 @queue.command("list")
 def list_items(path: Folder, limit: Limit = 1000, json: AsJson = False) -> Work:
-    """The items that are pending, oldest first; the queue may be open.
+    """List the pending items, oldest first; the queue may be open.
 
     \b
     Examples:

@@ -227,7 +227,7 @@ def replay(
     control: Control = "",
     as_json: Json = False,
 ) -> Work:
-    """The arguments of `feedhandler replay`, whose words are `HELP`."""
+    """Declare the arguments of `feedhandler replay`, whose help text is `HELP`."""
     from feedhandler.ops import replay as ops
 
     per_line = (loss_a, loss_b) != (None, None) or bool(delay_b_us) or spare_shared

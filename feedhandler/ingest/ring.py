@@ -356,7 +356,7 @@ class Ring:
         return events
 
     def _event(self, offset: int) -> Event:
-        """The record at `offset` as an object."""
+        """Return the record at `offset` as an object."""
         words = [self.words[(offset >> 3) + i] for i in range(HEADER_WORDS)]
         record, payload = words[WORD_RECORD], words[WORD_PAYLOAD]
         begin = offset + HEADER_BYTES

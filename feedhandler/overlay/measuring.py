@@ -203,7 +203,7 @@ class Measurement:
 def opened(
     techniques: Sequence[Technique], messages: int, spikes: Spikes, seed: int
 ) -> Iterator[Measurement]:
-    """A measurement with its sockets, which are closed at the end."""
+    """Yield a measurement with its sockets, which are closed at the end."""
     measurement = Measurement(techniques, messages, spikes, seed)
     with measurement.stack:
         yield measurement
