@@ -125,7 +125,7 @@ class Flow:
     # -- how it begins ----------------------------------------------------------------------------
 
     def _reset(self):
-        """The first packet of every channel."""
+        """Send the first packet of every channel, and fill the books."""
         for channel, packet in enumerate(self.resets):
             if packet is not None:
                 self.tape.control(channel, packet, 1)
@@ -137,7 +137,7 @@ class Flow:
         return 0
 
     def _name(self):
-        """The next instrument's reference data."""
+        """Send the next instrument's reference data."""
         self.tape.set_limit(places.REFERENCE, 3)
         before = self._bytes()
         if self.place == 0:
@@ -189,7 +189,7 @@ class Flow:
 
     @cython.locals(i=cython.int)
     def _open(self):
-        """The market opens. A stationary stretch counts from here."""
+        """Open the market. A stationary stretch counts from here."""
         self.phase, self.trading = places.MARKET, True
         for i in range(7):
             self.tape.open_limit[i] = 255
@@ -213,8 +213,7 @@ class Flow:
         return 0
 
     def close(self):
-        """The market has closed: a heartbeat on every service, and heartbeats alone from here on,
-        whatever the plan says."""
+        """End the plan: a heartbeat on every service now, and only heartbeats from here on."""
         self.next_ns = _NEVER
         return self._beat(1)
 
