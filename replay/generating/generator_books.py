@@ -186,7 +186,8 @@ class ShareBooks:
     @cython.locals(side=cython.int, base=cython.int, slot=cython.int, price=cython.int,
                    volume=cython.int, level=cython.int, lean=cython.longlong)  # fmt: skip
     def cross(self, share):
-        """An order comes that trades with the oldest one at the best price; nothing of it rests.
+        """Trade an incoming order with the oldest one at the best price; nothing of it rests.
+
         Returns 1, or 0 where the book is too thin for that."""
         # Trading leans back to the opening price: 512 in 1024 there, at 10 % away 768.
         lean = 512 + quotient(
@@ -604,7 +605,7 @@ class ShareBooks:
                    price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
                    at=cython.Py_ssize_t)  # fmt: skip
     def show(self, share, low):
-        """A quote for every level from `low` on that looks other than when it was last shown."""
+        """Send a quote for every level from `low` on that differs from the one last shown."""
         for level in range(low, _DEPTH):
             at = (share * _DEPTH + level) * cython.cast(cython.Py_ssize_t, self.quote_bytes)
             changed = False

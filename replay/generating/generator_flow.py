@@ -155,8 +155,9 @@ class Flow:
 
     @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
     def _retell(self):
-        """The next share's book, or the next warrant's quote; round and round while the plan says
-        so, once at least."""
+        """Send the next share's book, or the next warrant's quote.
+
+        One round over all of them at least, and further ones while the plan says so."""
         before, sent = self._bytes(), self._total()
         body = self._body()
         if body == 0:
@@ -218,7 +219,7 @@ class Flow:
         return self._beat(1)
 
     def _pace(self, before):
-        """What was sent since `before` bytes takes its time."""
+        """Set the next time by the bytes sent since `before`, at the rate of the prelude."""
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
         return 0
 
