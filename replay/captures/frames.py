@@ -53,7 +53,9 @@ class LinkType(enum.IntEnum):
 
 
 class Skip(enum.IntEnum):
-    """Why a record is no datagram; counted, never raised. (1 is free: -1 marks an exception.)"""
+    """Reasons why a record is no datagram; counted, never raised.
+
+    The number 1 is not used: -1 marks an exception."""
 
     NOT_IP = 2  # ARP, LLDP, ...
     TOO_MANY_LAYERS = 3  # tunnels in tunnels beyond the bound

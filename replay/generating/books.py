@@ -158,8 +158,9 @@ class ShareBooks:
 
     @cython.locals(slot=cython.int, place=cython.int, base=cython.int)
     def _relieve(self, share):
-        """A full book loses an order that shares its level: there is one, for a book has more
-        slots than levels. Returns the first level that changed."""
+        """Cancel an order of a full book that shares its level; return the first changed level.
+
+        There is one, since a book has more slots than levels."""
         slot = self.dice.below(_SLOTS)
         while True:
             place = share * _SLOTS + slot
@@ -172,7 +173,7 @@ class ShareBooks:
 
     @cython.locals(draw=cython.int, many=cython.int, low=cython.int)
     def _change(self, share, want):
-        """An order goes or shrinks, the likelier the more there are; -1 where none should."""
+        """Cancel or shrink an order, the likelier the more there are; -1 where none changed."""
         many = self.resting[share]
         draw = self.dice.below(1024)
         low = -1
@@ -185,7 +186,8 @@ class ShareBooks:
     @cython.locals(side=cython.int, base=cython.int, slot=cython.int, price=cython.int,
                    volume=cython.int, level=cython.int, lean=cython.longlong)  # fmt: skip
     def cross(self, share):
-        """An order comes that trades with the oldest one at the best price; nothing of it rests.
+        """Trade an incoming order with the oldest one at the best price; nothing of it rests.
+
         Returns 1, or 0 where the book is too thin for that."""
         # Trading leans back to the opening price: 512 in 1024 there, at 10 % away 768.
         lean = 512 + quotient(
@@ -276,7 +278,7 @@ class ShareBooks:
 
     @cython.locals(i=cython.int)
     def clear(self, share):
-        """The book is emptied and its quotes go blank; returns the last price."""
+        """Empty the book and blank its quotes; return the last price."""
         self.number += 1
         for i in range(_SLOTS):
             self.sides[share * _SLOTS + i] = -1
@@ -290,7 +292,7 @@ class ShareBooks:
     @cython.locals(base=cython.int, count=cython.int, level=cython.int, price=cython.int,
                    step=cython.int, against=cython.int, i=cython.int)  # fmt: skip
     def _enter(self, share, side, want):
-        """A new order rests; returns the first level that changed."""
+        """Add a new order; return the first level that changed."""
         base = (share * 2 + side) * _LEVELS
         count = self.levels[share * 2 + side]
         step = self.tick[share] if side else -self.tick[share]
@@ -358,7 +360,7 @@ class ShareBooks:
     @cython.locals(slot=cython.int, place=cython.int, volume=cython.int, base=cython.int,
                    at=cython.Py_ssize_t, roll=cython.longlong)  # fmt: skip
     def _rest(self, share, side, level, price, age, carried):
-        """An order rests at an open level; returns its slot. `carried`: from the day before."""
+        """Add an order at an open level; return its slot. `carried`: from the day before."""
         slot = self._free_slot(share)
         place = share * _SLOTS + slot
         roll = self.dice.below(1024)
@@ -388,13 +390,13 @@ class ShareBooks:
 
     @cython.locals(slot=cython.int)
     def _cancel(self, share, want):
-        """An order is cancelled; returns the first level that changed, -1 where none could be."""
+        """Cancel an order; return the first level that changed, -1 where none could be."""
         slot = self._slot(share, want)
         return -1 if slot < 0 else self._withdraw(share, slot)
 
     @cython.locals(level=cython.int, base=cython.int, side=cython.int, price=cython.int)
     def _withdraw(self, share, slot):
-        """This order is cancelled; returns the first level that changed."""
+        """Cancel the order of a slot; return the first level that changed."""
         side = self.sides[share * _SLOTS + slot]
         price = self.prices[share * _SLOTS + slot]
         base = (share * 2 + side) * _LEVELS
@@ -411,7 +413,7 @@ class ShareBooks:
     @cython.locals(slot=cython.int, place=cython.int, level=cython.int, base=cython.int,
                    volume=cython.int)  # fmt: skip
     def _shrink(self, share, want):
-        """An order gives up some of its volume and keeps its place; -1 where none could."""
+        """Reduce an order's volume, keeping its place; return its level, -1 where none could."""
         slot = self._slot(share, want)
         place = share * _SLOTS + slot
         if slot < 0 or self.volumes[place] < 2:
@@ -431,8 +433,9 @@ class ShareBooks:
                    base=cython.int, level=cython.int, many=cython.int,
                    alone=cython.bint)  # fmt: skip
     def _slot(self, share, want):
-        """A resting order whose going does what is wanted, if a few tries find one; never one
-        whose level a thin side needs. -1 where nothing was found."""
+        """Draw an order whose removal has the effect `want`; -1 where a few tries find none.
+
+        It is never the last order of a level that a thin side needs."""
         if want == _SHIFT:
             return self._alone(share)
         found = -1
@@ -459,8 +462,9 @@ class ShareBooks:
     @cython.locals(_i=cython.int, _turn=cython.int, level=cython.int, side=cython.int,
                    base=cython.int)  # fmt: skip
     def _alone(self, share):
-        """An order that is alone at one of the best levels, so that its going closes the level;
-        -1 where there is none."""
+        """Find an order that is alone at one of the best levels, so that its removal closes it.
+
+        Returns -1 where there is none."""
         side = self.dice.below(2)
         level = self.dice.below(4)
         for _turn in range(2):
@@ -475,7 +479,7 @@ class ShareBooks:
 
     @cython.locals(_i=cython.int, slot=cython.int)
     def _free_slot(self, share):
-        """A slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
+        """Find a slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
         slot = self.dice.below(_SLOTS)
         for _i in range(_SLOTS):
             if self.sides[share * _SLOTS + slot] < 0:
@@ -485,7 +489,7 @@ class ShareBooks:
 
     @cython.locals(i=cython.int)
     def _level_of(self, base, price):
-        """The level with this price; the side has it."""
+        """Find the level with this price; the side must have it."""
         for i in range(_LEVELS):
             if self.level_price[base + i] == price:
                 return i
@@ -531,7 +535,7 @@ class ShareBooks:
 
     @cython.locals(i=cython.int, place=cython.int, found=cython.int)
     def _first_at(self, share, side, price):
-        """The order with priority at a price."""
+        """Find the slot of the order with priority at a price; -1 for none."""
         found = -1
         for i in range(_SLOTS):
             place = share * _SLOTS + i
@@ -545,7 +549,7 @@ class ShareBooks:
 
     @cython.locals(i=cython.int, j=cython.int, count=cython.int, base=cython.int)
     def _sorted(self, share, to):
-        """The slots of the share's orders, those with priority first; returns how many."""
+        """Write the slots of the share's orders to `to`, oldest first; return their number."""
         count = 0
         base = share * _SLOTS
         for i in range(_SLOTS):
@@ -575,7 +579,7 @@ class ShareBooks:
 
     @cython.locals(at=cython.Py_ssize_t, ms=cython.longlong, s=cython.longlong)
     def _prioritise(self, share, slot):
-        """The order's priority time is now: HHMMSSmmm and microseconds."""
+        """Set the order's priority time to now: HHMMSSmmm and microseconds."""
         at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
         ms = self._milliseconds()
         s = ms // 1000
@@ -601,7 +605,7 @@ class ShareBooks:
                    price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
                    at=cython.Py_ssize_t)  # fmt: skip
     def show(self, share, low):
-        """A quote for every level from `low` on that looks other than when it was last shown."""
+        """Send a quote for every level from `low` on that differs from the one last shown."""
         for level in range(low, _DEPTH):
             at = (share * _DEPTH + level) * cython.cast(cython.Py_ssize_t, self.quote_bytes)
             changed = False
@@ -670,7 +674,7 @@ class ShareBooks:
 
 
 def quotient(number, by):
-    """`number / by`, rounded down whatever the sign; `by` is positive."""
+    """Divide `number` by `by` (positive), rounding down whatever the sign."""
     if number >= 0:
         return number // by
     return -((by - 1 - number) // by)

@@ -125,7 +125,7 @@ class Flow:
     # -- how it begins ----------------------------------------------------------------------------
 
     def _reset(self):
-        """The first packet of every channel."""
+        """Send the first packet of every channel, and fill the books."""
         for channel, packet in enumerate(self.resets):
             if packet is not None:
                 self.tape.control(channel, packet, 1)
@@ -137,7 +137,7 @@ class Flow:
         return 0
 
     def _name(self):
-        """The next instrument's reference data."""
+        """Send the next instrument's reference data."""
         self.tape.set_limit(places.REFERENCE, 3)
         before = self._bytes()
         if self.place == 0:
@@ -155,8 +155,9 @@ class Flow:
 
     @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
     def _retell(self):
-        """The next share's book, or the next warrant's quote; round and round while the plan says
-        so, once at least."""
+        """Send the next share's book, or the next warrant's quote.
+
+        One round over all of them at least, and further ones while the plan says so."""
         before, sent = self._bytes(), self._total()
         body = self._body()
         if body == 0:
@@ -189,7 +190,7 @@ class Flow:
 
     @cython.locals(i=cython.int)
     def _open(self):
-        """The market opens. A stationary stretch counts from here."""
+        """Open the market. A stationary stretch counts from here."""
         self.phase, self.trading = places.MARKET, True
         for i in range(7):
             self.tape.open_limit[i] = 255
@@ -213,13 +214,12 @@ class Flow:
         return 0
 
     def close(self):
-        """The market has closed: a heartbeat on every service, and heartbeats alone from here on,
-        whatever the plan says."""
+        """End the plan: a heartbeat on every service now, and only heartbeats from here on."""
         self.next_ns = _NEVER
         return self._beat(1)
 
     def _pace(self, before):
-        """What was sent since `before` bytes takes its time."""
+        """Set the next time by the bytes sent since `before`, at the rate of the prelude."""
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
         return 0
 

@@ -84,7 +84,7 @@ class IssuerQuotes:
 
     @cython.locals(draw=cython.int, volume=cython.int)
     def act(self, warrant):
-        """The issuer moves its quote by a tick, changes the spread, or only the size."""
+        """Move the issuer's quote by a tick, change its spread, or only its size."""
         draw = self.dice.below(1024)
         if draw < 614:
             # The further from the opening price, the likelier back.
@@ -102,7 +102,7 @@ class IssuerQuotes:
         )
 
     def clear(self, warrant):
-        """The issuer's quote goes blank; returns the last price."""
+        """Blank the issuer's quote; return the last price."""
         self._show(warrant, 0, 0, 0)
         return self.last[warrant]
 
@@ -220,7 +220,7 @@ class IndexValues:
                    many=cython.int, level=cython.int, relative=cython.longlong,
                    at=cython.Py_ssize_t, now_ns=cython.longlong)  # fmt: skip
     def show(self, count):
-        """The present values of the next `count` indices, in turn."""
+        """Publish the present values of the next `count` indices, in turn."""
         now_ns = self.tape.now_ns
         for _turn in range(count):
             index = self.next
@@ -290,6 +290,6 @@ def _values(feed: Any, indices: Sequence[Instrument], members: Sequence[int]) ->
 
 
 def _constituents(index: Instrument, shares: Sequence[Instrument]) -> list[int]:
-    """The most active shares of the index's own market, or of all where it has too few."""
+    """Choose the most active shares of the index's market, or of all where it has too few."""
     local = [place for place, share in enumerate(shares) if share.mic == index.mic]
     return (local if len(local) >= 3 else list(range(len(shares))))[:CONSTITUENTS_MAX]

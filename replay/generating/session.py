@@ -118,9 +118,10 @@ class Session:
         return self.tape.full()
 
     def close(self, now_ns: int) -> Iterator[Block]:
-        """The market closes at `now_ns` after midnight, but not before it has opened: closing
-        prices, books cleared, last quotes, then a heartbeat on every service, and heartbeats alone
-        in whatever blocks are asked for afterwards."""
+        """Close the market at `now_ns` after midnight, but not before it has opened; yield blocks.
+
+        They have closing prices, cleared books, last quotes, then a heartbeat on every service.
+        Later blocks have heartbeats only."""
         while not self.flow.trading:
             yield self.block(self.flow.next_ns)
         tape = self.tape

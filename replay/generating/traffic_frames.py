@@ -49,8 +49,9 @@ class RecordWriter:
         length: cython.ushort[::1],
         out: cython.uchar[::1],
     ) -> cython.Py_ssize_t:
-        """Records of all rows, in order, to `out`; returns how many bytes they take. Raises
-        `IndexError` where `out` has no room or a row points outside its data."""
+        """Write the records of all rows, in order, to `out`; return their length in bytes.
+
+        Raises `IndexError` where `out` has no room or a row points outside its data."""
         row: cython.Py_ssize_t
         at: cython.Py_ssize_t = 0
         frame: cython.Py_ssize_t

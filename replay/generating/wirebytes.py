@@ -22,7 +22,7 @@ def put4(data: memoryview, at: int, value: int) -> int:
 
 
 def copy(to: memoryview, at: int, source: memoryview, start: int, size: int) -> int:
-    """`source[start:start + size]` to `to[at:]`."""
+    """Copy `source[start:start + size]` to `to[at:]`."""
     if size < 0 or at < 0 or start < 0 or at + size > len(to) or start + size > len(source):
         raise IndexError("bytes outside the buffer")
     to[at : at + size] = source[start : start + size]

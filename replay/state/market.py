@@ -549,7 +549,7 @@ class Market:
         return messages
 
     def orders_of(self, service: int, symbol: int) -> int:
-        """How many orders the symbol's book has."""
+        """Return the number of orders in the symbol's book."""
         state: ServiceState = self.services.get(service)
         orders: Orders = None if state is None else state.orders.get(symbol)
         return 0 if orders is None else len(orders.resting)
