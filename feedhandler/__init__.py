@@ -1,8 +1,7 @@
 """A market-data gateway: two multicast lines in, one ordered AMQP 1.0 stream out.
 
-`feedhandler.subscribe` is the subscriber's way in, `feedhandler.Market` keeps what it receives as
-books, trades and quotes; `import feedhandler` alone stays light, so they are imported when they are
-first used.
+Subscribers begin at `feedhandler.subscribe`; `feedhandler.Market` keeps what they receive as books,
+trades and quotes. Both are imported on first use, so that `import feedhandler` alone stays light.
 """
 
 import os as _os

@@ -1,11 +1,11 @@
 """The `feedhandler` command, and `python -m feedhandler`: signals first, then everything else.
 
-Compiled units that a command needs and that are missing beside others, or do not fit one another,
-are told in one line here where not even the command line can be imported.
+Compiled units that are missing beside others, or do not fit one another, are reported here in one
+line where not even the command line can be imported.
 
-What a command needs takes some tenths of a second to load. A signal that comes meanwhile ends the
-process at once, with the exit code that it has at any later time: nothing has begun that would
-have to be ended in order, and an exception in the middle of an import leaves its traces.
+A command's imports take some tenths of a second. A signal during that time ends the process at
+once, with the exit code that it has at any later time: there is nothing to shut down yet, and an
+exception in the middle of an import would print a traceback.
 """
 
 import os
@@ -16,29 +16,31 @@ from typing import Any, NoReturn
 
 from feedhandler._compiled import build_fault
 
-#: Commands that go on until they are stopped (`receipts` is one of the demo's processes), and
-#: options that make such a one of another command: a signal is their usual end, exit code 0.
+#: Commands that run until they are stopped (`receipts` is one of the demo's processes), and
+#: options that make another command run so: a signal is their usual end, exit code 0.
 UNTIL_STOPPED = ("run", "exchange", "replay", "capture", "subscribe", "receipts")
 UNTIL_STOPPED_WITH = ("--follow", "--watch")
-#: Options that make a job of such a one: a replay that sends nothing but makes a file or a table,
+#: Options that make such a command a job: a replay that sends nothing but makes a file or a table,
 #: the end of a session that was followed.
 JOB_WITH = ("--write", "--dry-run", "--once")
 #: The exit code of a job that a signal ended before it was done.
 INTERRUPTED = 130
-#: The exit code where the compiled units do not go together.
+#: The exit code where the compiled units do not fit one another.
 BADLY_BUILT = 2
 
 
 def interrupted_code(words: Sequence[str]) -> int:
-    """What the command `words` answers with after Ctrl-C or SIGTERM: `INTERRUPTED`, or 0 where they
-    are its usual end."""
+    """Return the exit code of the command `words` after Ctrl-C or SIGTERM.
+
+    It is 0 where a signal is the command's usual end, else `INTERRUPTED`.
+    """
     options = {word.partition("=")[0] for word in words}
     goes_on = "".join(words[:1]) in UNTIL_STOPPED or not options.isdisjoint(UNTIL_STOPPED_WITH)
     return 0 if goes_on and options.isdisjoint(JOB_WITH) else INTERRUPTED
 
 
 def main() -> None:
-    """Run the command named on the command line; exits with its exit code."""
+    """Run the command named on the command line; exit with its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     words = sys.argv[1:]

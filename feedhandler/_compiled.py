@@ -1,13 +1,13 @@
-"""The compiled units: which modules each holds, how those are imported and run interpreted.
+"""The compiled units: the modules of each, and how those are imported or run interpreted.
 
 A *unit* is one shared library, `feedhandler/_units/<unit>.<platform>.so`, that holds several
 compiled modules. Each module named here is an ordinary Python file with Cython annotations (or a
-`.pyx`, where it needs C headers); its source stays the place to read and edit, and the same file
-also runs interpreted as its reference twin. A finder at the front of `sys.meta_path` maps a
-module's name to its unit.
+`.pyx`, where it needs C headers); its source is the place to read and edit, and the same file also
+runs interpreted as the reference twin. A finder at the front of `sys.meta_path` maps a module's
+name to its unit.
 
 `FEEDHANDLER_PURE=1` in the environment makes every import take the interpreted file;
-`load_interpreted` gives a test the twin beside the compiled module, in one process.
+`load_interpreted` loads the twin beside the compiled module in one process, for tests.
 
 `setup.py` reads `UNITS` without importing the package, so this file imports only the standard
 library.
@@ -154,8 +154,8 @@ UNITS: dict[str, tuple[str, ...]] = {
     ),
     "lab": ("lab.tally",),
 }
-#: Prefixes of modules whose time goes into calls, of Python's API and of proton's, not into loops
-#: over bytes: the C compiler's second level costs them twice its time and gains nothing.
+#: Prefixes of modules that spend their time in calls, of Python's API and of proton's, not in loops
+#: over bytes: the C compiler's -O2 doubles their compile time and gains nothing.
 CALLS_NOT_LOOPS = (
     "amqp.proton",
     "amqp.publishing.",
@@ -196,7 +196,7 @@ _COMPILED_ONLY_NAMES = frozenset(
         "replay.playing.sender_loop",
     }
 )
-#: Plain Python modules whose whole numbers compiled modules take as C constants: `setup.py` runs
+#: Plain Python modules whose integers compiled modules use as C constants: `setup.py` runs
 #: them and writes the `.pxd` of each. They import the standard library and one another.
 CONSTANTS = (
     "codecs.fix.kinds",
@@ -250,16 +250,16 @@ _SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 
 
 def unit_path(unit: str) -> str:
-    """The path of a unit's shared library, whether it is there or not."""
+    """Return the path of a unit's shared library, whether it exists or not."""
     return os.path.join(_PACKAGE_FOLDER, "_units", unit + _SUFFIX)
 
 
 def missing_units() -> list[str]:
-    """The units that are not compiled, in the order of the table."""
+    """Return the units that are not compiled, in the order of the table."""
     return [unit for unit in UNITS if not os.path.exists(unit_path(unit))]
 
 
-#: What importing a unit fails with whose modules were compiled from other sources than another's.
+#: Signs in the error of importing a unit that was compiled from other sources than another unit.
 _STALE_SIGNS = (
     "dynamic module does not define module export function",
     "size changed, may indicate binary incompatibility",
@@ -269,7 +269,7 @@ _STALE_SIGNS = (
 
 
 def build_fault(error: Exception) -> str:
-    """What is wrong with the compiled units, where `error` comes of that; else nothing."""
+    """Return the fault of the compiled units that caused `error`; empty where none did."""
     if isinstance(error, NotCompiledError):
         return str(error)
     if isinstance(error, ImportError | ValueError | TypeError | AttributeError):
@@ -280,19 +280,19 @@ def build_fault(error: Exception) -> str:
 
 
 def source_of(name: str) -> str:
-    """The path of a pure-mode module's Python file."""
+    """Return the path of a pure-mode module's Python file."""
     return os.path.join(os.path.dirname(_PACKAGE_FOLDER), PURE_MODE[name])
 
 
 class NotCompiledError(ImportError):
-    """A module of a unit that is not compiled here, while others are."""
+    """An import of a module whose unit is not compiled here, while others are."""
 
 
 class _UnitFinder(importlib.abc.MetaPathFinder):
-    """Finds a compiled module in its unit, before the `.py` beside its name is seen.
+    """A finder of compiled modules in their units, before the `.py` beside their names is found.
 
     Where no unit at all is compiled, the modules run interpreted. Where some are and this one is
-    not, types of one kind would meet those of the other: `NotCompiledError` instead, unless
+    not, compiled and interpreted types would meet: it raises `NotCompiledError` instead, unless
     `FEEDHANDLER_MIXED` is set (for one unit under a sanitizer).
     """
 
@@ -313,7 +313,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
 
 
 class _InterpretedFinder(importlib.abc.MetaPathFinder):
-    """Finds the `.py` of a compiled module before its unit is looked into."""
+    """A finder of a compiled module's `.py`, asked before `_UnitFinder`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -324,13 +324,16 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, source_of(name))
 
 
-#: How modules that are compiled spell an import that the compiler resolves.
+#: The prefix of an import that the Cython compiler resolves.
 _CIMPORTS = "cython.cimports."
 
 
 class _CimportFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets interpreted modules say `from cython.cimports.feedhandler.x import y`, as compiled ones
-    do: it means the module `feedhandler.x`, however that is run."""
+    """A finder of `cython.cimports` for interpreted modules.
+
+    `from cython.cimports.feedhandler.x import y` then imports from `feedhandler.x`, compiled or
+    not.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -341,17 +344,17 @@ class _CimportFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
-        # What stands here when this returns is what the import gives.
+        # The import returns what `sys.modules` holds when this returns.
         sys.modules[name] = importlib.import_module(name.removeprefix(_CIMPORTS))
 
 
 def allow_cimports() -> None:
-    """Make `_CimportFinder` part of the imports; before a module is run interpreted."""
+    """Install `_CimportFinder`, unless it is; needed before a module runs interpreted."""
     if any(isinstance(finder, _CimportFinder) for finder in sys.meta_path):
         return
     import cython  # noqa: F401 - brings `cython.cimports`
 
-    # It is no module of the import system's, which looks for this in each parent package.
+    # It is no real module, and the import system looks for a spec in each parent package.
     vars(sys.modules["cython.cimports"]).setdefault("__spec__", None)
     sys.meta_path.insert(0, _CimportFinder())
 
@@ -359,8 +362,8 @@ def allow_cimports() -> None:
 def require_units(names: Sequence[str]) -> None:
     """Raise `NotCompiledError` where some of these units are not compiled, but others are.
 
-    For commands that start processes: what the finder finds out in one of those is the death of a
-    process to its parent.
+    For commands that start processes: an error of the finder in a child process reaches the parent
+    only as the child's death.
     """
     missing = missing_units()
     lacking = [unit for unit in missing if unit in names]
@@ -382,11 +385,11 @@ def prefer_interpreted() -> None:
 
 
 def load_interpreted(name: str) -> ModuleType:
-    """The interpreted twin of compiled module `name`, as a module object of its own.
+    """Load the interpreted twin of compiled module `name`, as a module object of its own.
 
-    Modules that it imports come as they are loaded already (compiled, unless told otherwise), but
-    for its `TWINS_OF_TWINS`.
-    Raises `KeyError` for a module that is not in `PURE_MODE`.
+    Its imports resolve to the modules that are loaded already (compiled, unless configured
+    otherwise), except for its `TWINS_OF_TWINS`. Raises `KeyError` for a module that is not in
+    `PURE_MODE`.
     """
     twin_name = name + "__interpreted"
     if twin_name in sys.modules:
@@ -406,8 +409,11 @@ def load_interpreted(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _standing_for(modules: dict[str, ModuleType]) -> Iterator[None]:
-    """Have imports of these names meanwhile give these modules. Importing one under the compiler's
-    name for it makes it an attribute of its package, too: that is put back as well."""
+    """Make imports of these names resolve to these modules while the context lasts.
+
+    Importing one under its `cython.cimports` name also sets it as an attribute of its package; that
+    is restored, too.
+    """
     names = [*modules, *(_CIMPORTS + name for name in modules)]
     before = {name: sys.modules.pop(name, None) for name in names}
     parents = [(importlib.import_module(name.rpartition(".")[0]), name) for name in modules]

@@ -1,7 +1,7 @@
-"""Public names of a package that are imported when they are first used.
+"""Public names of a package that are imported on first use.
 
-A package whose front door offers much would otherwise bring all of it into every process: the
-gateway needs a queue's settings, not the queue.
+Otherwise a package with many public names would load all of them in every process: the gateway
+needs a queue's settings, not the queue.
 """
 
 import importlib
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: dict[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`: each public name comes from the module named beside it.
+    """Make a package's `__getattr__`, which imports each public name on first use.
 
-    `homes` maps names to modules, relative to `package` (`.amqp.client`: of its parent's). Raises
-    `AttributeError` for any other.
+    `homes` maps names to modules, relative to `package` (`.amqp.client`: to its parent). The
+    function raises `AttributeError` for any other name.
     """
 
     def get(name: str) -> Any:

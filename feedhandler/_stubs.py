@@ -1,12 +1,12 @@
-"""Makes the `.pyi` of a compiled module from its `.py` and `.pxd`, in which everything stands once.
+"""Stubs (`.pyi`) of compiled modules, made from `.py` and `.pxd` so that nothing is declared twice.
 
-What has C types (attributes of extension types, parameters of functions that C calls) is declared
-in the `.pxd`; names, defaults, docstrings and everything that only Python sees in the `.py`. Type
-checkers read neither the one nor the binary: `setup.py` writes the stubs that they read beside the
-modules, for the wheel and for mypy in the checkout. A Python annotation in the `.py` (of a
-parameter, or of `self.name: T = ...` in `__init__`) goes before the C type, which says less.
+C types (of attributes of extension types, of parameters of functions that C calls) are declared in
+the `.pxd`; names, defaults, docstrings and everything that only Python sees in the `.py`. Type
+checkers read neither the `.pxd` nor the binary: `setup.py` writes the stubs that they read beside
+the modules, for the wheel and for mypy in the checkout. A Python annotation in the `.py` (of a
+parameter, or of `self.name: T = ...` in `__init__`) overrides the C type, which says less.
 
-Of a `.pyx`, which Python's parser does not read, the stub is written by hand. Standard library
+The stub of a `.pyx`, which Python's parser does not read, is written by hand. Standard library
 only: `setup.py` runs this file by itself.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: The first line of what is written here, by which it is known again (`make clean`).
+#: The first line of a generated stub, by which `make clean` finds it.
 _WRITTEN = "# Written by setup.py from the .py and the .pxd."
 #: C types and `cython.`'s names for them, to Python's.
 _NAMES = {
@@ -42,7 +42,7 @@ _IMPORT = re.compile(r"^from (feedhandler[\w.]*) cimport (.+)$")
 
 @dataclass
 class CFunction:
-    """A function's C signature, in Python's types; `seen`: Python sees it."""
+    """A function's C signature, in Python's types; `seen`: callable from Python."""
 
     seen: bool
     returns: str
@@ -51,15 +51,17 @@ class CFunction:
 
 @dataclass
 class CScope:
-    """What a `.pxd` says of the module, or of one class: `visible` are public or readonly."""
+    """The declarations of a `.pxd` for the module, or for one class.
+
+    `visible` are the public and readonly attributes.
+    """
 
     visible: dict[str, str] = field(default_factory=dict)
     functions: dict[str, CFunction] = field(default_factory=dict)
 
 
 def python_type(c_type: str, parameter: bool = False) -> str:
-    """The Python type of what C calls `c_type`: of a view, any buffer as a parameter, else a
-    memoryview."""
+    """Translate a C type to Python's: a view is any buffer as a parameter, else a memoryview."""
     c_type = c_type.strip()
     if _GENERIC.match(c_type):
         return c_type
@@ -73,7 +75,7 @@ def python_type(c_type: str, parameter: bool = False) -> str:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """A `.pxd`'s statements with their indentation; several lines of one joined."""
+    """Yield a `.pxd`'s statements with their indentation, continued lines joined."""
     text = re.sub(r'""".*?"""', "", text, flags=re.S).replace("\\\n", " ")
     waiting, indent = "", 0
     for line in text.split("\n"):
@@ -87,7 +89,10 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_pxd(text: str) -> tuple[dict[str, CScope], list[str]]:
-    """The scopes of a `.pxd` by class name ("" is the module), and imports of the types it uses."""
+    """Parse a `.pxd`: return its scopes and the imports of the types it uses.
+
+    Scopes are by class name; "" is the module.
+    """
     scopes, imports, current = {"": CScope()}, [], ""
     for indent, line in _statements(text):
         if found := _IMPORT.match(line):
@@ -114,13 +119,13 @@ def read_pxd(text: str) -> tuple[dict[str, CScope], list[str]]:
 
 
 def _split(text: str) -> list[str]:
-    """Parameters, at the commas that are not within brackets."""
+    """Split parameters at the commas that are not within brackets."""
     parts = re.split(r",(?![^\[]*\])", text)
     return [part for part in (each.strip() for each in parts) if part]
 
 
 def _is_cython(node: ast.expr, name: str = "") -> bool:
-    """Whether it is `cython.<name>`, called or not; any name where none is given."""
+    """Check whether a node is `cython.<name>`, called or not; any name if none is given."""
     node = node.func if isinstance(node, ast.Call) else node
     return (
         isinstance(node, ast.Attribute)
@@ -131,7 +136,7 @@ def _is_cython(node: ast.expr, name: str = "") -> bool:
 
 
 def _annotation(node: ast.expr | None, parameter: bool = False) -> str:
-    """An annotation as a stub has it; "" where there is none, or it says no more than C does."""
+    """Translate an annotation for the stub; "" where the C type says as much."""
     if node is None:
         return ""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -167,8 +172,10 @@ class _Stub:
         self.lines[4:4] = [text for node in cimports if (text := self._used(node))]
 
     def _used(self, node: ast.stmt) -> str:
-        """An import of C names, for those that the stub uses: functions that only C sees are not
-        in the other module's stub."""
+        """Return the import of those C names that the stub uses; "" where there are none.
+
+        Functions that only C sees are not in the other module's stub, so they must not be imported.
+        """
         assert isinstance(node, ast.ImportFrom)
         words = set(re.findall(r"\w+", "\n".join(self.lines)))
         names = [each.name for each in node.names if (each.asname or each.name) in words]
@@ -207,7 +214,7 @@ class _Stub:
             return  # a C variable, which Python does not see
         names = [each for each in ast.walk(node.targets[0]) if isinstance(each, ast.Name)]
         if isinstance(value, ast.Subscript | ast.BinOp) and ast.unparse(value)[:1].isalpha():
-            self.lines.append(ast.unparse(node))  # a name for a type, or a sum of what has names
+            self.lines.append(ast.unparse(node))  # a type alias, or a sum of named constants
             return
         try:
             found = ast.literal_eval(value)
@@ -234,7 +241,7 @@ class _Stub:
         for each in node.body:
             self._statement(each, "    ", node.name)
         self.lines.append("    ...")
-        # In the class such a name means the attribute.
+        # Within the class such a name means the attribute.
         for name in attributes.keys() & vars(builtins).keys():
             used = re.compile(rf"(?<=[:>|] ){name}\b|(?<=\[){name}\b|(?<=, ){name}\b(?!:)")
             self.lines[begin:] = [used.sub(f"builtins.{name}", x) for x in self.lines[begin:]]
@@ -265,7 +272,7 @@ class _Stub:
 
 
 def _told_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
-    """What `__init__` says of its attributes by annotations; with `keep_all` also those without."""
+    """Return the types of attributes annotated in `__init__`; with `keep_all` of all."""
     found: dict[str, str] = {}
     for method in node.body:
         if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
@@ -284,16 +291,16 @@ def _told_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
 
 
 def stub(source: str, pxd: str) -> str:
-    """The text of the `.pyi` of a module with this `.py` and this `.pxd`."""
+    """Return the text of the `.pyi` of a module with this `.py` and this `.pxd`."""
     lines = [_WRITTEN, *_Stub(source, pxd).lines]
     return "\n".join(lines) + "\n"
 
 
 def write_stubs(package: Path, modules: Iterable[Path]) -> None:
-    """Write the stub beside each module that has a `.pxd`; nothing where it is as it should be.
+    """Write the stub beside each module that has a `.pxd`, unless it is up to date.
 
-    Stubs written for what has none any more, below `package`, are removed: type checkers would
-    believe them before the module.
+    Generated stubs below `package` whose module has no `.pxd` any more are removed: type checkers
+    would prefer them to the module.
     """
     written = set()
     for module in modules:

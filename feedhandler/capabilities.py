@@ -1,8 +1,8 @@
-"""What can be done with a feed: what holds for every description, and what is known of some alone.
+"""The capabilities of feeds: those of every description, and those of some feeds only.
 
-`CAPABILITIES` is the one table of it: `feedhandler feeds` and docs/feeds.md show it, and
-`misfit_of` holds a gateway's configuration against it. Nothing here is a list of feeds: each line
-asks the part of the program that does the work whether it can be had for the feed at hand.
+`CAPABILITIES` is the one table of them: `feedhandler feeds` and docs/feeds.md show it, and
+`misfit_of` checks a gateway's configuration against it. Nothing here is a list of feeds: each entry
+asks the part of the program that does the work whether it supports the feed.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from feedhandler.retrans.snapshots import RefreshTypes
 
 
 class Capability(msgspec.Struct, frozen=True):
-    """One thing that can be done with a feed, or cannot: `has(feed)` tells."""
+    """One thing that can be done with a feed, or cannot, as `has(feed)` says."""
 
     name: str
     """as JSON has it: `books`"""
@@ -36,17 +36,17 @@ class Capability(msgspec.Struct, frozen=True):
 
 
 def _described(_: Feed) -> bool:
-    """A description is all that is wanted."""
+    """Return True: a description is all that is needed."""
     return True
 
 
 def _has_header(feed: Feed) -> bool:
-    """Packets have a header with fields at fixed places, which can be counted and rewritten."""
+    """Check for a header with fields at fixed offsets, which can be counted and rewritten."""
     return feed.description.framing == "binary"
 
 
 def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
-    """Whether a part can be made for the feed: it raises `UsageError` where it cannot."""
+    """Make a check whether a part can be made for a feed, or raises `UsageError`."""
 
     def has(feed: Feed) -> bool:
         try:
@@ -58,7 +58,7 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     return has
 
 
-#: Snapshots come as packets, which can be put together.
+#: Snapshots that come as packets can be reassembled.
 _has_refresh_lines = _works(RefreshTypes)
 
 
@@ -199,12 +199,12 @@ CAPABILITIES = (
 
 
 def capabilities_of(feed: Feed) -> dict[str, bool]:
-    """Each capability by its name: whether the feed has it."""
+    """Return each capability by its name: whether the feed has it."""
     return {each.name: each.has(feed) for each in CAPABILITIES}
 
 
 def open_config(path: str | Path) -> tuple[Config, Feed]:
-    """The checked configuration in file `path`, and its feed, which has all that it asks for.
+    """Load and check the configuration in file `path`; return it and its feed, which supports it.
 
     Raises `ConfigError` naming file, line and key.
     """
@@ -220,8 +220,11 @@ def open_config(path: str | Path) -> tuple[Config, Feed]:
 
 
 def _feed_of(config: Config) -> Feed:
-    """The configured feed. Raises `WrongKey` for a name that is none; `ConfigError` of a wrong
-    description names the description's own line."""
+    """Load the configured feed.
+
+    Raises `WrongKey` for an unknown name; the `ConfigError` of a wrong description names the
+    description's own line.
+    """
     name = config.gateway.feed
     if name not in list_feeds() and not name.endswith(".toml"):
         hint = f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file"
@@ -241,7 +244,7 @@ def _check_overlay_lines(config: Config) -> None:
 
 
 def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
-    """What the configuration asks for and the feed has not; None where it has all."""
+    """Return the first thing configured that the feed does not support; None if there is none."""
     has = capabilities_of(feed)
     if config.servers and not has["retransmission"]:
         reason = f"recovery over TCP is not known of {feed.name}"
@@ -267,6 +270,6 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
 
 
 def _misfit(path: KeyPath, reason: str, hint: str, name: str) -> WrongKey:
-    """The refusal, with the feeds that have what is asked for."""
+    """Make the refusal, naming the feeds that have what is asked for."""
     able = [each for each in list_feeds() if capabilities_of(load_feed(each))[name]]
     return WrongKey(path, reason, f"{hint}; known of {', '.join(able)}: docs/feeds.md")

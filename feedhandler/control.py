@@ -1,15 +1,15 @@
-"""The control socket: questions to a running gateway, over ZeroMQ.
+"""The control socket: requests to a running gateway, over ZeroMQ.
 
 A request is one JSON object, `{"do": VERB, ...}`; the reply is `{"ok": true, "answer": ...}`, or
-`{"ok": false, "error": ..., "hint": ...}`. `Verbs` turns one into the other and knows no socket: a
-table of verbs, each a function of the request. Whatever a request says, or a verb raises, becomes a
-reply; nothing of it reaches the gateway.
+`{"ok": false, "error": ..., "hint": ...}`. `Verbs` maps requests to replies by a table of verbs,
+each a function of the request, and has no socket. Malformed requests and exceptions of verbs become
+replies; none reaches the gateway.
 
 `ControlSocket` is a ROUTER on the gateway's own event loop (REQ and DEALER clients fit). ZeroMQ's
-file descriptor is edge-triggered: it becomes readable once, however much there is, so everything is
-read until nothing is left, a bounded share at a time, and the loop serves the stream in between. A
-reply that a client does not take is dropped. Anybody who reaches the endpoint may ask: bind it to a
-path, which is for the gateway's own user alone, or to the loopback interface.
+file descriptor is edge-triggered: it becomes readable once, however many requests wait, so requests
+are read until none is left, a bounded number at a time, and the loop serves the stream in between.
+A reply that a client does not take is dropped. There is no authentication: bind the endpoint to a
+path, which only the gateway's own user can open, or to the loopback interface.
 
 `ask` is the clients' side, for commands.
 """
@@ -30,21 +30,21 @@ from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 from feedhandler.private_files import private_sockets
 
-#: Where a gateway is asked if nobody says otherwise; docs/gateway.toml binds it.
+#: The default endpoint of a gateway; docs/gateway.toml binds it.
 ENDPOINT_DEFAULT = "tcp://127.0.0.1:5572"
-#: The longest request that is looked at; a longer one is refused.
+#: The longest request that is parsed; a longer one is refused.
 REQUEST_BYTES_MAX = 65_536
-#: ZeroMQ drops a connection that sends more at once, so that nobody fills the memory.
+#: ZeroMQ drops a connection that sends a longer frame, which bounds memory.
 FRAME_BYTES_MAX = 1 << 20
 #: Requests and replies that wait for each client.
 WAITING_MAX = 64
 #: Requests answered before the loop serves the stream again.
 SHARE = 8
-#: An answer that costs much is given again for so long.
+#: How long an expensive answer is reused.
 KEEP_NS = 50_000_000
 #: How long a command waits for an answer.
 TIMEOUT_S = 2.0
-#: So often who waits for an answer looks whether there is still somebody to give one.
+#: How often a waiting command checks that the gateway still listens.
 LISTENS_S = 0.25
 
 #: Key of `ControlSocket.counts`: what it counts.
@@ -54,12 +54,12 @@ COUNTS: dict[str, str] = {
 }
 
 #: One verb: the request's fields in, the answer (anything JSON can say) out. It may raise
-#: `FeedhandlerError`, which the client is told.
+#: `FeedhandlerError`, which becomes the reply.
 Verb = Callable[[Mapping[str, Any]], Any]
 
 
 class Verbs:
-    """Requests to replies, by a table of verbs; `answered` and `refused` count."""
+    """A table of verbs that maps requests to replies; `answered` and `refused` count."""
 
     def __init__(self, verbs: Mapping[str, Verb]) -> None:
         self.answered = 0
@@ -67,7 +67,7 @@ class Verbs:
         self._verbs = dict(verbs)
 
     def reply(self, request: bytes | memoryview) -> bytes:
-        """The reply to one request, whatever it is; never raises."""
+        """Return the reply to one request, whatever it is; never raises."""
         try:
             answer = msgspec.json.encode({"ok": True, "answer": self._answer(request)})
         except FeedhandlerError as error:
@@ -106,9 +106,9 @@ def _refusal(error: str, hint: str) -> bytes:
 def kept(
     make: Callable[[], Any], keep_ns: int = KEEP_NS, now_ns: Callable[[], int] = time.monotonic_ns
 ) -> Verb:
-    """A verb without arguments whose answer is made anew only `keep_ns` after the one before.
+    """Make a verb without arguments that reuses its answer for `keep_ns`.
 
-    However often somebody asks, the gateway's loop has bounded work with it.
+    However many requests come, the work of the gateway's loop is bounded.
     """
     made_ns = -keep_ns
     raw = msgspec.Raw(b"null")
@@ -125,10 +125,10 @@ def kept(
 
 
 class ControlSocket:
-    """Answers at `bind` on the running event loop, from `open` to `close`.
+    """A socket that answers at `bind` on the running event loop, from `open` to `close`.
 
-    `counts` tells requests answered and refused. `setting` is where the endpoint was given, for
-    whom it may not be had.
+    `counts` has the requests answered and refused. `setting` names where the endpoint was given,
+    for the error if it cannot be bound.
     """
 
     def __init__(self, bind: str, verbs: Mapping[str, Verb], setting: str = "control.bind") -> None:
@@ -144,11 +144,11 @@ class ControlSocket:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Requests answered and refused."""
+        """The numbers of requests answered and refused."""
         return {"answered": self._verbs.answered, "refused": self._verbs.refused}
 
     def open(self) -> None:
-        """Bind and begin to answer. Raises `ConfigError` where the endpoint cannot be had."""
+        """Bind and begin to answer. Raises `ConfigError` where it cannot be bound."""
         self._loop = asyncio.get_running_loop()
         if _is_served(self.endpoint):
             raise self._unavailable("already in use")
@@ -169,7 +169,7 @@ class ControlSocket:
         self._path = _path_of(self.endpoint)
         self._fd = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._on_readable)
-        # What came before the descriptor was watched gives no edge any more.
+        # Requests that came before the descriptor was watched trigger no edge.
         self._again = self._loop.call_soon(self._on_readable)
 
     def _unavailable(self, reason: str) -> ConfigError:
@@ -186,7 +186,7 @@ class ControlSocket:
             self._fd = -1
         if self._socket is not None:
             if self._path:
-                # ZeroMQ leaves it; while our socket is open nobody else has bound it.
+                # ZeroMQ leaves the file; while our socket is open no other process has bound it.
                 with contextlib.suppress(OSError):
                     os.unlink(self._path)
                 self._path = ""
@@ -197,7 +197,7 @@ class ControlSocket:
             self._context = None
 
     def _on_readable(self) -> None:
-        """Answer a share of what waits; where that was not all, go on in the loop's next turn."""
+        """Answer some of the waiting requests; schedule the rest for the loop's next turn."""
         self._again = None
         for _ in range(SHARE):
             if self._socket is None or not self._answer_one(self._socket):
@@ -206,7 +206,7 @@ class ControlSocket:
             self._again = self._loop.call_soon(self._on_readable)
 
     def _answer_one(self, router: "zmq.Socket[bytes]") -> bool:
-        """Read and answer one request; False when none waits."""
+        """Read and answer one request; return False when none waits."""
         try:
             frames = router.recv_multipart(zmq.DONTWAIT)
         except zmq.Again:
@@ -223,13 +223,16 @@ class ControlSocket:
 
 
 def _path_of(endpoint: str) -> str:
-    """The file of an ipc endpoint; empty where it has none."""
+    """Return the file of an ipc endpoint; empty where it has none."""
     kind, _, path = endpoint.partition("://")
     return path if kind == "ipc" and not path.startswith("@") else ""
 
 
 def _is_served(endpoint: str) -> bool:
-    """Does somebody answer at this path already? ZeroMQ would take it from them without a word."""
+    """Check whether another process answers at this path.
+
+    ZeroMQ would silently take the path over from it.
+    """
     path = _path_of(endpoint)
     if not path:
         return False
@@ -252,10 +255,11 @@ def ask(
     who: str = "gateway",
     setting: str = "control.bind",
 ) -> Any:
-    """A running gateway's answer; `request` is its fields, or just the verb.
+    """Ask a running gateway; return its answer. `request` is its fields, or just the verb.
 
-    `who` else may be asked, whose endpoint stands in `setting`. Raises `UsageError` for what is no
-    endpoint, `PeerError` for a gateway that is not there, does not answer in time, or refuses.
+    `who` names another kind of process that is asked, whose endpoint is in `setting`. Raises
+    `UsageError` for a malformed endpoint, `PeerError` for a gateway that is not there, does not
+    answer in time, or refuses.
     """
     if not is_endpoint(endpoint):
         raise UsageError(
@@ -275,7 +279,7 @@ def ask(
                     f"no answer from {endpoint} within {timeout_s:g} s",
                     f"is it a {who}'s {setting}, and is the {who} running?",
                 )
-            # It may have gone meanwhile; who only waits would be told nothing for so long.
+            # It may have gone meanwhile; waiting alone would not show that before the time-out.
             _reach(endpoint, timeout_s, who, setting)
         return _answer_of(endpoint, client.recv(), who)
 
@@ -293,7 +297,7 @@ def _answer_of(endpoint: str, reply: bytes, who: str) -> Any:
 
 
 def _reach(endpoint: str, timeout_s: float, who: str, setting: str) -> None:
-    """Raise `PeerError` where nobody listens: ZeroMQ would try again and again, silently."""
+    """Raise `PeerError` where no process listens: ZeroMQ would retry silently for ever."""
     kind, _, place = endpoint.partition("://")
     try:
         if kind == "ipc":

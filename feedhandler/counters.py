@@ -1,4 +1,4 @@
-"""Every counter of the product: its name, its one-line meaning, and its place in an array.
+"""Every counter of the product: its name, its one-line meaning, and its array column.
 
 A scope (a line, a channel) is one enumeration; a member's value is the column that the compiled
 core increments in a numpy array of unsigned 64-bit integers, one row per line or channel. The
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Counter(IntEnum):
-    """A column with its meaning."""
+    """A column of a counter array, with its meaning."""
 
     meaning: str
 
@@ -108,14 +108,14 @@ HIGH_WATER = frozenset({ChannelCounter.HOLD_HIGH})
 
 
 def counter_array(scope: type[Counter], rows: int) -> "numpy.ndarray":
-    """Zeroed counters of `rows` lines or channels: uint64, shape (rows, columns of `scope`)."""
+    """Allocate zeroed counters: uint64, shape (rows, columns of `scope`)."""
     import numpy
 
     return numpy.zeros((rows, len(scope)), numpy.uint64)
 
 
 def as_dict(scope: type[Counter], row: "numpy.ndarray") -> dict[str, int]:
-    """One row by name in lower case (`{"packets": 12, ...}`)."""
+    """Convert one row to a dictionary, by name in lower case (`{"packets": 12, ...}`)."""
     return {member.name.lower(): int(row[member]) for member in scope}
 
 
@@ -284,7 +284,7 @@ class ReceiverCounter(Counter):
     RING_WAITS = 0, "times that lines were not read because the ring was full"
 
 
-#: What is measured and may fall again, by scope: its name, and what it holds.
+#: Gauges by scope: values that may fall, by name with their meaning.
 GAUGES: dict[str, dict[str, str]] = {
     "gateway": {
         "live": "1: live, 0: not",
@@ -362,10 +362,10 @@ GAUGES: dict[str, dict[str, str]] = {
     "web": {"gather_seconds": "how long the metrics before these took to gather"},
 }
 
-#: Where the connection to a broker stands, by the machine asked.
+#: States of a broker's connection, by state machine.
 DESTINATION_STATES: dict[str, str] = {"connection": "where the connection to the broker stands"}
 
-#: Where a channel stands, by the machine asked: 1 for the state that holds, 0 for the others.
+#: States of a channel, by state machine: 1 for the current state, 0 for the others.
 STATES: dict[str, str] = {
     "quality": "what subscribers were told last",
     "arbitration": "where arbitration of the lines stands",
@@ -376,7 +376,7 @@ STATES: dict[str, str] = {
 LATENCY = "from the kernel's receive stamp of a packet to the write of what it became"
 #: Time that a broker takes to confirm, of each message that it did confirm.
 CONFIRM = "from a message's first being sent to a broker to its being confirmed"
-#: Stages of the event loop, once a hand-over: what is timed.
+#: Stages of the event loop that are timed, once a hand-over.
 STAGES: dict[str, str] = {
     "route": "from the ring through routing, framing and the AMQP engine",
     "write": "from the engine to the sockets",

@@ -1,8 +1,8 @@
-"""File descriptors that run out: what is kept back from clients, and what the operator is told.
+"""Shortage of file descriptors: the reserve kept from clients, and the operator's log lines.
 
-The kernel hands out the lowest number that is free, so a client's own number tells how many are
-left. Clients of the AMQP node never get the last `RESERVED`: those are for what the gateway opens
-itself (blocks of queues, recordings, its health page).
+The kernel assigns the lowest free number, so a client's own number shows how many are left. Clients
+of the AMQP node never get the last `RESERVED`: they are for what the gateway opens itself (blocks
+of queues, recordings, its health page).
 """
 
 import resource
@@ -14,20 +14,23 @@ from feedhandler.notes import Level, tell
 
 #: Descriptors below the process's bound that no AMQP client gets.
 RESERVED = 64
-#: What is said of a shortage is said so often at most.
+#: The least time between two log lines about a shortage.
 TELL_SECONDS = 60.0
 
 
 def has_client(listener: socket.socket) -> bool:
-    """Whether somebody waits to be accepted: the kernel looks for a free descriptor first, and says
-    that there is none also where nobody waits."""
+    """Check whether a client waits to be accepted.
+
+    `accept` alone does not show that: the kernel looks for a free descriptor first, and reports a
+    shortage also where no client waits.
+    """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     return bool(poll.poll(0))
 
 
 class Shortage:
-    """Sees that descriptors run out where `what` (plural, as in "AMQP clients") are taken in."""
+    """A shortage of descriptors where `what` (plural, as in "AMQP clients") are accepted."""
 
     def __init__(self, what: str, reserved: int = RESERVED) -> None:
         self._what = what
@@ -35,7 +38,7 @@ class Shortage:
         self._told_at = float("-inf")
 
     def reaches(self, descriptor: int) -> bool:
-        """Whether a descriptor just handed out is one of those kept back; that is told."""
+        """Check whether a descriptor just assigned is in the reserve; if so, log that."""
         bound = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if bound == resource.RLIM_INFINITY or descriptor < bound - self._reserved:
             return False
@@ -43,7 +46,7 @@ class Shortage:
         return True
 
     def tell(self, found: str | None) -> None:
-        """Tell the operator, once a while."""
+        """Log the shortage, at most once in `TELL_SECONDS`."""
         now = time.monotonic()
         if now - self._told_at < TELL_SECONDS:
             return

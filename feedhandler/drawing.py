@@ -1,11 +1,11 @@
 """Figures of reports as SVG: sizes, colours, ticks, and the file itself.
 
 matplotlib is imported where it is used. A figure is as wide as a telephone or a column of text, so
-that its words can be read there; its text stays text, and its colours are variables that follow the
+that its words are legible there; its text stays text, and its colours are variables that follow the
 reader's light or dark mode, in a page as in a file of its own.
 
-Colours are of a scale that stays in order for the colour-blind and in grey (viridis, without its
-lightest part), the paper's a red of its own, with shapes that nothing of ours has.
+Colours are from a scale that keeps its order for the colour-blind and in grey (viridis, without its
+lightest part). The paper's results are red, with shapes that ours do not use.
 """
 
 import colorsys
@@ -16,7 +16,7 @@ import re
 import textwrap
 from typing import Any
 
-#: Inches of 96 pixels: 500 pixels, and as high as what stands below one another needs.
+#: Inches of 96 pixels: 500 pixels, and as high as the panels below one another need.
 WIDTH = 5.2
 SIZE, TALL = (WIDTH, 3.5), (WIDTH, 6.4)
 #: Variables that every figure has: colour in light and in dark mode.
@@ -31,10 +31,10 @@ _PLAIN_OF = {
     "#ffffff": "paper",
     "#b0b0b0": "rule",
 }
-#: Between which lightnesses colours are on a light page, and what these become on a dark one: all
-#: light enough to see, and of two of one hue the lighter one still the lighter.
+#: The range of lightness on a light page, and the range it is mapped to on a dark one: all are
+#: light enough to see, and of two colours of one hue the lighter one stays the lighter.
 _LIGHTNESS, _DARK_LIGHTNESS = (0.2, 0.7), (0.62, 0.78)
-#: Of lines that may cross, the first for few clients; a figure with more repeats them.
+#: Dashes of lines that may cross, the first for few clients; a figure with more lines repeats them.
 DASHES = ("-", "--", "-.", ":")
 #: The paper's points, lines and bands.
 PAPER_COLOUR = "#b3424a"
@@ -62,39 +62,39 @@ _FILE_STYLE = {
 
 
 def available() -> bool:
-    """Whether figures can be drawn."""
+    """Check whether figures can be drawn: matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def colours(count: int) -> list[Any]:
-    """So many colours, dark to light but never too light to see."""
+    """Return so many colours, dark to light but never too light to see."""
     from matplotlib import colormaps
 
     return [colormaps["viridis"](0.85 * place / max(1, count - 1)) for place in range(count)]
 
 
 def titled(figure: Any, title: str) -> None:
-    """The figure's title, above its panels to the left."""
+    """Set the figure's title, above its panels to the left."""
     figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
 
 
 def wrapped(title: str, width: int = 62) -> str:
-    """A title in as many lines as a figure's width asks for."""
+    """Wrap a title to a figure's width."""
     return "\n".join(textwrap.wrap(title, width))
 
 
 def clients_words(count: int) -> str:
-    """For a legend."""
+    """Format a number of clients for a legend."""
     return "1 client" if count == 1 else f"{count} clients"
 
 
 def plain(value: float, place: int) -> str:
-    """A tick without a power of ten: 0.01, 1, 100."""
+    """Format a tick without a power of ten: 0.01, 1, 100."""
     return f"{value:g}"
 
 
 def logarithmic(axis: Any, fine: bool = False) -> None:
-    """A logarithmic axis with plain numbers; `fine`: at 1, 2 and 5 of each decade."""
+    """Format a logarithmic axis with plain numbers; `fine`: at 1, 2 and 5 of each decade."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if fine else (1,)))
@@ -109,7 +109,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 
 
 def svg_of(figure: Any) -> str:
-    """The figure as one SVG element that can stand in a page or in a file of its own."""
+    """Render the figure as one SVG element that can stand in a page or in a file of its own."""
     matplotlib: Any = importlib.import_module("matplotlib")
     target = io.StringIO()
     with matplotlib.rc_context(_FILE_STYLE):
@@ -125,8 +125,7 @@ def svg_of(figure: Any) -> str:
 
 
 def compacted(svg: str) -> str:
-    """The same picture in fewer bytes: paths to a hundredth of a point, and steps as what they are,
-    lines along one axis."""
+    """Compact an SVG: coordinates to a hundredth of a point, steps as lines along one axis."""
     return _PATH.sub(lambda path: _along(_DIGITS.sub(r"\1", path[0])), svg)
 
 
@@ -135,8 +134,11 @@ def _variable(colour: str) -> str:
 
 
 def _variables(colours_found: list[str]) -> str:
-    """The style sheet that gives the figure's variables their colours in both modes. The colour
-    scheme is for a figure opened by itself: else its page stays white in dark mode."""
+    """Make the style sheet that defines the figure's colour variables in both modes.
+
+    The colour scheme is for a figure opened by itself: without it the page stays white in dark
+    mode.
+    """
     pairs = {**_PLAIN, **{_variable(each): (each, lighter(each)) for each in colours_found}}
     light = "".join(f"--{name}:{pair[0]};" for name, pair in pairs.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in pairs.items())
@@ -145,7 +147,7 @@ def _variables(colours_found: list[str]) -> str:
 
 
 def lighter(colour: str) -> str:
-    """A colour for a dark page: the same hue, light enough to see."""
+    """Convert a colour for a dark page: the same hue, light enough to see."""
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     hue, lightness, saturation = colorsys.rgb_to_hls(*parts)
     least, most = _LIGHTNESS
@@ -156,7 +158,7 @@ def lighter(colour: str) -> str:
 
 
 def _along(path: str) -> str:
-    """A path with `H` and `V` for lines along one axis."""
+    """Write a path with `H` and `V` for lines along one axis."""
     made, before = [], ("", "")
     for line in path.split("\n"):
         words = line.split()

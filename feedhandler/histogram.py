@@ -1,7 +1,7 @@
-"""A latency histogram of fixed size: record in a few nanoseconds, percentiles within 3 percent.
+"""A latency histogram of fixed size that records in a few ns, with percentiles within 3 percent.
 
 Buckets are linear below 64 and then 32 to each power of two (the scheme of HdrHistogram), up to
-2**42 ns, some 73 minutes; longer and negative values go to the last and the first.
+2**42 ns, some 73 minutes; longer values go to the last bucket, negative ones to the first.
 """
 
 import cython
@@ -24,7 +24,7 @@ class Histogram:
 
     @cython.locals(exponent=cython.longlong, top=cython.longlong)
     def record(self, value):
-        """Count one value."""
+        """Count one value, in ns."""
         exponent = 0
         top = value if value > 0 else 0
         while top >= 1024:
@@ -47,21 +47,21 @@ class Histogram:
 
     @cython.locals(place=cython.Py_ssize_t)
     def record_since(self, now_ns, stamps):
-        """Count the time from each stamp to now."""
+        """Count the time from each stamp to `now_ns`."""
         for place in range(len(stamps)):
             self.record(now_ns - stamps[place])
         return 0
 
     def counts(self) -> numpy.ndarray:
-        """A copy of the buckets (uint64[BUCKETS])."""
+        """Return a copy of the buckets (uint64[BUCKETS])."""
         return numpy.array(self.buckets)
 
     def percentiles(self, *shares: float) -> list[int]:
-        """The values below which these shares (0..1) of all lie; zeros where nothing is counted."""
+        """Return the percentiles at these shares (0..1), in ns; zeros where nothing is counted."""
         return percentiles_of(numpy.asarray(self.buckets), *shares)
 
     def clear(self) -> None:
-        """Start afresh."""
+        """Reset all counts to zero."""
         numpy.asarray(self.buckets)[:] = 0
         self.count = 0
         self.total = 0
@@ -70,7 +70,7 @@ class Histogram:
 
 
 def upper_bound(bucket: int) -> int:
-    """The largest value that falls into a bucket."""
+    """Return the largest value that falls into a bucket."""
     if bucket < 64:
         return bucket
     exponent = (bucket - 32) // 32
@@ -79,7 +79,7 @@ def upper_bound(bucket: int) -> int:
 
 
 def percentiles_of(buckets: numpy.ndarray, *shares: float) -> list[int]:
-    """Percentiles of bucket counts, which may be the difference of two snapshots."""
+    """Return percentiles of bucket counts, which may be the difference of two snapshots."""
     running = numpy.cumsum(buckets)
     total = int(buckets.sum())
     if total == 0:

@@ -1,13 +1,13 @@
-"""What the operator is told: one line for each event, on stderr, never too many of one kind.
+"""The operator log: one line for each event, on stderr, limited for each kind.
 
-`tell` is the one way to say something from wherever in a running process: an event's name, its
-text, its fields. In text form a line is the text alone; in JSON it is one object with the time, the
-level, the event and the fields. Of each event only so many lines a second are written; how many
-were not is told with the next one, or a second later. What looks like a credential is blotted out.
+`tell` logs an event from anywhere in a running process: its name, its text, its fields. In text
+form a line is the text alone; in JSON it is one object with the time, the level, the event and the
+fields. The lines of each event are limited to so many a second; the number of suppressed ones is
+logged with the next line, or a second later. What looks like a credential is masked.
 
 `opened` is for a process whose stream must not wait for stderr: a thread of its own writes, and
-what finds the bounded queue full is counted only (a terminal that is stopped, a pipe nobody reads).
-Without it lines are written where they arise, which suits commands and tests.
+lines that find its bounded queue full are only counted (a stopped terminal, a pipe without a
+reader). Without it the calling thread writes, which suits commands and tests.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from msgspec import Meta
 PREFIX = "gateway: "
 #: A text or field longer than this is cut: much of it may come from a client.
 CHARS_MAX = 2000
-#: Lines that wait for a stderr that does not take them.
+#: Lines that wait in memory while stderr blocks.
 WAITING_MAX = 1000
-#: How long the end waits for stderr to take what waits.
+#: How long `close` waits for stderr to take the waiting lines.
 CLOSE_SECONDS = 1.0
 #: Kinds of lines that are limited apart; later ones share one limit.
 KINDS_MAX = 256
@@ -50,7 +50,7 @@ _CREDENTIALS = (
 
 
 class Level(IntEnum):
-    """How much an event matters."""
+    """The severity of an event."""
 
     DEBUG = 10
     INFO = 20
@@ -77,15 +77,15 @@ Field = str | int | float | bool | None
 
 
 class RateLimit:
-    """So many of each kind in a second; the time is an argument (nanoseconds, steady)."""
+    """A limit of so many of each kind in a second; time is an argument (monotonic, ns)."""
 
     def __init__(self, per_s: int) -> None:
         self._per_s = per_s
-        #: Of each kind: when its second began, how many were let through in it, how many not.
+        #: By kind: when its second began, how many were admitted in it, how many not.
         self._kinds: dict[str, list[int]] = {}
 
     def admit(self, kind: str, now_ns: int) -> int:
-        """How many of the kind were held back before this one, which may pass; -1: it may not."""
+        """Return how many of the kind were suppressed before this one; -1 if this one is, too."""
         if kind not in self._kinds and len(self._kinds) >= KINDS_MAX:
             kind = ""
         row = self._kinds.setdefault(kind, [now_ns, 0, 0])
@@ -100,7 +100,7 @@ class RateLimit:
         return -1
 
     def due(self, now_ns: int, at_end: bool = False) -> list[tuple[str, int]]:
-        """Each kind of which some were held back in a second that is over, and how many."""
+        """Return the kinds with suppressed lines in a past second and their numbers; reset them."""
         told = []
         for kind, row in self._kinds.items():
             if row[2] and (at_end or now_ns - row[0] >= SECOND_NS):
@@ -110,7 +110,7 @@ class RateLimit:
 
 
 class _Writer:
-    """Writes lines from a thread of its own; never makes anybody wait."""
+    """A writer of lines on a thread of its own, whose callers never block."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING_MAX)
@@ -119,14 +119,14 @@ class _Writer:
         self._thread.start()
 
     def put(self, line: str) -> bool:
-        """Have the line written; False where too many wait."""
+        """Queue the line for writing; return False where too many wait."""
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(line)
             return True
         return False
 
     def close(self) -> None:
-        """Let what waits be written, as far as stderr takes it in time."""
+        """Write what waits, as far as stderr takes it in time, and end the thread."""
         with contextlib.suppress(queue.Full):
             self._lines.put(None, timeout=CLOSE_SECONDS)
         self._thread.join(CLOSE_SECONDS)
@@ -137,13 +137,13 @@ class _Writer:
 
 
 def _to_stderr(line: str) -> None:
-    # Nothing comes of it where nobody reads that, or stderr was closed.
+    # The line is lost where stderr has no reader, or was closed.
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
 
 class Notes:
-    """One process's log; any thread may `tell`.
+    """The log of one process; any thread may call `tell`.
 
     `name` is the gateway's; `write` takes finished lines; the clocks are for tests.
     """
@@ -175,10 +175,10 @@ class Notes:
         limited: bool = True,
         **fields: Field,
     ) -> None:
-        """Say that `event` happened: `text` for people, `fields` for programs.
+        """Log that `event` happened: `text` for people, `fields` for programs.
 
-        `prefix` is what the line begins with in text form. Not `limited`: of what comes once, at
-        the start or the end, nothing is held back.
+        `prefix` is what the line begins with in text form. Without `limited`, for lines that come
+        once at the start or the end, no line is suppressed.
         """
         if level < self._least:
             return
@@ -192,17 +192,17 @@ class Notes:
             self._out(self._line(event, text, level, prefix, fields))
 
     def tick(self, at_end: bool = False) -> None:
-        """Tell what was held back in seconds that are over; to be called now and then."""
+        """Log the numbers of suppressed lines of seconds that are over; called at intervals."""
         with self._lock:
             for event, count in self._limit.due(self._steady_ns(), at_end):
                 self._tell_held_back(event, count)
 
     def start(self) -> None:
-        """Write from a thread of its own from here on."""
+        """Start a thread that writes from now on."""
         self._writer = _Writer(self._write)
 
     def close(self) -> None:
-        """Tell the last, and end the thread."""
+        """Log the last suppressed numbers, and end the thread."""
         self.tick(at_end=True)
         if self._writer is not None:
             self._writer.close()
@@ -241,7 +241,7 @@ class Notes:
 
 
 def clean(text: str) -> str:
-    """One line of bounded length, without control characters and credentials."""
+    """Make one line of bounded length, without control characters and credentials."""
     for pattern, instead in _CREDENTIALS:
         text = pattern.sub(instead, text)
     text = "".join(c if c.isprintable() else " " for c in text[: CHARS_MAX + 1])
@@ -252,13 +252,13 @@ _current = Notes()
 
 
 def current() -> Notes:
-    """The process's log."""
+    """Return the process's log."""
     return _current
 
 
 @contextlib.contextmanager
 def opened(settings: LogConfig, name: str) -> Iterator[Notes]:
-    """The process's log is configured so meanwhile, and written by a thread of its own."""
+    """Configure the process's log while the context lasts; a thread of its own writes it."""
     global _current
     before, _current = _current, Notes(settings, name)
     _current.start()
@@ -277,10 +277,10 @@ def tell(
     limited: bool = True,
     **fields: Field,
 ) -> None:
-    """Say in the process's log that `event` happened; see `Notes.tell`."""
+    """Log in the process's log that `event` happened; see `Notes.tell`."""
     _current.tell(event, text, level, prefix, limited, **fields)
 
 
 def tell_operator(text: str) -> None:
-    """Say something that has no event of its own."""
+    """Log a text that has no event of its own."""
     tell("note", text)

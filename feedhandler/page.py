@@ -1,4 +1,4 @@
-"""The page of a report: opens from disk, follows light and dark mode, no script, no network."""
+"""The HTML page of a report: it opens from disk, follows light and dark mode, has no script."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -45,7 +45,7 @@ nav a { margin-right: 1rem; color: var(--ink); }
 
 
 def whole_page(title: str, body: str) -> str:
-    """The page around `body`, which is HTML."""
+    """Make the page around `body`, which is HTML."""
     return (
         "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
@@ -55,7 +55,7 @@ def whole_page(title: str, body: str) -> str:
 
 
 def page_figure(svg: str, title: str, caption: str) -> str:
-    """A figure with its caption; `svg` is one SVG element."""
+    """Make a figure with its caption; `svg` is one SVG element."""
     named = svg.replace("<svg ", f"<svg role='img' aria-label='{escape(title, quote=True)}' ", 1)
     return f"<figure>\n{named}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 

@@ -1,7 +1,7 @@
-"""Ports of this host that a process may have which starts only after they were chosen.
+"""Free ports of this host, chosen before the process that binds them starts.
 
-What the kernel hands out by itself, to whoever connects or binds to port 0, is taken again at any
-moment. So ports that are to stay free for some seconds come from below its range.
+The kernel may assign any port of its own range at any moment, for outgoing connections and for
+binding to port 0. So ports that are to stay free for some seconds come from below its range.
 """
 
 import contextlib
@@ -14,14 +14,15 @@ from feedhandler.codecs.errors import UsageError
 #: exchange's ports.
 PORTS = range(26_700, 29_900)
 
-#: Those that this process has chosen, and may not have bound yet.
+#: Ports that this process has chosen, and may not have bound yet.
 _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """So many TCP ports of loopback that nobody listens on, none of them chosen before here.
+    """Choose so many TCP ports of loopback that no process listens on, none of them chosen before.
 
-    Tried in random order: two processes that start together do not choose the same.
+    They are tried in random order, so that two processes that start together choose different ones.
+    Raises `UsageError` where too few are free.
     """
     found: list[int] = []
     for port in random.sample(PORTS, len(PORTS)):

@@ -9,13 +9,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Generic, TypeVar
 
 _Opened = TypeVar("_Opened")
-#: How long the end waits for what is being answered.
+#: How long leaving waits for requests that are being answered.
 CLOSE_WAIT_S = 1.0
 
 
 class SideLoop(Generic[_Opened]):
-    """Holds what `opened` opens on a thread's own loop, as a context: entering gives what that
-    yields, or raises what it raises; leaving closes it."""
+    """A context that holds what `opened` opens on a thread's own event loop.
+
+    Entering returns what `opened` yields, or raises what it raises; leaving closes it.
+    """
 
     def __init__(
         self, opened: Callable[[], AbstractAsyncContextManager[_Opened]], name: str
@@ -43,7 +45,7 @@ class SideLoop(Generic[_Opened]):
         try:
             self._loop.run_until_complete(self._serve())
         except BaseException as error:
-            # Once it was open, its end is a socket's that is closed anyway: nobody waits to hear.
+            # Once open, an error only ends a socket that is closed anyway: no caller waits.
             if not self._opened.done():
                 self._opened.set_exception(error)
         finally:

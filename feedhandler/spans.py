@@ -1,6 +1,6 @@
-"""Lengths of time as people read them."""
+"""Durations formatted for people."""
 
-#: Units from the shortest: nanoseconds in one, and how far it reaches.
+#: Units from the shortest: its nanoseconds, the nanoseconds where the next begins, its name.
 _UNITS = (
     (1, 1_000, "ns"),
     (1_000, 1_000_000, "µs"),
@@ -11,8 +11,10 @@ _SECOND_NS = 10**9
 
 
 def span_text(span_ns: float) -> str:
-    """A length of time in ns with three digits and its unit: 250 ns, 12.3 µs, 2.42 s; from a minute
-    on in two units: 25 min 20 s, 3 h 20 min."""
+    """Format a duration in ns with three digits and its unit: 250 ns, 12.3 µs, 2.42 s.
+
+    From a minute on it has two units: 25 min 20 s, 3 h 20 min.
+    """
     if span_ns < 0:
         return f"-{span_text(-span_ns)}"
     for unit_ns, end_ns, name in _UNITS:

@@ -46,7 +46,7 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     sequence  with reason mismatch: where A and B differ
     line      with silent, back, mismatch: the line; R for what recovery brought
 
-What only one receiver lacks, because it is behind, is announced to it alone (`shortfall`), with
+What only one receiver lacks, because it is behind, is announced to it alone (`loss_tracker`), with
 reasons and keys of its own:
 
     conflated, conflated_messages   with reasons conflated and caught-up: the range of packets that

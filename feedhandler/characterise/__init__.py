@@ -1,4 +1,4 @@
-"""What a trading session looks like, by the numbers: captures as Spark tables, and the job."""
+"""Measurements of trading sessions: captures as Spark tables, and the job over them."""
 
 from typing import Any
 

@@ -3,15 +3,15 @@
 The arbitrated stream of a service is its numbered packets, of all its lines but refresh lines: the
 first copy of each in the order of the capture, with that copy's time, and all of them in the order
 of their numbers. A packet is a copy where its first number came before; a reset that leads back
-begins new numbers. Heartbeats and resets are no part of it. What the tables tell of it is what they
-would tell of a capture with these packets, in this order, on one line.
+begins new numbers. Heartbeats and resets are no part of it. Its tables equal those of a capture
+with these packets, in this order, on one line.
 
-Slices are read twice, side by side. The first walk counts packets as the job does, which tells what
-numbers each slice brings (the lines' own tables come of it too). Hence the *plan* of each slice:
-which numbers no slice before it has brought, and where between its numbers those of other slices
-belong. The second walk (`in_order`) takes exactly those. Its tallies are put together in the order
-of numbers, what lies between two is stitched as between any stretches (`digest`): nothing is
-shuffled, and the result does not depend on how captures are cut.
+Slices are read twice, side by side. The first walk counts packets as the job does and finds which
+numbers each slice brings (the lines' own tables are made from it, too). From that follows the
+*plan* of each slice: which numbers no slice before it has brought, and where between its numbers
+those of other slices belong. The second walk (`in_order`) takes exactly those numbers. Its tallies
+are put together in the order of numbers and stitched at their boundaries like any stretches
+(`digest`): nothing is shuffled, and the result does not depend on how captures are cut.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.playing.selection import Selector
 
-#: Tables that are about lines, whatever the others are about.
+#: Tables that are about lines, also where the others are about the arbitrated stream.
 OF_LINES = ("channels", "gaps", "skew", "left_out")
 
 Wanted = dict[tuple[int, int], ranges.Ranges]
@@ -56,7 +56,7 @@ class Task(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A tally of the second walk, and where it belongs among the others."""
+    """A tally of the second walk, and its position among the others."""
 
     place: tuple[int, int, int, int, int]
     columns: Columns
@@ -71,9 +71,11 @@ def characterise_arbitrated(
     workers: int = 1,
     slice_size: int | None = None,
 ) -> Outcome:
-    """The digest of the arbitrated stream, and in `lines` that of the lines. Raises `UsageError` as
-    the job does, and where lines are so far apart in the captures that they cannot be put in
-    order."""
+    """Build the digest of the arbitrated stream, and in `lines` that of the lines.
+
+    Raises `UsageError` as the job does, and where lines are so far apart in the captures that they
+    cannot be put in order.
+    """
     feed = load_feed(request.feed)
     files, accounts = look_at_all(paths)
     request = with_channels(request, files, mapper, workers)
@@ -107,7 +109,7 @@ def _shown(path: str) -> str:
 
 
 def _exactly(first: Slice, tallied: Tallied) -> Slice:
-    """The slice that was read, with its true boundaries."""
+    """Return the slice that was read, with its true boundaries."""
     file, report = first.file, tallied.report
     if file.is_cut:
         began_with = report.began_with
@@ -119,7 +121,7 @@ def _exactly(first: Slice, tallied: Tallied) -> Slice:
 
 
 def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
-    """A plan for each stretch that was added to the lines' digest."""
+    """Make a plan for each stretch that was added to the lines' digest, in their order."""
     refresh = Tables(Outcome(lines, []), feed, "UTC").refresh_places
     channels = lines.channels
     realtime = {place for place in range(len(channels)) if place not in refresh}
@@ -148,7 +150,7 @@ def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
 def _numbers(
     runs: ranges.Ranges, lines: Digest, realtime: set[int]
 ) -> Iterable[tuple[int, int, ranges.Ranges]]:
-    """The numbers of a stretch by service (or channel) and epoch, of all its lines."""
+    """Yield the numbers of a stretch, united over its lines: (channel number, epoch, ranges)."""
     found: dict[tuple[int, int], list[ranges.Ranges]] = {}
     for place in set(runs[0].tolist()) & realtime:
         mine = runs[:, runs[0] == place]
@@ -160,8 +162,7 @@ def _numbers(
 
 
 def _set_breaks(plans: Sequence[Plan], service: int) -> None:
-    """Where the numbers of a service do not follow one another slice by slice: the numbers at which
-    a slice's own begin anew behind another's."""
+    """Set the breaks of each plan whose numbers interleave with other slices' numbers."""
     spans = {n: span for n, plan in enumerate(plans) if (span := ordered_span(plan, service))}
     least: Span | None = None
     behind: dict[int, Span | None] = {}
@@ -180,7 +181,7 @@ def _set_breaks(plans: Sequence[Plan], service: int) -> None:
 
 
 def _breaks(plans: Sequence[Plan], number: int, service: int) -> dict[int, Any]:
-    """The breaks of one slice by epoch."""
+    """Return a slice's breaks by epoch: starts of its ranges behind other slices' (i64)."""
     made = {}
     for (whose, epoch), own in plans[number].wanted.items():
         if whose == service:
@@ -200,7 +201,7 @@ def _breaks(plans: Sequence[Plan], number: int, service: int) -> dict[int, Any]:
 
 
 def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
-    """The tallies of one slice. What workers run."""
+    """Tally the wanted packets of one slice; runs in a worker."""
     part, request, plan = task
     table = load_feed(request.feed).table
     selector = Selector(request.selection, table)
@@ -213,8 +214,11 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
 def _placed(
     number: int, plans: Sequence[Plan], service: int, epoch: int, first: int, columns: Columns
 ) -> Part:
-    """A tally of slice `number` with its place: the slices' main tallies in order, and behind the
-    last one with lower numbers of its service what is a tally of its own."""
+    """Give a tally of slice `number` its place among all.
+
+    Main tallies are in the order of slices; a service's own tally comes behind the last slice with
+    lower numbers of that service.
+    """
     if service == MAIN:
         return Part((number, 0, 0, 0, 0), columns)
     behind = -1
@@ -226,7 +230,7 @@ def _placed(
 
 
 def arbitrated_tables(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:
-    """Every table; those of lines are of the lines."""
+    """Make every table; those about lines (`OF_LINES`) are made from the lines' digest."""
     assert outcome.lines is not None
     of_lines = {each.name: each for each in Tables(Outcome(outcome.lines, []), feed, zone).all()}
     return [

@@ -2,8 +2,8 @@
 
 Nothing in a classic capture marks a record's beginning: a payload may hold bytes that look like
 records. `find_boundary` therefore only guesses, by a chain of `CHAIN` records that all could be;
-who uses it must hold the end of one stretch against the beginning of the next (`slices.stitch`).
-`walk` goes from record to record without looking at frames.
+its caller must check that each stretch ends where the next begins (`slices.Stitcher`). `walk` goes
+from record to record without looking at frames.
 """
 
 import cython
@@ -33,7 +33,7 @@ def _could_begin(
     ticks: cython.longlong,
     second: cython.longlong,
 ) -> cython.longlong:
-    """The bytes of the record that could begin at `at`, its header included; 0 where none could."""
+    """Return the size of the record that could begin at `at`, with its header; 0 if none could."""
     captured: cython.longlong = read_u32(data, at + 8, big)
     original: cython.longlong = read_u32(data, at + 12, big)
     apart: cython.longlong = read_u32(data, at, big) - second
@@ -52,10 +52,11 @@ def find_boundary(
     ticks: cython.longlong,
     second: cython.longlong,
 ) -> int:
-    """The first place in `data[start:end]` where a chain of records could begin, or -1.
+    """Find the first position in `data[start:end]` where a chain of records could begin.
 
-    `ticks`: how many a second has; `second`: of the capture's first record. A chain that reaches
-    the end of `data` counts. Raises `IndexError` for places outside `data`.
+    Returns -1 where there is none. A chain that reaches the end of `data` counts. `ticks`: per
+    second of the capture's times; `second`: of the capture's first record. Raises `IndexError` for
+    positions outside `data`.
     """
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")
@@ -87,9 +88,10 @@ def walk(
     end: cython.Py_ssize_t,
     big_endian: cython.bint,
 ) -> int:
-    """From the record at `start` to the first that begins at `end` or later: where that is.
+    """Walk from the record at `start` to the first that begins at `end` or later.
 
-    Stops before a record that is not whole or that claims too much, as a reader does.
+    Returns its position. Stops before a record that is not whole or whose length is above the
+    limit, as a reader does. Raises `IndexError` for positions outside `data`.
     """
     if start < 0 or end > len(data):
         raise IndexError("start and end must lie within data")

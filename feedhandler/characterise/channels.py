@@ -1,14 +1,14 @@
-"""Which lines carry one channel: told by a file, or guessed from numbers and bytes; no I/O.
+"""Which lines carry one channel: given by a file, or guessed from numbers and bytes; no I/O.
 
 A channel is one space of sequence numbers; its lines (A, B) carry the same packets on groups and
 ports of their own. Where a feed's packets name their service, that is the channel. Where they do
-not, as NYSE's, only the group and port tell, and a `ChannelMap` says what.
+not, as NYSE's, only the group and port identify the channel, through a `ChannelMap`.
 
 The guess: two destinations are lines of one channel where the same numbers carry the same bytes at
 about the same time on both; else they are different channels. `Samples` keeps some of the numbered
 packets of each destination: those whose numbers' hashes are the least, so that all destinations
 keep the same numbers however unlike their traffic and wherever captures are cut. Samples of slices
-are merged, and so it does not matter who took them.
+are merged, so slices may be sampled by different workers.
 
 A file (`parse_channel_map`) is TOML with the tables of the gateway's configuration, which is one:
 
@@ -38,17 +38,17 @@ from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import DatagramBatch, address_text
 
 Array = np.ndarray[Any, Any]
-#: How a channel is called: the service that its packets name, or a name.
+#: A channel's label: the service that its packets name, or a name.
 Label = int | str
 
-#: Numbers that are kept of a destination, at most twice as many.
+#: Numbers that are kept of a destination, after thinning out.
 SAMPLES_MAX = 2_048
 #: Spreads numbers (the golden ratio's fraction).
 _FACTOR = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 def endpoint_text(endpoint: int) -> str:
-    """A group and port, as a number, in words."""
+    """Format an endpoint (`group << 16 | port`) as `group:port`."""
     return f"{address_text(endpoint >> 16)}:{endpoint & 0xFFFF}"
 
 
@@ -70,28 +70,28 @@ class ChannelMap(Struct, frozen=True):
     by_service: bool = False
 
     def key(self, endpoint: int, service: int) -> int:
-        """The number of the channel of a packet."""
+        """Return the channel number of a packet with this endpoint and service."""
         return service if self.by_service else self.firsts.get(endpoint, endpoint)
 
     def label(self, key: int) -> Label:
-        """How the channel is called."""
+        """Return the channel's label: its service or name, else its first line's address."""
         if self.by_service:
             return key
         return self.names.get(key, endpoint_text(key))
 
 
 def key_of(channels: ChannelMap | None, endpoint: int, service: int) -> int:
-    """The number of the channel of a packet; without a map, its service."""
+    """Return the channel number of a packet; without a map, its service."""
     return service if channels is None else channels.key(endpoint, service)
 
 
 def tally_keys(channels: ChannelMap | None) -> dict[int, int] | None:
-    """What a `Tally` needs to know of a map."""
+    """Return the channel number by endpoint, for `Tally`; None where packets name services."""
     return None if channels is None or channels.by_service else channels.firsts
 
 
 def keys_of(channels: ChannelMap | None, endpoint: Array, service: Array) -> Array:
-    """The same of many packets (i64)."""
+    """Return the channel numbers of many packets (i64[n]), as `key_of` does for one."""
     if channels is None or channels.by_service:
         return service.astype(np.int64)
     distinct, inverse = np.unique(endpoint.astype(np.int64), return_inverse=True)
@@ -99,7 +99,7 @@ def keys_of(channels: ChannelMap | None, endpoint: Array, service: Array) -> Arr
     return np.array(firsts, np.int64)[inverse]
 
 
-# -- told by a file ------------------------------------------------------------------------------
+# -- given by a file ----------------------------------------------------------------------------
 
 
 class _Line(Struct):
@@ -120,7 +120,10 @@ class _File(Struct):
 
 
 def parse_channel_map(text: str, source: str, *, by_service: bool) -> ChannelMap:
-    """The map in `text`; see the module's text. Raises `ConfigError`, which calls it `source`."""
+    """Parse a channel map from TOML (see the module's text).
+
+    Raises `ConfigError`, whose message calls the text `source`.
+    """
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -169,14 +172,17 @@ def _endpoint(line: _Line, source: str) -> int:
 
 
 class Sample(Struct):
-    """Some packets of one destination: those whose number's hash begins with `level` zeros, by
-    number what identifies its bytes, and the time."""
+    """A sample of one destination's packets.
+
+    It has those whose number's hash begins with `level` zero bits: `packets` holds by number the
+    CRC-32 of the packet's bytes behind the header, and its time in ns.
+    """
 
     level: int = 0
     packets: dict[int, tuple[int, int]] = {}
 
     def thin_out(self, level: int = 0) -> None:
-        """Keep no more than there is room for, at `level` or above."""
+        """Raise the level to at least `level`, and until at most `SAMPLES_MAX` packets are left."""
         while self.level < level or len(self.packets) > SAMPLES_MAX:
             self.level += 1
             kept = _chosen(np.fromiter(self.packets, np.uint64, len(self.packets)), self.level)
@@ -188,7 +194,7 @@ class Sample(Struct):
 
 
 def _chosen(numbers: Array, level: int) -> Array:
-    """Which numbers are kept at a level."""
+    """Return which numbers are kept at a level (bool[n])."""
     if level == 0:
         return np.ones(len(numbers), bool)
     return (numbers * _FACTOR) >> np.uint64(64 - level) == 0
@@ -200,7 +206,7 @@ class Samples(Struct):
     of: dict[int, Sample] = {}
 
     def take(self, table: FeedTable, batch: DatagramBatch) -> None:
-        """The next datagrams."""
+        """Sample the numbered packets of the next batch of datagrams."""
         headers = read_headers(table, batch.data, batch.offset, batch.length)
         mine = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.DATA)
         mine &= (headers.compressed == 0) & (headers.next_sequence > headers.sequence)
@@ -218,7 +224,7 @@ class Samples(Struct):
             sample.thin_out()
 
     def merge(self, other: "Samples") -> None:
-        """What was taken of the stretch behind."""
+        """Merge the samples of the stretch that follows."""
         for endpoint, later in other.of.items():
             sample = self.of.setdefault(endpoint, Sample())
             level = max(sample.level, later.level)
@@ -227,7 +233,7 @@ class Samples(Struct):
             sample.thin_out(level)
 
     def guess(self) -> ChannelMap | None:
-        """The channels; None where no destination has numbers."""
+        """Guess the channels from the samples; None where no destination has sequence numbers."""
         endpoints = sorted(self.of)
         if not endpoints:
             return None
@@ -237,12 +243,12 @@ class Samples(Struct):
                 if firsts[first] == first and self._agree(_of(firsts, first), later):
                     firsts = _joined(firsts, first, later)
         channels = sorted(set(firsts.values()))
-        # One channel is what it always was: the service 0 of packets that name none.
+        # A single channel keeps the number 0, the service of packets that name none.
         names: dict[int, Label] = {channels[0]: 0} if len(channels) == 1 else {}
         return ChannelMap("guessed", firsts, names)
 
     def _agree(self, some: Iterable[int], other: int) -> bool:
-        """Whether `other` carries the packets of one of several destinations."""
+        """Check whether `other` carries the packets of one of several destinations."""
         return any(_alike(self.of[each].packets, self.of[other].packets) for each in some)
 
 
@@ -251,13 +257,13 @@ def _of(firsts: dict[int, int], first: int) -> list[int]:
 
 
 def _joined(firsts: dict[int, int], first: int, later: int) -> dict[int, int]:
-    """The channels of both as one, called by its first line."""
+    """Join the channels of two destinations under the lower of their numbers."""
     old = {firsts[first], firsts[later]}
     return {endpoint: min(old) if its in old else its for endpoint, its in firsts.items()}
 
 
 def _alike(one: dict[int, tuple[int, int]], other: dict[int, tuple[int, int]]) -> bool:
-    """Whether most of the numbers that both have are of the same bytes, near in time."""
+    """Check whether most of the shared numbers have the same bytes at nearly the same time."""
     shared = one.keys() & other.keys()
     same = 0
     for number in shared:

@@ -1,11 +1,11 @@
 """Spark's part of the job: a session, slices tallied by its workers, and the window function.
 
-`spark_session` makes the session that the command uses, or takes the one there is. `SparkRunner`
-is a runner for `job.characterise`; the same code from `local[*]` to a cluster. There `ship` gives
-the workers this package as it stands here, compiled modules and all; what it imports, and the
-captures under the same paths, are theirs to have. `exact_interarrival` is the plain way to the
-interarrival, a window over every message: slow, and there to be compared with.
-Needs pyspark and Java; a missing one is told in one line.
+`spark_session` makes the session that the command uses, or takes the one there is. `SparkRunner` is
+a runner for `job.characterise`; the same code from `local[*]` to a cluster. There `ship` gives the
+workers this package as it stands here, compiled modules included; they must themselves have what it
+imports, and the captures under the same paths. `exact_interarrival` computes the interarrival by a
+window over every message: slow, a reference for comparison. Needs pyspark and Java; a missing one
+is reported in one line.
 """
 
 import contextlib
@@ -38,23 +38,23 @@ from feedhandler.characterise.job import (
 from feedhandler.characterise.slices import Slice
 from feedhandler.codecs.errors import DISK_FAULTS, UsageError
 
-#: How often the progress is looked at.
+#: How often progress is polled.
 LOOK_S = 0.2
-#: What the driver may be sent: tallies of the largest session seen are some hundred megabytes.
+#: Bound of results sent to the driver: the largest session seen has some hundred megabytes.
 RESULT_BYTES_MAX = "4g"
-#: A tally of so much is sent as it is: by way of Spark's block store it takes both processors.
+#: Tallies up to this size are sent directly: through Spark's block store they take both processors.
 DIRECT_BYTES_MAX = "64m"
-#: Spark's 200 cost more than they bring for what is left after tallying.
+#: Spark's default of 200 costs more than it gains for what is left after tallying.
 SHUFFLE_PARTITIONS = "8"
 #: How many digests a worker merges into one, and how many the driver is left with at most.
 FAN = 8
-#: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
+#: Suffixes of the files that workers need: modules, compiled ones, feeds' descriptions, profiles.
 SHIPPED = (".py", ".so", ".toml", ".json")
 _HINT = "in the checkout: pip install '.[spark]'; and Java 17 or later"
 
 
 def missing() -> str:
-    """What Spark lacks on this machine, in words; empty: nothing."""
+    """Return what Spark lacks on this machine, in words; empty if nothing."""
     if importlib.util.find_spec("pyspark") is None:
         return "pyspark is not installed"
     if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
@@ -63,14 +63,16 @@ def missing() -> str:
 
 
 def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
-    """A session on `master`. Raises `UsageError` where pyspark or Java is missing, or the master
-    does not answer."""
+    """Create a Spark session on `master`, or take the one there is.
+
+    Raises `UsageError` where pyspark or Java is missing, or the master does not answer.
+    """
     lack = missing()
     if lack:
         raise UsageError(lack, _HINT)
     from pyspark.sql import SparkSession
 
-    # Workers on this machine run what runs here; a cluster's may be told otherwise.
+    # Workers on this machine run this interpreter; a cluster may be configured otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
         SparkSession.builder.master(master)
@@ -95,13 +97,16 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
 
 
 def is_local(context: Any) -> bool:
-    """Whether a Spark context's workers are processes of this machine, which run what runs here."""
+    """Check whether a Spark context's workers are processes of this machine."""
     return context.master == "local" or str(context.master).startswith("local[")
 
 
 def ship(spark: Any) -> None:
-    """Send this package to the workers of a cluster, who then run what runs here; nothing is done
-    where workers are processes of this machine. Of another processor, they run it interpreted."""
+    """Send this package to the workers of a cluster, so that they run the same code.
+
+    Does nothing where workers are processes of this machine. Workers of another architecture run it
+    interpreted.
+    """
     context = spark.sparkContext
     if is_local(context):
         return
@@ -122,7 +127,7 @@ def ship(spark: Any) -> None:
 
 
 class SparkRunner:
-    """Tallies slices on Spark's workers. `on_progress(done, total)` is told of bytes."""
+    """A runner that tallies slices on Spark's workers, with `on_progress(done, total)` in bytes."""
 
     def __init__(self, spark: Any, on_progress: Callable[[int, int], object] | None = None) -> None:
         self._context = spark.sparkContext
@@ -130,11 +135,11 @@ class SparkRunner:
 
     @property
     def workers(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run at once."""
         return int(self._context.defaultParallelism)
 
     def __call__(self, slices: Sequence[Slice], request: Request) -> Iterator[Tallied]:
-        """The slices' tallies, in order. Raises `UsageError` where a worker or Spark failed."""
+        """Tally the slices; results in order. Raises `UsageError` where Spark failed."""
         if not slices:
             return iter(())
         tasks = self._context.parallelize(list(slices), len(slices))
@@ -146,9 +151,11 @@ class SparkRunner:
         return iter(found)
 
     def joined(self, slices: Sequence[Slice], request: Request) -> list[Joined]:
-        """The slices tallied and put together, by a tree: workers merge the digests of neighbours,
-        so that the driver is sent a few, however many slices there are. In order, but for slices
-        that go on from nothing. Raises `UsageError` as a call does."""
+        """Tally the slices and merge them by a tree; return the few runs that are left, in order.
+
+        Workers merge the digests of neighbours, so the driver receives at most `FAN` lists however
+        many slices there are. Raises `UsageError` where a worker or Spark failed.
+        """
         if not slices:
             return []
         count = len(slices)
@@ -166,7 +173,7 @@ class SparkRunner:
 
     @contextlib.contextmanager
     def _watched(self, slices: Sequence[Slice]) -> Iterator[None]:
-        """Tell about progress meanwhile."""
+        """Report progress from a thread for as long as the context lasts."""
         if self._on_progress is None:
             yield
             return
@@ -180,7 +187,7 @@ class SparkRunner:
             watcher.join()
 
     def _watch(self, ended: threading.Event, slices: Sequence[Slice]) -> None:
-        # How many tasks are done is told, not which: they are begun in order, and mostly end so.
+        # Spark reports how many tasks are done, not which: they begin in order, and mostly end so.
         reached = [0, *itertools.accumulate(part.length for part in slices)]
         tracker = self._context.statusTracker()
         most = 0
@@ -195,29 +202,32 @@ class SparkRunner:
 
 
 def _in_worker(part: Slice, request: Request) -> Tallied:
-    """One slice's tally, to be sent."""
+    """Tally one slice in a worker."""
     tallied = tally_slice(part, request)
     _settle()
     return tallied
 
 
 def _joined_in_worker(part: Slice, request: Request) -> Joined:
-    """One slice's digest, to be merged with others."""
+    """Read one slice into a digest, in a worker."""
     joined = joined_slice(part, request)
     _settle()
     return joined
 
 
 def _merged(group: tuple[int, Iterable[tuple[int, list[Joined]]]]) -> tuple[int, list[Joined]]:
-    """Neighbours' runs put together; Spark brings them in any order."""
+    """Merge the runs of one group of neighbours, which Spark delivers in any order."""
     number, members = group
     ordered = sorted(members, key=lambda each: each[0])
     return number, join_all(run for _, runs in ordered for run in runs)
 
 
 def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:
-    """What `function` makes of a value, or the `DiskFault` that kept it from that. What workers
-    run: of what they raise Spark tells many lines, and tries again, which frees no disk."""
+    """Return what `function` makes of a value, or the `DiskFault` that prevented it.
+
+    Runs in a worker. A disk fault is returned, not raised: Spark retries a task that raises, which
+    frees no disk, and reports it in many lines.
+    """
     try:
         return function(value)
     except OSError as error:
@@ -227,31 +237,34 @@ def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 class DiskFault(Struct, frozen=True):
-    """A disk that a worker could not write to, to be sent: the error's number, and its file."""
+    """A disk that a worker could not write to, as sent to the driver: errno and file."""
 
     number: int
     path: str
 
     def error(self) -> OSError:
-        """What the worker met."""
+        """Return the fault as the `OSError` that the worker caught."""
         return OSError(self.number, os.strerror(self.number), self.path or None)
 
 
 @functools.cache
 def _settle() -> None:
-    """Once in a worker's life: what its imports made is garbage no more. Spark's worker looks for
-    garbage after each task, which through all of that takes longer than starting the next one."""
+    """Exempt what a worker's imports made from garbage collection, once in its life.
+
+    Spark's worker collects garbage after each task, which over all of that takes longer than
+    starting the next one.
+    """
     gc.freeze()
 
 
 def told_by_worker(error: Exception) -> UsageError:
-    """What went wrong with a job in one line: a worker's own complaint, else Spark's."""
+    """Make a one-line error of a failed job: a worker's `UsageError`, else Spark's."""
     for line in str(error).splitlines():
         name, found, message = line.partition("UsageError: ")
         if found and "errors." in name:
             return UsageError(message, "workers need the captures under the same paths")
     lines = str(error).splitlines() or [type(error).__name__]
-    # Of a worker's traceback its last line says what it was.
+    # The last line of a worker's traceback names the error.
     named = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
     if named:
         return UsageError(
@@ -261,8 +274,10 @@ def told_by_worker(error: Exception) -> UsageError:
 
 
 def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
-    """By (line, service, type), the interarrival of the rows of messages `messages` (a data frame
-    of the source), through a window over each symbol in the order of the capture."""
+    """Compute the interarrival by (line, service, type) through a window over each symbol.
+
+    `messages` is a data frame of the source's rows of messages.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Stretches' tallies put together, in the order of the capture: what the tables are made of.
+"""The tallies of stretches merged in the order of the capture, for the tables.
 
 `Digest.add` takes what `Tally.columns` gave for the next stretch; `Digest.merge` takes the digest
 of the stretches that come next. Channels, cells and pairs get one numbering; sums are added; what
@@ -8,9 +8,8 @@ capture gives what one tally of the whole gives, and merging is associative: how
 merged first, the result is the same to the byte.
 
 What depends on all that came before (which copies pair up across boundaries, which epoch a stretch
-begins in) is not decided while digests are merged: stretches keep what it takes, and it is settled
-in their order when somebody asks. A digest of which that was asked can be merged into, but is not
-merged into another one any more.
+begins in) is not decided while digests are merged: each stretch keeps what that takes, and `settle`
+decides it in the order of stretches. A settled digest can be merged into, but not into another.
 """
 
 from collections.abc import Iterable
@@ -49,9 +48,11 @@ class Pending(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What of a stretch is settled only when all before it is known. `places`: of its channels;
-    `sessions`, `epochs`, `runs` as `Tally.columns` has them; `pairs`: those met within it, in their
-    order; `left`: packets that wait for a copy, of one service each."""
+    """The part of a stretch that is settled only when all before it is known.
+
+    `places`: of its channels; `sessions`, `epochs`, `runs` as `Tally.columns` has them; `pairs`:
+    those met within it, in their order; `left`: packets that wait for a copy, by service.
+    """
 
     places: Array
     sessions: Array
@@ -71,14 +72,14 @@ class Symbol(NamedTuple):
 
 
 class Histogram:
-    """Counts on the log scale of `scale`, and those of times that went backwards."""
+    """A histogram on the log scale of `scale`; times that went backwards are counted apart."""
 
     def __init__(self) -> None:
         self.buckets = np.zeros(BUCKETS, np.int64)
         self.within_1ms = self.within_10ms = self.backwards = 0
 
     def add(self, since_ns: Array) -> None:
-        """Count times one by one; few."""
+        """Count each time of a short array of ns (i64)."""
         for since in since_ns.tolist():
             if since < 0:
                 self.backwards += 1
@@ -96,11 +97,11 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times are in buckets."""
+        """The number of times in buckets."""
         return int(self.buckets.sum())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent as the buckets that hold any: of thousands they are mostly few."""
+        """Pickle the buckets that hold any: of thousands they are mostly few."""
         used = np.flatnonzero(self.buckets)
         tallies = self.within_1ms, self.within_10ms, self.backwards
         return _histogram, (used.astype(np.int32), self.buckets[used], tallies)
@@ -114,7 +115,7 @@ def _histogram(used: Array, counts: Array, tallies: tuple[int, int, int]) -> His
 
 
 class Cell:
-    """Messages of one type on one channel, and how soon their symbols came back."""
+    """Counts of messages of one type on one channel, and the interarrival of their symbols."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -123,7 +124,7 @@ class Cell:
 
 
 class Digest:
-    """See the module's text.
+    """Merged tallies of a session's stretches; see the module's text.
 
     channels    in order of appearance, with a row of `totals` (i64, columns `TOTALS`) each
     cells       by (channel's place, message type)
@@ -157,7 +158,7 @@ class Digest:
         self._pending: dict[int, Pending] = {}
 
     def add(self, part: Columns) -> None:
-        """The next stretch of the capture, as `Tally.columns` told it."""
+        """Merge the next stretch of the capture, as `Tally.columns` returned it."""
         places = self._channel_places(_channels_of(part), part["totals"])
         self._add_cells(part, places)
         rows = zip(
@@ -186,10 +187,9 @@ class Digest:
         self.overflow += part["overflow"]
 
     def merge(self, other: "Digest") -> None:
-        """The stretches that come next, put together already. `other` is not to be used any more.
+        """Merge the digest of the stretches that come next; takes `other` over.
 
-        Raises `ValueError` where pairs, stretches or runs of `other` were asked for: what lies
-        across its beginning can then not be known any more.
+        Raises `ValueError` where `other` was settled: what lies across its beginning is then lost.
         """
         if other._stretches:
             raise ValueError("a digest that was settled is not merged into another")
@@ -212,7 +212,7 @@ class Digest:
         self.overflow += other.overflow
 
     def _channel_places(self, channels: Iterable[Channel], totals: Array) -> Array:
-        """Our place of each of the channels, whose totals are added."""
+        """Return our place of each of the channels (i64), and add their totals."""
         places = np.zeros(len(totals), np.int64)
         for number, channel in enumerate(channels):
             place = self._places.get(channel)
@@ -229,7 +229,7 @@ class Digest:
         return places
 
     def _add_cells(self, part: Columns, places: Array) -> None:
-        """Counts of the part's cells."""
+        """Add the counts of the part's cells."""
         cells = []
         for channel, code, messages, message_bytes in part["cells"].T.tolist():
             cell = self.cells.setdefault((int(places[channel]), code), Cell())
@@ -248,7 +248,7 @@ class Digest:
             histogram.backwards += tallies[2]
 
     def _add_symbols(self, rows: Iterable[tuple[tuple[int, int], Symbol]]) -> None:
-        """Counts of symbols, and the interarrivals across the boundary."""
+        """Add counts of symbols, and the interarrivals across the boundary."""
         across: dict[tuple[int, int], list[int]] = {}
         for key, row in rows:
             known = self._symbols.get(key)
@@ -271,7 +271,7 @@ class Digest:
         return self._skews.setdefault(pair, Histogram())
 
     def _add_skew(self, part: Columns, places: Array) -> list[tuple[int, int]]:
-        """Counts of the pairs that the part met; which they are, in their order."""
+        """Add the counts of the pairs that the part met; return the pairs, in their order."""
         firsts = places[part["skew_first_channel"]].tolist()
         laters = places[part["skew_later_channel"]].tolist()
         of = part["skew_pair"]
@@ -294,7 +294,7 @@ class Digest:
 
     @property
     def stretches(self) -> list[tuple[dict[int, int], Array]]:
-        """Of each stretch the epochs and runs; see the class."""
+        """The epochs and runs of each stretch; see the class."""
         self.settle()
         return self._stretches
 
@@ -316,12 +316,15 @@ class Digest:
         self._pairs[pair].add(since_ns)
 
     def key_of(self, channel: Channel) -> int:
-        """Whose numbers a channel carries: a number that all lines of one channel have."""
+        """Return the channel number of a channel's packets, common to all of its lines."""
         return key_of(self.channel_map, channel.group << 16 | channel.port, channel.service)
 
     def _paired_within(self, left: Pending) -> Pending:
-        """Count the pairs among what one stretch left over: copies so far apart that the ring had
-        let the first go. They would be pairs if a boundary lay between them."""
+        """Count the pairs among one stretch's leftovers; return the rest.
+
+        These are copies so far apart that the ring had dropped the first; with a boundary between
+        them they would have been paired by `_paired`.
+        """
         order = np.argsort(left.numbers, kind="stable")
         numbers = left.numbers[order]
         stay = np.ones(len(numbers), bool)
@@ -338,7 +341,7 @@ class Digest:
         return Pending(*(column[stay] for column in left))
 
     def _paired(self, before: Pending, left: Pending) -> Pending:
-        """Count the pairs between two stretches; answers with what still waits."""
+        """Count the pairs between two stretches; return what still waits, at most `LEFT_MAX`."""
         _, mine, theirs = np.intersect1d(before.numbers, left.numbers, return_indices=True)
         since = left.times_ns[theirs] - before.times_ns[mine]
         first, later = before.channels[mine], left.channels[theirs]
@@ -358,7 +361,7 @@ class Digest:
         )
 
     def _add_runs(self, stretch: Stretch) -> None:
-        """The stretch's runs, their epochs counted on from where the channel was."""
+        """Add the stretch's runs, with epochs counted on from where each channel was."""
         places = stretch.places
         starts = np.zeros(len(places), np.int64)
         for number, place in enumerate(places.tolist()):
@@ -381,7 +384,10 @@ class Digest:
     # -- the whole ------------------------------------------------------------------------------
 
     def moments(self) -> Array:
-        """i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file bytes."""
+        """Return the milliseconds with packets, i64[4, n].
+
+        Rows: milliseconds since 1970, rising; packets; payload bytes; file bytes.
+        """
         rows = np.empty((4, sum(map(moments.count, self._moments))), np.int64)
         used = 0
         for part in map(moments.expanded, self._moments):
@@ -394,16 +400,20 @@ class Digest:
         return summed([rows[:, :used]], 4)
 
     def minutes(self) -> dict[int, Array]:
-        """Of each channel's place, i64[5, n]: minutes since 1970, rising; packets, payload bytes,
-        file bytes, messages."""
+        """Return the minutes with packets by channel's place, i64[5, n].
+
+        Rows: minutes since 1970, rising; packets; payload bytes; file bytes; messages.
+        """
         rows = np.concatenate(self._minutes or [np.zeros((6, 0), np.int64)], axis=1)
         return {
             place: summed([rows[1:, rows[0] == place]], 5) for place in np.unique(rows[0]).tolist()
         }
 
     def runs(self) -> dict[int, dict[int, Array]]:
-        """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
-        may touch and overlap."""
+        """Return the numbers that came, by channel's place and epoch, i64[n, 2].
+
+        Rows are ranges `[first, after)`, which may touch and overlap.
+        """
         self.settle()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
@@ -415,7 +425,7 @@ class Digest:
         return found
 
     def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
-        """Of each channel's place, (symbol, messages), most first."""
+        """Return (symbol, messages) by channel's place, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
         for (place, symbol), row in self._symbols.items():
             found.setdefault(place, []).append((symbol, row.messages))
@@ -451,12 +461,12 @@ def _renumbered(stretch: Stretch, places: Array) -> Stretch:
 
 
 def moments_of(part: Columns) -> Columns:
-    """The compact moments (`moments.expanded`) among a stretch's columns."""
+    """Select the compact moments (`moments.expanded`) among a stretch's columns."""
     return {name: part[f"moments_{name}"] for name in moments.NAMES}
 
 
 def summed(parts: list[Array], columns: int) -> Array:
-    """Columns of the parts, i64[columns, n], with one entry for each value of the first, rising."""
+    """Sum the parts' columns, i64[columns, n], to one entry for each value of the first, rising."""
     if len(parts) == 1:
         rows = parts[0]
     else:

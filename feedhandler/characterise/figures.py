@@ -1,7 +1,7 @@
 """The paper's figures 2 to 6 of a session, and two of ours, as SVG: drawn from the tables alone.
 
-matplotlib is imported where it is used; without it `draw` answers with nothing and a report has its
-tables. Times of day are those of the tables, in their zone.
+matplotlib is imported where it is used; without it `draw` returns an empty list and a report has
+its tables only. Times of day are those of the tables, in their zone.
 """
 
 import datetime
@@ -16,7 +16,7 @@ from feedhandler.drawing import PAPER_COLOUR, SIZE, STYLE, available, svg_of, ti
 
 #: Symbols that the figure of the busiest shows.
 BARS = 15
-#: Of services, to be told apart by everybody (Okabe and Ito).
+#: Colours of services that colour-blind readers can tell apart (Okabe and Ito).
 SERVICE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
                    "#8c8c8c")  # fmt: skip
 #: Minutes up to which those without packets are drawn: beyond, a line spans them.
@@ -36,7 +36,7 @@ class Figure(Struct, frozen=True):
 
 
 def draw(tables: Mapping[str, Table]) -> list[Figure]:
-    """The figures that the tables have something for, in the order of the paper."""
+    """Draw the figures whose tables have rows, in the paper's order; none without matplotlib."""
     if not available():
         return []
     minutes, by_service = tables["minutes"], tables["minutes_by_service"]
@@ -63,7 +63,7 @@ def draw(tables: Mapping[str, Table]) -> list[Figure]:
 
 
 def _svg(title: str, table: Table, paint: Callable[[Any, Table], None]) -> str:
-    """One picture with one panel."""
+    """Draw one picture with one panel."""
     matplotlib: Any = importlib.import_module("matplotlib")
     figures: Any = importlib.import_module("matplotlib.figure")
     with matplotlib.rc_context(STYLE):
@@ -79,7 +79,7 @@ def _column(table: Table, name: str) -> list[Any]:
 
 
 def _minutes_axis(axis: Any, table: Table) -> None:
-    """Times of day below, thousands with commas at the side."""
+    """Format the axes: times of day below, thousands with commas at the side."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     locator = AutoDateLocator(minticks=3, maxticks=8)
@@ -90,7 +90,7 @@ def _minutes_axis(axis: Any, table: Table) -> None:
 
 
 def _filled(minutes: list[str], counts: list[int]) -> tuple[list[datetime.datetime], list[int]]:
-    """Every minute from the first to the last with its count: 0 where nothing came."""
+    """Return every minute from the first to the last with its count: 0 where nothing came."""
     found = dict(zip(map(datetime.datetime.fromisoformat, minutes), counts, strict=True))
     first, last = min(found), max(found)
     number = int((last - first).total_seconds()) // 60 + 1
@@ -105,7 +105,7 @@ def _thousands(axis: Any) -> None:
 
 
 def _a_minute(what: str) -> str:
-    """The label of a count's axis."""
+    """Return the label of the axis of a count."""
     return {"file_bytes": "bytes / minute"}.get(what, f"{what} / minute")
 
 
@@ -138,7 +138,7 @@ def _by_service(axis: Any, table: Table, what: str) -> None:
 
 
 def _cumulative(axis: Any, table: Table) -> None:
-    # A logarithmic axis has no 0: what came in the same packet stands at its left edge.
+    # A logarithmic axis has no 0: messages of the same packet are drawn at its left edge.
     times = [max(each / 1e6, 1e-4) for each in _column(table, "from_ns")]
     shares = _column(table, "share_up_to_here")
     axis.step(times, shares, where="post", color=SERVICE_COLOURS[0])

@@ -1,12 +1,11 @@
 """Where captures come from: local files, folders, patterns, and what pyarrow's file systems reach.
 
-`find_captures` answers with what a list of paths means, in the order of names and each absolute, so
-that it means the same in a worker that stands in another folder; `look_at` reads a file's first
-bytes and says what it is. A path with `://` is a URI: `file://` is a local path, `s3a://` and
-`s3n://` are taken for `s3://`; `hdfs://` and the rest are whatever pyarrow makes of them. An S3
-server that is not Amazon's is told as pyarrow wants it,
-`s3a://bucket/key?endpoint_override=host:port&scheme=http`, or through the environment variable
-`AWS_ENDPOINT_URL`.
+`find_captures` expands a list of paths to files, in the order of names and each absolute, so that
+they mean the same in a worker with another working directory; `look_at` reads a file's first bytes
+and says what it is. A path with `://` is a URI: `file://` is a local path, `s3a://` and `s3n://`
+are read as `s3://`; `hdfs://` and the rest are passed to pyarrow. An S3 server that is not Amazon's
+is given as pyarrow wants it, `s3a://bucket/key?endpoint_override=host:port&scheme=http`, or through
+the environment variable `AWS_ENDPOINT_URL`.
 """
 
 import contextlib
@@ -29,14 +28,14 @@ from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 from feedhandler.replay.captures.reading import pcap_scanner
 from feedhandler.replay.captures.sources import open_source
 
-#: File names that a folder's captures have; others in it are nobody's mistake.
+#: File names that a folder's captures have; others in it are ignored.
 CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",
                     "*.pcap.zst", "*.pcapng.zst", "*.cap.zst")  # fmt: skip
-#: What the name of a compressed capture ends with, behind the capture's own.
+#: The suffixes of compressed captures, behind the capture's own.
 COMPRESSED = (".gz", ".zst")
-#: What the gateway's recorder adds to a recording's name until it is complete.
+#: The suffix of a recording's name until the gateway's recorder has completed it.
 PART = ".part"
-#: Schemes whose paths begin with a bucket; in other URIs the name of a machine stands there.
+#: Schemes whose paths begin with a bucket; other URIs have a machine's name there.
 OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "gcs")
 #: Bytes copied at a time from a remote file that can only be read from its beginning.
 COPY_BYTES = 1 << 20
@@ -47,13 +46,16 @@ _LOCAL = "file://"
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URI of another machine's files."""
+    """Check whether a path is a URI of another machine's files."""
     return "://" in path and not path.startswith(_LOCAL)
 
 
 def absolute(path: str) -> str:
-    """The path as it means the same in every folder of this machine: a URI as it is, but of a local
-    file its path; a pattern stays one. Raises `UsageError` for another machine's `file://`."""
+    """Make a path independent of the working directory.
+
+    A URI stays, a `file://` URI becomes its path, a pattern stays one. Raises `UsageError` for
+    another machine's `file://`.
+    """
     if is_remote(path):
         return path
     if path.startswith(_LOCAL):
@@ -68,12 +70,12 @@ def absolute(path: str) -> str:
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path has a pattern's signs in it."""
+    """Check whether a path contains wildcards."""
     return any(sign in path for sign in "*?[")
 
 
 def shown(path: str) -> str:
-    """A path as it may be told: a URI without its query and without who asks for it."""
+    """Return a path fit for messages: a URI without its query and its credentials."""
     if not is_remote(path):
         return path
     scheme, _, rest = path.partition("://")
@@ -83,7 +85,7 @@ def shown(path: str) -> str:
 
 
 def _file_system(uri: str) -> tuple[Any, str]:
-    """pyarrow's file system for a URI, and the path in it."""
+    """Return pyarrow's file system for a URI, and the path in it."""
     from pyarrow import fs
 
     scheme, _, rest = uri.partition("://")
@@ -94,7 +96,7 @@ def _file_system(uri: str) -> tuple[Any, str]:
         if endpoint and not question:
             how, _, host = endpoint.partition("://")
             query = f"scheme={how}&endpoint_override={host}"
-    # A pattern's signs are none of the URI's.
+    # A pattern's wildcards must not be parsed as parts of the URI.
     bucket, slash, inner = place.partition("/")
     with _as_usage(uri):
         system, path = fs.FileSystem.from_uri(f"{scheme}://{bucket}" + (f"?{query}" * bool(query)))
@@ -105,7 +107,7 @@ def _file_system(uri: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _as_usage(path: str) -> Iterator[None]:
-    """What a file system says of a path, as the caller's mistake, without addresses' secrets."""
+    """Turn a file system's error about a path into a `UsageError` without secrets of the URI."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -115,8 +117,10 @@ def _as_usage(path: str) -> Iterator[None]:
 
 
 def find_captures(paths: Sequence[str]) -> list[str]:
-    """What the paths mean: files as they are, the captures of folders, what patterns match; each
-    once. Raises `UsageError` for a path that names nothing."""
+    """Expand the paths: files as they are, the captures of folders, what patterns match; each once.
+
+    Raises `UsageError` for a path that names nothing.
+    """
     found: dict[str, None] = {}
     for path in map(absolute, paths):
         matches = list(_find_remote(path) if is_remote(path) else _find_local(path))
@@ -169,7 +173,7 @@ def _find_remote(uri: str) -> Iterator[str]:
 
 
 def open_at(path: str, position: int) -> Any:
-    """The file, to be read from `position` on with `readinto` and `read`. Raises `UsageError`."""
+    """Open the file for `readinto` and `read` from `position` on. Raises `UsageError`."""
     with _as_usage(path):
         if is_remote(path):
             system, place = _file_system(path)
@@ -181,8 +185,10 @@ def open_at(path: str, position: int) -> Any:
 
 
 def _open_local(path: str) -> Any:
-    """The file, or the one with `PART` behind its name that it is until it is complete. That may
-    become so meanwhile, so the name itself is tried twice."""
+    """Open the file, or its `PART` form while it is incomplete.
+
+    It may be completed between the two attempts, so the name itself is tried twice.
+    """
     for name in (path, path + PART):
         with contextlib.suppress(FileNotFoundError):
             return open(name, "rb", buffering=0)
@@ -190,14 +196,14 @@ def _open_local(path: str) -> Any:
 
 
 def size_of(path: str) -> int:
-    """The file's size in bytes. Raises `UsageError`."""
+    """Return the file's size in bytes. Raises `UsageError`."""
     with open_at(path, 0) as file:
         return int(file.seek(0, io.SEEK_END))
 
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[Path]:
-    """The file as a local one: itself, or a copy for as long as this lasts."""
+    """Provide the file as a local one: itself, or a copy that is removed when the context ends."""
     if not is_remote(path):
         yield Path(path)
         return
@@ -209,7 +215,7 @@ def local_copy(path: str) -> Iterator[Path]:
 
 
 def open_capture_at(file: CaptureFile, position: int) -> Any:
-    """A capture that can be cut, to be read from a place in it on. Raises `UsageError`."""
+    """Open a capture that can be cut at a position in its content. Raises `UsageError`."""
     if file.kind == "content":
         return open_content(compressed(file.path) or file.path, position)
     if not file.frames:
@@ -220,7 +226,7 @@ def open_capture_at(file: CaptureFile, position: int) -> Any:
 
 
 class Content:
-    """A local file's content, inflated where it is compressed, read from a place in it on."""
+    """The content of a local file from a position on, inflated where it is compressed."""
 
     def __init__(self, path: str, position: int) -> None:
         self.damage = ""
@@ -231,8 +237,10 @@ class Content:
             position -= got
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill some of `buffer`; 0 at the end, and where what follows cannot be inflated, which
-        `damage` tells then."""
+        """Fill part of `buffer`; return 0 at the end.
+
+        Where the rest cannot be inflated, it ends there, and `damage` says so.
+        """
         try:
             return self._source.readinto(buffer)
         except PeerError as error:
@@ -247,19 +255,21 @@ class Content:
 
 
 def open_content(path: str, position: int) -> Content:
-    """The content of a local file from `position` on. Raises `UsageError`."""
+    """Open the content of a local file at `position`. Raises `UsageError`."""
     with _as_usage(path):
         return Content(path, position)
 
 
 def compressed(name: str) -> str:
-    """The local file that a plain one of this name has become; empty where there is none."""
+    """Find the compressed file that replaced a local plain one of this name; empty if none did."""
     return next((name + each for each in COMPRESSED if Path(name + each).exists()), "")
 
 
 def look_at_content(path: str) -> CaptureFile:
-    """A local, compressed classic capture, to be read by places in its content. Raises
-    `UsageError`, and `PeerError` for what is none."""
+    """Examine a local, compressed classic capture, to be read by positions in its content.
+
+    Raises `UsageError` where it cannot be read, `PeerError` where it is no such capture.
+    """
     head = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES)
     with open_content(path, 0) as content:
         got = content.readinto(memoryview(head))
@@ -269,7 +279,7 @@ def look_at_content(path: str) -> CaptureFile:
 
 
 def _classic(path: str, kind: str, size: int, head: bytes) -> CaptureFile:
-    """A classic capture, whose first bytes are `head`. Raises `PeerError` for what is none."""
+    """Describe a classic capture by its first bytes. Raises `PeerError` where it is none."""
     header = head[:FILE_HEADER_BYTES]
     pcap_scanner(header, shown(path))
     order: Literal["big", "little"] = "big" if header[:1] == b"\xa1" else "little"
@@ -277,7 +287,7 @@ def _classic(path: str, kind: str, size: int, head: bytes) -> CaptureFile:
 
 
 def _framed(file: CaptureFile) -> CaptureFile:
-    """The file with its frames, where they hold a classic capture and can be told apart."""
+    """Add the zstd frames to the file, if they hold a classic capture that can be cut."""
     with open_at(file.path, 0) as opened:
         frames = tuple(frames_of(opened))
     if not frames:
@@ -298,8 +308,10 @@ def _framed(file: CaptureFile) -> CaptureFile:
 
 
 def look_at(path: str) -> CaptureFile:
-    """What a file is. Raises `UsageError` where it cannot be read, `PeerError` where it is no
-    capture."""
+    """Examine what a file is.
+
+    Raises `UsageError` where it cannot be read, `PeerError` where it is no capture.
+    """
     size = size_of(path)
     with open_at(path, 0) as file:
         head = bytes(file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES))

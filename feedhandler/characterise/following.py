@@ -1,14 +1,14 @@
 """A session's tables while its recordings are written: what is counted is kept, batch by batch.
 
 A `Following` keeps the pieces of each batch (`pieces`) in a file named by the batch's number, so
-that a batch that is done again replaces what it was and counts once; whoever begins again, after a
-`kill -9` say, finds all that was counted. Pieces have an order, by recording and byte, and the
-digest is made of them in that order, whatever batches brought them: it is the digest of the job
-over the same files. `offset` is what is read of each recording.
+that a batch that is done again replaces its predecessor and counts once; after a restart, even a
+`kill -9`, all that was counted is found again. Pieces have an order, by recording and byte, and the
+digest is made of them in that order, whatever batches brought them: it equals the digest of the job
+over the same files. `offset` is how far each recording is read.
 
-What makes batches is somebody else's: `batches_here` makes them in this process, Spark's stream
-elsewhere. Two makers of one folder would count twice, so a folder belongs to what it was begun
-with (`asked`), and a piece of what another batch has counted is refused.
+Batches are made outside of it: by `batches_here` in this process, or by Spark's stream. Two writers
+into one folder would count twice, so a folder keeps the request that it was begun with (`asked`),
+and a piece that another batch has counted is refused.
 """
 
 import functools
@@ -31,10 +31,13 @@ _ASKED = "asked.json"
 
 
 class Following:
-    """See the module's text. `folder` is where batches are kept, made where it is missing; `asked`
-    says what is counted, in bytes of the caller's choice; `channels`: which lines carry one
-    channel, where packets do not tell. Raises `UsageError` for a folder that keeps something else
-    or cannot be used."""
+    """The tallies of recordings that are still being written; see the module's text.
+
+    `folder` is where batches are kept, made where it is missing; `asked` identifies what is
+    counted, in bytes of the caller's choice; `channels`: which lines carry one channel, where
+    packets do not say. Raises `UsageError` for a folder that keeps something else or cannot be
+    used.
+    """
 
     def __init__(self, folder: Path, asked: bytes, channels: ChannelMap | None = None) -> None:
         self._folder = folder
@@ -68,7 +71,7 @@ class Following:
 
     @property
     def offset(self) -> Offset:
-        """How much of each recording is read, in bytes."""
+        """How far each recording is read, in bytes."""
         return self._offset_of(self._batches)
 
     def _offset_of(self, numbers: Iterable[int]) -> Offset:
@@ -79,9 +82,11 @@ class Following:
         return found
 
     def take(self, number: int, pieces: Sequence[Piece]) -> None:
-        """What a batch brought; on disk when this returns. A batch that was taken before is
-        replaced. Raises `UsageError` where another batch has counted some of it, or where the
-        folder cannot be written."""
+        """Store a batch's pieces, in place of an earlier batch of that number; return once on disk.
+
+        Raises `UsageError` where another batch has counted some of it, or the folder cannot be
+        written.
+        """
         pieces = sorted(pieces, key=lambda each: each.place)
         others = self._offset_of([each for each in self._batches if each != number])
         for each in pieces:
@@ -100,7 +105,7 @@ class Following:
             self._read_all()
 
     def _add(self, pieces: Sequence[Piece]) -> bool:
-        """Add pieces to the digest, if they come behind all that is in it; did they?"""
+        """Add pieces that come behind all that is in the digest; return whether they did."""
         if not pieces:
             return True
         if self._latest is not None and pieces[0].place <= self._latest:
@@ -112,7 +117,7 @@ class Following:
         return True
 
     def _read_all(self) -> None:
-        """The digest anew, of all batches."""
+        """Rebuild the digest from all batches."""
         pieces = []
         self._batches = {}
         for path in sorted(self._folder.glob(_PATTERN)):
@@ -123,8 +128,11 @@ class Following:
         self._add(sorted(pieces, key=lambda each: each.place))
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
-        """What the job would find in what is read by now. `complete`: nothing is being written any
-        more, so that a record that is not whole is an odd file's also in the latest one."""
+        """Return what the job would find in what is read by now.
+
+        `complete`: nothing is being written any more, so an incomplete last record is a fault also
+        in the latest file.
+        """
         offset = self.offset
         accounts = {name: FileAccount(shown(name)) for name in recordings(paths, offset)}
         for reports in self._batches.values():
@@ -140,13 +148,13 @@ class Following:
 
 
 def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -> None:
-    """Note what keeps the rest of a recording, behind what is read, from being read."""
+    """Note in the account what keeps the rest of a recording from being read."""
     try:
         file = located(name)
     except (PeerError, UsageError) as error:
         if not account.slices and not growing:
             account.problem = error.message
-        return  # what was read of a recording that is gone counts
+        return  # the part that was read of a recording that is gone counts
     account.kind, account.size = file.kind, file.size
     if file.kind in ("pcap", "content") and not account.problem:
         told = _record_at(file, max(read, len(file.header)))
@@ -155,7 +163,7 @@ def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -
 
 @functools.lru_cache(maxsize=4_096)
 def _record_at(file: CaptureFile, place: int) -> SliceReport:
-    """What is met at a place of a capture that is read by places."""
+    """Read the record at a position of a cuttable capture; return the report."""
     reader = SliceReader(Slice(file, 0, place, place + 1))
     for _ in reader.batches():
         pass
@@ -163,7 +171,7 @@ def _record_at(file: CaptureFile, place: int) -> SliceReport:
 
 
 def piece_of(part: Slice, request: Request) -> Piece:
-    """One slice, tallied."""
+    """Tally one slice as a piece."""
     tallied = tally_slice(part, request)
     return Piece(part.file.path, part.start, tallied.report, packed(tallied.columns))
 
@@ -171,7 +179,7 @@ def piece_of(part: Slice, request: Request) -> Piece:
 def batches_here(
     following: Following, paths: Sequence[str], request: Request, *, complete: bool = False
 ) -> Iterator[int]:
-    """Take what is new, batch after batch, until there is nothing new now; the numbers taken."""
+    """Take what is new, batch by batch, until nothing new is there; yield each batch's number."""
     while True:
         known = following.offset
         slices = news(known, reach(paths, known, complete=complete), SLICE_BYTES_MAX)

@@ -1,16 +1,16 @@
 """Captures that are still being written: how far they can be read, and what is new since.
 
-An *offset* says of each recording how many bytes are read: {name: byte}. `reach` gives the offset
-up to which everything is whole: a plain capture to its last whole record, however far its writer is
-in the next one; any other file once a later one (in the order of names) follows it, for then it is
-rotated away and complete. `news` are the slices between two offsets, each beginning at a record. A
-file that is no capture (yet) has no offset. What an offset covers never changes, so a batch that is
-read again brings the same rows.
+An *offset* says of each recording how many bytes are read: {name: byte}. `reach` returns the offset
+up to which everything is whole: a plain capture up to its last whole record, even while the next is
+being written; any other file once a later one (in the order of names) follows it, because then it
+is rotated away and complete. `news` are the slices between two offsets, each beginning at a record.
+A file that is no capture (yet) has no offset. What an offset covers never changes, so a batch that
+is read again brings the same rows.
 
 A recording keeps its name whatever its file is called meanwhile: the gateway's recorder writes
-`NAME.part` until it is complete, and who compresses old recordings leaves `NAME.gz` or `NAME.zst`
-behind. Of a plain capture that is compressed now the offset stays what it was, bytes of its
-content, and reading goes on there; nothing of it counts again.
+`NAME.part` until it is complete, and compressing an old recording leaves `NAME.gz` or `NAME.zst`.
+The offset of a plain capture that was compressed since stays valid, in bytes of its content:
+reading continues there, and nothing counts twice.
 """
 
 import contextlib
@@ -49,14 +49,16 @@ Offset = dict[str, int]
 STEP_BYTES_MAX = 256 << 20
 #: No bound to a step.
 UNBOUNDED = 1 << 62
-#: Inflated at a time, to see how far a compressed recording's content goes.
+#: Bytes inflated at a time, to find the end of a compressed recording's content.
 COPY_BYTES = 1 << 20
 
 
 def recordings(paths: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
-    """The recordings that the paths mean, in the order of names, and the file of each. `known`: the
-    offset, by which a compressed file is told to be what came as a plain one. Paths that mean
-    nothing yet mean nothing. Raises `UsageError` for what is not on this machine."""
+    """Find the recordings that the paths mean, in the order of names, and the file of each.
+
+    `known` is the offset: it shows that a compressed file was read as a plain one before. Paths
+    that match nothing yet are ignored. Raises `UsageError` for paths of another machine.
+    """
     found: set[str] = set()
     for path in map(absolute, paths):
         if is_remote(path):
@@ -91,8 +93,11 @@ def reach(
     *,
     complete: bool = False,
 ) -> Offset:
-    """How far can be read, never less than `known`, of a plain capture at most `step` bytes more.
-    `complete`: nothing is being written any more, so that the latest file too is read whole."""
+    """Return how far each recording can be read.
+
+    That is never less than `known`, and of a plain capture at most `step` bytes more. `complete`:
+    nothing is being written any more, so that the latest file too is read whole.
+    """
     found = dict(known)
     files = list(recordings(paths, known).items())
     for place, (name, path) in enumerate(files):
@@ -120,7 +125,7 @@ def _mapped(file: Any) -> Iterator[memoryview]:
 
 
 def _whole_records(file: CaptureFile, start: int, step: int) -> int:
-    """Where the last whole record ends, or the last that begins within `step` behind `start`."""
+    """Return where the last whole record ends that begins within `step` behind `start`."""
     if file.size <= start:
         return start
     with open_at(file.path, 0) as opened, _mapped(opened) as data:
@@ -128,7 +133,7 @@ def _whole_records(file: CaptureFile, start: int, step: int) -> int:
 
 
 def _stamp(path: str) -> tuple[int, int]:
-    """What changes when a file does."""
+    """Return size and modification time (ns) of a file, by which the cache notices its changes."""
     with contextlib.suppress(OSError):
         told = os.stat(path)
         return told.st_size, told.st_mtime_ns
@@ -137,7 +142,7 @@ def _stamp(path: str) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) -> int:
-    """The same of the content of a compressed capture; damage ends it. A file is inflated once."""
+    """Return the same of a compressed capture's content, up to any damage; inflates a file once."""
     file = look_at_content(path)
     with tempfile.TemporaryFile(prefix="feedhandler-") as copy, open_content(path, 0) as content:
         block = memoryview(bytearray(COPY_BYTES))
@@ -152,16 +157,17 @@ def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) ->
 
 
 def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Slice]:
-    """What lies between two offsets, in the order of names, in slices of about `size` bytes.
+    """Cut what lies between two offsets into slices of about `size` bytes, in the order of names.
 
-    Raises `UsageError` for a file that is gone: its rows could not be had again."""
+    Raises `UsageError` for a file that is gone, as its rows could not be read again.
+    """
     made: list[Slice] = []
     for name in sorted(end):
         if start.get(name, -1) >= end[name]:
             continue
         file = located(name)
         if file.kind == "content":
-            # A stream of bytes without seats to jump to: one slice.
+            # A stream of bytes without positions to seek to: one slice.
             begin = start.get(name, len(file.header))
             made += [Slice(file, len(made), begin, end[name])] if begin < end[name] else []
         elif file.kind != "pcap":
@@ -172,8 +178,10 @@ def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Sl
 
 
 def located(name: str) -> CaptureFile:
-    """A recording where it is now. Raises `UsageError` where it is gone, `PeerError` where it is no
-    capture."""
+    """Examine a recording under the name it has now.
+
+    Raises `UsageError` where it is gone, `PeerError` where it is no capture.
+    """
     if not any(Path(each).exists() for each in (name, name + PART, name)):
         path = compressed(name)
         if path:
@@ -185,7 +193,7 @@ def located(name: str) -> CaptureFile:
 
 
 def _cut(file: CaptureFile, begin: int, end: int, size: int, number: int) -> list[Slice]:
-    """Slices of a plain capture between two record boundaries."""
+    """Cut a plain capture between two record boundaries into slices."""
     made: list[Slice] = []
     if begin >= end:
         return made

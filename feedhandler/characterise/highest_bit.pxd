@@ -1,4 +1,4 @@
-# Where a number's highest bit is; who calls it has seen that there is one.
+# The index of the highest set bit of a number, which the caller has checked not to be 0.
 
 cdef extern from *:
     """

@@ -1,10 +1,10 @@
 """The second walk of `arbitrated` over one slice: first copies, in the order of their numbers.
 
 `InOrder` is given the slice's batches and its `Plan`, keeps of each batch the packets that count,
-and holds back what would come too early: the plan says which numbers the slice will bring, so a
-packet waits only for one that is on its way. What goes into a tally is in the order of numbers, all
-services together; where numbers of another slice belong in between, and where waiting would take
-too much memory, a service goes on in tallies of its own. Sans-IO.
+and holds back packets that come too early: the plan says which numbers the slice will bring, so a
+packet waits only for one that is still to come. A tally gets its packets in the order of numbers,
+all services together; where numbers of another slice belong in between, or where waiting would take
+too much memory, a service continues in tallies of its own. Sans-IO.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
 
 Array = np.ndarray[Any, Any]
 
-#: Payload that waits for lower numbers of its slice.
+#: Payload bytes that may wait for lower numbers of their slice.
 HELD_BYTES_MAX = 64 << 20
-#: Tallies of their own that one slice may need: some megabytes each.
+#: Separate tallies that one slice may need: some megabytes each.
 PIECES_MAX = 128
-#: In the place of a service: the tally of all that needs none of its own.
+#: Stands for a service: the tally shared by all services that need none of their own.
 MAIN = -1
-#: In the place of a number: before the first break.
+#: Stands for a number: before the first break.
 _FROM_THE_BEGINNING = -1
 
 #: The first and the last (epoch, number) of something.
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 def ordered_span(plan: Plan, service: int) -> Span | None:
-    """From which to which (epoch, number) the plan wants packets of a service."""
+    """Return the first and the last (epoch, number) that the plan wants of a service."""
     epochs = sorted(epoch for whose, epoch in plan.wanted if whose == service)
     if not epochs:
         return None
@@ -65,7 +65,7 @@ def ordered_span(plan: Plan, service: int) -> Span | None:
 
 
 class _Rows(NamedTuple):
-    """Packets with what they are ordered by."""
+    """Packets with their sort keys."""
 
     batch: DatagramBatch
     service: Array
@@ -77,8 +77,11 @@ class _Rows(NamedTuple):
 
 
 class InOrder:
-    """See the module's text. `messages`: whether tallies look at messages. Raises `UsageError`
-    where too many tallies would be needed."""
+    """The second walk over one slice; see the module's text.
+
+    `messages`: whether tallies look at messages. Raises `UsageError` where more than `PIECES_MAX`
+    tallies would be needed.
+    """
 
     def __init__(self, table: FeedTable, plan: Plan, *, messages: bool = True) -> None:
         self._table = table
@@ -93,7 +96,7 @@ class InOrder:
         self._firsts: dict[tuple[int, int, int], int] = {}
 
     def take(self, batch: DatagramBatch) -> None:
-        """The next datagrams of the slice."""
+        """Take the next datagrams of the slice."""
         headers = read_headers(self._table, batch.data, batch.offset, batch.length)
         line = batch.destination.astype(np.uint64) << np.uint64(16) | batch.destination_port
         mine = (headers.verdict == Reject.FINE) & (headers.compressed == 0)
@@ -117,7 +120,7 @@ class InOrder:
             self._wait_no_longer()
 
     def finish(self) -> list[tuple[int, int, int, Columns]]:
-        """The tallies: service (or `MAIN`), epoch, first number, columns."""
+        """Return the tallies: service (or `MAIN`), epoch, first number, columns."""
         if self._held is not None:
             self._let_go(np.ones(len(self._held.number), bool))
         return [
@@ -128,7 +131,7 @@ class InOrder:
     def _first_copies(
         self, rows: Array, service: Array, epoch: Array, first: Array, after: Array
     ) -> Array:
-        """Of the rows those whose first number did not come before, here or in slices before."""
+        """Select the rows whose first number came in no row and no slice before."""
         chosen = []
         for key in sorted(set(zip(service[rows].tolist(), epoch[rows].tolist(), strict=True))):
             mine = rows[(service[rows] == key[0]) & (epoch[rows] == key[1])]
@@ -141,13 +144,13 @@ class InOrder:
         return np.sort(np.concatenate(chosen)) if chosen else rows
 
     def _hold(self, rows: _Rows) -> None:
-        """More rows to wait, behind those that do."""
+        """Add rows to wait, behind those that do."""
         if self._held is not None and len(self._held.number):
             rows = _joined(self._held, rows)
         self._held = rows
 
     def _missing(self, service: int) -> list[tuple[int, ranges.Ranges]]:
-        """By epoch, the numbers of a service that the slice will still bring."""
+        """Return, by epoch, the numbers of a service that the slice will still bring."""
         epochs = sorted(epoch for whose, epoch in self._plan.wanted if whose == service)
         found = []
         for epoch in epochs:
@@ -158,7 +161,7 @@ class InOrder:
         return found
 
     def _ready(self) -> Array:
-        """Which of the rows held have nothing to wait for."""
+        """Return which of the held rows have nothing to wait for (bool[n])."""
         assert self._held is not None
         _, service, epoch, number = self._held
         ready = np.ones(len(number), bool)
@@ -171,7 +174,7 @@ class InOrder:
         return ready
 
     def _wait_no_longer(self) -> None:
-        """Let everything go; what it waited for will be in tallies of its own."""
+        """Release all held rows; what they waited for will be in tallies of its own."""
         assert self._held is not None
         for service in np.unique(self._held.service).tolist():
             for epoch, missing in self._missing(service):
@@ -181,7 +184,7 @@ class InOrder:
         self._let_go(np.ones(len(self._held.number), bool))
 
     def _let_go(self, ready: Array) -> None:
-        """Count those rows, in order; the others wait on."""
+        """Count those rows, in order; the others keep waiting."""
         assert self._held is not None
         rows = _in_order(self._held.take(np.flatnonzero(ready)))
         rest = self._held.take(np.flatnonzero(~ready))
@@ -192,7 +195,7 @@ class InOrder:
             self._count_own(rows.take(np.flatnonzero(own)))
 
     def _count_own(self, rows: _Rows) -> None:
-        """Rows of services that need tallies of their own."""
+        """Count rows of services that need tallies of their own."""
         found = set(zip(rows.service.tolist(), rows.epoch.tolist(), strict=True))
         for service, epoch in sorted(found):
             mine = rows.take(np.flatnonzero((rows.service == service) & (rows.epoch == epoch)))
@@ -203,7 +206,7 @@ class InOrder:
                 self._count((service, epoch, each), mine.take(np.flatnonzero(begins == each)))
 
     def _count(self, key: tuple[int, int, int], rows: _Rows) -> None:
-        """Rows in order, into one tally."""
+        """Count rows, which are in order, in one tally. Raises `UsageError` beyond the bound."""
         if not len(rows.number):
             return
         if key not in self._tallies:
@@ -232,7 +235,7 @@ class InOrder:
 
 
 class _Epochs:
-    """Which epoch of its channel's numbers each packet belongs to, as `Tally` counts them."""
+    """The epoch of its channel's numbers for each packet, as `Tally` counts epochs."""
 
     def __init__(self, starts: dict[tuple[int, int, int], int]) -> None:
         self._now = dict(starts)
@@ -242,7 +245,7 @@ class _Epochs:
     def of(
         self, batch: DatagramBatch, headers: PacketHeaders, line: Array, session: Array
     ) -> Array:
-        """The epoch of each row (i64)."""
+        """Return the epoch of each row (i64)."""
         epochs = np.zeros(len(batch), np.int64)
         lines, of_line = np.unique(line, return_inverse=True)
         services, of_service = np.unique(headers.service, return_inverse=True)
@@ -255,7 +258,7 @@ class _Epochs:
         return epochs
 
     def _of_channel(self, key: tuple[int, int, int], headers: PacketHeaders, session: Array) -> Any:
-        """The epochs of one channel's packets."""
+        """Return the epochs of one channel's packets."""
         latest = self._session.setdefault(key, int(session[0]))
         data = (headers.kind == PacketKind.DATA) & (headers.next_sequence > headers.sequence)
         if (session == latest).all() and not (headers.kind == PacketKind.RESET).any():
@@ -277,7 +280,7 @@ class _Epochs:
         *,
         data: bool,
     ) -> None:
-        """One packet of a channel."""
+        """Advance a channel's epoch by one packet."""
         epoch = self._now.setdefault(key, 0)
         if session != self._session[key]:
             self._session[key] = session
@@ -292,7 +295,7 @@ class _Epochs:
 
 
 def _field(table: FeedTable, batch: DatagramBatch) -> Array:
-    """The session in each packet's header (u64); 0 where the feed has none."""
+    """Return the session in each packet's header (u64); 0 where the feed has none."""
     found = np.zeros(len(batch), np.uint64)
     size = table.session_size
     for place in range(size):
@@ -303,7 +306,7 @@ def _field(table: FeedTable, batch: DatagramBatch) -> Array:
 
 
 def _firsts(first: Array, after: Array) -> Array:
-    """Which packets' first numbers none before them in the array brought."""
+    """Return which packets' first numbers no packet before them in the array brought (bool[n])."""
     order = np.argsort(first, kind="stable")
     starts, ends = first[order], after[order]
     same = (starts[1:] == starts[:-1]) & (ends[1:] == ends[:-1])
@@ -321,7 +324,7 @@ def _firsts(first: Array, after: Array) -> Array:
 
 
 def _in_order(rows: _Rows) -> _Rows:
-    """The rows of each service by epoch and number, in the places that its rows have."""
+    """Sort each service's rows by epoch and number, within the positions that its rows have."""
     by = np.lexsort((rows.number, rows.epoch, rows.service))
     places = np.argsort(rows.service, kind="stable")
     order = np.empty(len(by), np.int64)
@@ -330,7 +333,7 @@ def _in_order(rows: _Rows) -> _Rows:
 
 
 def _joined(one: _Rows, other: _Rows) -> _Rows:
-    """The rows of both, over the bytes of both."""
+    """Join the rows of both, over the bytes of both."""
     before = np.uint32(len(one.batch.data))
     moved = dataclasses.replace(
         other.batch,
@@ -352,7 +355,7 @@ def _concatenated(one: DatagramBatch, other: DatagramBatch) -> DatagramBatch:
 
 
 def _compact(rows: _Rows) -> _Rows:
-    """The rows over their own payloads alone."""
+    """Copy the rows over their own payloads alone."""
     length = rows.batch.length.astype(np.int64)
     starts = np.cumsum(length) - length
     shift = np.repeat(rows.batch.offset.astype(np.int64) - starts, length)

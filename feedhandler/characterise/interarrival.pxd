@@ -1,4 +1,4 @@
-# What other compiled modules may use of Interarrival.
+# The part of Interarrival that other compiled modules may use.
 
 cdef class Interarrival:
     cdef public Py_ssize_t rows, cells, overflow, capacity

@@ -1,11 +1,11 @@
-"""How soon the same symbol comes back, of one stretch of a capture: no I/O, compiled, mergeable.
+"""Interarrival of each symbol's messages in one stretch of a capture: no I/O, compiled, mergeable.
 
-`Interarrival` is told of each message where it belongs (a *channel*: one service on one line), its
-symbol, its time and the *cell* that its interarrival is counted in (a channel and a message type).
-The order is the one in which messages stand in the capture. Of every symbol of every channel it
-keeps the count and the first and the last occurrence, so that two stretches that follow one
-another can be put together: what is missing between them is one interarrival a symbol, which
-`digest` adds. The result is that of a window function over the whole capture, on any input.
+`Interarrival` takes of each message its *channel* (one service on one line), its symbol, its time
+and the *cell* that its interarrival is counted in (a channel and a message type). Messages are
+taken in the order of the capture. Of every symbol of every channel it keeps the count and the first
+and the last occurrence, so that two stretches that follow one another can be put together: what is
+missing between them is one interarrival a symbol, which `digest` adds. The result equals that of a
+window function over the whole capture, on any input.
 
 An interarrival is the time since the message before of the same symbol and channel; messages of
 one packet have the same time, so it is often 0. Where the capture's clock stepped back it would be
@@ -33,11 +33,12 @@ _FIRST_CAPACITY, _FIRST_CELLS = 1 << 10, 8
 @cython.final
 @cython.cclass
 class Interarrival:
-    """See the module's text. A row a symbol of a channel, in order of appearance:
+    """Interarrival histograms; see the module's text.
 
-    symbols u64, channels i32, counts i64, first_ns and last_ns i64, first_cells i32 (the cell of
-    the first occurrence). A row a cell: buckets u32[BUCKETS], within_1ms, within_10ms, backwards
-    i64. `rows` and `cells` are how many are in use.
+    A row for each symbol of a channel, in order of appearance: symbols u64, channels i32, counts
+    i64, first_ns and last_ns i64, first_cells i32 (the cell of the first occurrence). A row for
+    each cell: buckets u32[BUCKETS], within_1ms, within_10ms, backwards i64. `rows` and `cells` are
+    how many are in use.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Interarrival:
         self._allot_cells(_FIRST_CELLS)
 
     def _allot(self, capacity: cython.Py_ssize_t) -> None:
-        """Room for so many rows, those in use kept, and the table of places made anew."""
+        """Allocate so many rows, keep those in use, and rebuild the hash table."""
         rows: cython.Py_ssize_t = self.rows
         row: cython.Py_ssize_t
         kept = self.columns() if rows else {}
@@ -77,7 +78,7 @@ class Interarrival:
             self._places[self._find(self.channels[row], self.symbols[row])] = row
 
     def _allot_cells(self, cells: cython.Py_ssize_t) -> None:
-        """Room for so many cells."""
+        """Allocate so many cells, and keep those in use."""
         buckets = np.zeros((cells, BUCKETS), np.uint32)
         tallies = np.zeros((3, cells), np.int64)
         if self.cells:
@@ -90,7 +91,7 @@ class Interarrival:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _find(self, channel: cython.int, symbol: cython.ulonglong) -> cython.Py_ssize_t:
-        """The place of a symbol in the table: its own, or the free one where it belongs."""
+        """Find a symbol's slot in the hash table: its own, or the free one where it belongs."""
         mixed: cython.ulonglong = symbol ^ (cython.cast(cython.ulonglong, channel) << 40)
         mixed = mixed * _FACTOR
         if not cython.compiled:
@@ -114,7 +115,7 @@ class Interarrival:
         symbol: cython.ulonglong,
         time_ns: cython.longlong,
     ) -> cython.int:
-        """One message."""
+        """Count one message. Called in the order of the capture."""
         if cell >= self.cells:
             self.know(cell)
         place: cython.Py_ssize_t = self._find(channel, symbol)
@@ -136,7 +137,7 @@ class Interarrival:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def know(self, cell: cython.int) -> cython.int:
-        """A cell that is new: the one after the last."""
+        """Begin a new cell, the one after the last."""
         with cython.gil:
             if cell >= len(self.buckets):
                 self._allot_cells(2 * len(self.buckets))
@@ -154,7 +155,7 @@ class Interarrival:
         symbol: cython.ulonglong,
         time_ns: cython.longlong,
     ) -> cython.int:
-        """A symbol that has not been there yet."""
+        """Add a symbol that has not been seen on its channel yet, or count it as overflow."""
         if self.rows == self.capacity:
             if self.rows >= _SYMBOLS_MAX:
                 self.overflow += 1
@@ -173,15 +174,18 @@ class Interarrival:
         return 0
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The rows in use as arrays by name (views)."""
+        """Return the rows in use as arrays by name (views)."""
         return {
             name: np.asarray(getattr(self, name))[: self.rows]
             for name in ("symbols", "channels", "counts", "first_ns", "last_ns", "first_cells")
         }
 
     def histograms(self) -> dict[str, np.ndarray]:
-        """What was counted, without the empty buckets: `cell` i32, `bucket` i32, `count` i64; and
-        `tallies` i64[3, cells]: within 1 ms, within 10 ms, backwards."""
+        """Return what was counted, without the empty buckets.
+
+        `cell` i32, `bucket` i32, `count` i64; and `tallies` i64[3, cells]: within 1 ms, within 10
+        ms, backwards.
+        """
         used = np.asarray(self.buckets)[: self.cells]
         cell, bucket = np.nonzero(used)
         return {

@@ -1,4 +1,4 @@
-"""The job: captures in, one digest and one account a file out; wherever slices are read.
+"""The job: makes one digest of captures, and an account of each file, wherever slices are read.
 
 `characterise` finds the captures, cuts them into slices, has a runner tally each slice, puts the
 pieces of each file together in order and has read again what did not fit. A runner is a function
@@ -43,11 +43,11 @@ from feedhandler.replay.playing.selection import Selection, Selector
 
 
 class Request(Struct, frozen=True):
-    """What of the captures is meant, and how closely it is looked at.
+    """The part of the captures that the job reads, and whether it reads messages.
 
     `feed`: a name or a description's path; `from_ns`, `until_ns`: the window in ns since 1970;
     `groups`: (address as a number, port or None); `services`; `messages`: whether messages are
-    looked at, or packets only; `channels`: which lines carry one channel, where that is told.
+    looked at, or packets only; `channels`: which lines carry one channel, where that is given.
     """
 
     feed: str
@@ -60,7 +60,7 @@ class Request(Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """The part of it that chooses datagrams."""
+        """The part of the request that selects datagrams."""
         return Selection(
             from_ns=self.from_ns,
             until_ns=self.until_ns,
@@ -70,20 +70,20 @@ class Request(Struct, frozen=True):
 
 
 class Tallied(NamedTuple):
-    """What became of one slice."""
+    """The result of one slice."""
 
     report: SliceReport
     columns: Columns
 
 
-#: Calls a function with each of many values, in any place; answers in order.
+#: Calls a function with each of many values, in any process; yields results in order.
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-#: Tallies slices; answers in their order.
+#: Tallies slices; yields results in their order.
 Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
 
 
 class Joined(NamedTuple):
-    """Slices that follow one another, put together. `head`: the first one, without its file's
+    """The digest of slices that follow one another. `head`: the first one, without its file's
     content; `path`: the file of the last one."""
 
     head: Slice
@@ -93,7 +93,7 @@ class Joined(NamedTuple):
 
 
 class FileAccount(Struct):
-    """What was read of one file; `problem` is empty where nothing was wrong with it."""
+    """The account of reading one file; `problem` is empty where nothing was wrong with it."""
 
     path: str
     kind: str = ""
@@ -111,8 +111,10 @@ class FileAccount(Struct):
 
 
 class Outcome(NamedTuple):
-    """What the job found. `lines`: where `digest` is of the arbitrated stream, that of the lines
-    (`arbitrated`)."""
+    """The result of the job.
+
+    `lines`: where `digest` is of the arbitrated stream, the digest of the lines (`arbitrated`).
+    """
 
     digest: Digest
     files: list[FileAccount]
@@ -121,12 +123,12 @@ class Outcome(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def _table(feed: str) -> FeedTable:
-    """The feed's table; a worker reads many slices of one feed."""
+    """Load the feed's table, cached: a worker reads many slices of one feed."""
     return load_feed(feed).table
 
 
 def tally_slice(part: Slice, request: Request) -> Tallied:
-    """Read one slice and tally what is meant of it. What workers run."""
+    """Read one slice and tally the selected part of it; runs in a worker."""
     table = _table(request.feed)
     selector = Selector(request.selection, table)
     tally = Tally(table, request.messages, tally_keys(request.channels))
@@ -146,7 +148,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
 
 
 def joined_slice(part: Slice, request: Request) -> Joined:
-    """One slice read, to be joined with its neighbours. What workers run."""
+    """Read one slice into a digest, to be joined with its neighbours; runs in a worker."""
     tallied = tally_slice(part, request)
     digest = Digest(request.channels)
     digest.add(tallied.columns)
@@ -155,8 +157,11 @@ def joined_slice(part: Slice, request: Request) -> Joined:
 
 
 def join_all(runs: Iterable[Joined]) -> list[Joined]:
-    """Runs of slices, in order, with each put to the one before it that it goes on from; what goes
-    on from nothing (a slice that began at a wrong guess) stays apart. Associative."""
+    """Merge each run of slices into the one before it, where it goes on from that; in order.
+
+    A run that goes on from nothing (its first slice began at a wrong guess) stays apart.
+    Associative.
+    """
     kept: list[Joined] = []
     for run in runs:
         if kept:
@@ -171,13 +176,16 @@ def join_all(runs: Iterable[Joined]) -> list[Joined]:
 
 
 def in_process(slices: Sequence[Slice], request: Request) -> Iterator[Tallied]:
-    """A runner: one slice after the other, here."""
+    """Tally the slices one after the other, in this process: a runner."""
     return (tally_slice(part, request) for part in slices)
 
 
 def look_at_all(paths: Sequence[str]) -> tuple[list[CaptureFile], list[FileAccount]]:
-    """Every capture that the paths mean, and an account of each file; odd ones have the account
-    only. Raises `UsageError` for a path that names nothing, and where no file is a capture."""
+    """Find every capture that the paths mean, and make an account of each file.
+
+    Files that cannot be read have an account only. Raises `UsageError` for a path that names
+    nothing, and where no file is a capture.
+    """
     files, accounts = [], []
     for path in find_captures(paths):
         account = FileAccount(shown(path))
@@ -203,10 +211,11 @@ def characterise(
     workers: int = 1,
     slice_size: int | None = None,
 ) -> Outcome:
-    """The digest of all captures. `slice_size` in bytes, by default as suits so many workers;
-    `mapper` calls what reads a slice beforehand, where channels are to be guessed.
+    """Make the digest of all captures.
 
-    Raises `UsageError` for paths that mean nothing and for an unknown feed (`ConfigError`).
+    `slice_size` in bytes, by default as suits so many workers; `mapper` runs the extra read that
+    guesses channels, where that is needed. Raises `UsageError` for paths that mean nothing and for
+    an unknown feed (`ConfigError`).
     """
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
@@ -237,8 +246,7 @@ def _add_joined(
     runner: Runner,
     request: Request,
 ) -> None:
-    """Add runs of slices in order; one that does not go on from what is before it is read again,
-    slice by slice."""
+    """Add runs of slices in order; read again, slice by slice, one that goes on from nothing."""
     stitchers: dict[str, Stitcher] = {}
     for run in runs:
         parts = slices[run.head.number : run.head.number + len(run.reports)]
@@ -268,8 +276,10 @@ def _add_joined(
 def with_channels(
     request: Request, files: Sequence[CaptureFile], mapper: Mapper, workers: int
 ) -> Request:
-    """The request with the channels that the captures' lines carry, where packets name no service
-    and nobody has told: guessed, for which the captures are read once more."""
+    """Complete the request with guessed channels, where packets name no service and none are given.
+
+    The guess reads the captures once more.
+    """
     if request.channels is not None or load_feed(request.feed).table.service_size:
         return request
     slices = cut_into_slices(files, slice_bytes(cut_bytes(files), workers))
@@ -277,7 +287,7 @@ def with_channels(
 
 
 def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = map) -> Samples:
-    """Some of the numbered packets in the slices, which tell the channels (`Samples.guess`)."""
+    """Sample the numbered packets in the slices, to guess the channels from (`Samples.guess`)."""
     samples = Samples()
     for each in mapper(sample_slice, [(part, request) for part in slices]):
         samples.merge(each)
@@ -285,7 +295,7 @@ def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = ma
 
 
 def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
-    """The payloads of the first datagrams in the captures, at most `count`."""
+    """Return the payloads of the first datagrams in the captures, at most `count`."""
     found: list[bytes] = []
     files, _ = look_at_all(paths)
     for part in cut_into_slices(files, SLICE_BYTES_MAX):
@@ -297,7 +307,7 @@ def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
 
 
 def sample_slice(task: tuple[Slice, Request]) -> Samples:
-    """Some of the numbered packets of one slice. What workers run."""
+    """Sample the numbered packets of one slice; runs in a worker."""
     part, request = task
     table = _table(request.feed)
     selector = Selector(request.selection, table)
@@ -315,8 +325,10 @@ def stitched(
     again: Callable[[Slice], Iterable[Tallied]],
     stitcher: Stitcher | None = None,
 ) -> Iterator[Tallied]:
-    """What counts of one file's results, in order; noted in its account. `stitcher`: of the slices
-    before these."""
+    """Yield those results of one file that count, in order, and note them in its account.
+
+    `again` reads a slice anew where its boundaries were wrong. `stitcher`: of the slices before.
+    """
     stitcher = stitcher or Stitcher()
     stitcher.kept.clear()
     account.slices += len(group)
@@ -334,7 +346,7 @@ def stitched(
 
 
 def note(account: FileAccount, report: SliceReport) -> None:
-    """Add what a slice's reader met."""
+    """Add a slice's report to the account."""
     account.records += report.records
     account.datagrams += report.datagrams
     account.cut_payloads += report.cut_payloads

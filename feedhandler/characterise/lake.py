@@ -4,17 +4,17 @@
     lake/capture=<identity>/_about.json       which capture, of which feed, what was read
     lake/capture=<identity>/_tally/0.npz      what the tables of the session are made of
 
-A capture is known by what it holds, not by its name, nor by how it is compressed: a second run
-finds its folder and leaves it alone. A recording that has grown since it was taken takes the place
-of what it was (`lake_identity`). A new one is written beside, in `_staging-<identity>`, and becomes
-visible by one rename when all of it is there; what an interrupted run left is removed by the next.
-Folders that begin with an underscore are none of Spark's, so a table is read by
+A capture is identified by its content, not by its name or compression: a second run finds its
+folder and leaves it alone. A recording that has grown since replaces its former state
+(`lake_identity`). A new one is first written to `_staging-<identity>` and becomes visible by one
+rename when all of it is there; what an interrupted run left is removed by the next. Spark ignores
+folders that begin with an underscore, so a table is read by
 
     spark.read.option("basePath", lake).parquet(f"{lake}/capture=*/type=order_update")
 
-Slices are decoded side by side by whatever runs them, each into files of its own, which are then
-put together to files of at most `FILE_ROWS_MAX` rows; either step may be done again by who runs it.
-The lake is a local or mounted folder. What of a capture is in no table is told: `contents_table`.
+Slices are decoded in parallel by the mapper, each into files of its own, which are then put
+together to files of at most `FILE_ROWS_MAX` rows; the mapper may repeat either step. The lake is a
+local or mounted folder. `contents_table` reports what of a capture is in no table.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
 from feedhandler.characterise.tables import Table
-from feedhandler.characterise.tally import Tally
+from feedhandler.characterise.tally import TOTALS, Tally
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 
@@ -63,15 +63,16 @@ from feedhandler.codecs.errors import UsageError, unwritable
 GROUP_ROWS = 1 << 17
 #: Rows a file at most: some hundred megabytes.
 FILE_ROWS_MAX = 5_000_000
-#: What tells a capture's channels, in its folder (`channels.Samples`).
+_FIRST_NS = TOTALS.index("first_ns")
+#: The file in a capture's folder that its channels are guessed from (`channels.Samples`).
 SAMPLES = "_samples.msgpack"
 
-#: Calls a function with each of many values, in any place and any order; answers in order.
+#: Calls a function with each of many values, in any process and order; yields results in order.
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 class Written(Struct, frozen=True):
-    """What became of a capture: its folder in the lake, and whether this run made it."""
+    """The result of filling in one capture: its folder in the lake, and whether it is new."""
 
     path: str
     folder: str
@@ -82,8 +83,11 @@ class Written(Struct, frozen=True):
 
 
 class About(Struct):
-    """What `_about.json` holds. `size` and `begins` are of the content; `known`: quick identities
-    of files that were found to hold this; `marks`: identities of its first so many bytes."""
+    """The content of `_about.json`.
+
+    `size` and `begins` are of the content; `known`: quick identities of files that were found to
+    hold this capture; `marks`: by size, identities of its beginnings.
+    """
 
     path: str
     feed: str
@@ -97,7 +101,7 @@ class About(Struct):
 
 
 def here(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
-    """A mapper: one after the other, in this process."""
+    """Call the function for one value after the other, in this process: a mapper."""
     return map(function, values)
 
 
@@ -117,9 +121,11 @@ class _Shelf:
         return self.lake / f"capture={name}"
 
     def find(self, file: CaptureFile) -> tuple[str, Identity | None]:
-        """The name of the capture that the file is, and its identity where the lake has none such.
+        """Return the name of the capture that the file is, and its identity if the lake lacks it.
 
-        Of a file that is found under another form of the same that is noted, for the next time."""
+        A file that is found under another form of the same capture is noted there, for the next
+        time.
+        """
         quick = quick_identity(file, self.feed)
         for name, about in self.abouts.items():
             if name == quick or quick in about.known:
@@ -139,7 +145,7 @@ class _Shelf:
         return identity.name, None
 
     def longer(self, identity: Identity) -> str:
-        """A capture that begins as this one and goes on longer, in words; empty: there is none."""
+        """Describe a longer capture in the lake that begins as this one; empty if there is none."""
         for about in self.abouts.values():
             marks = about.marks.keys() & identity.at.keys()
             if about.size > identity.size and marks:
@@ -149,12 +155,12 @@ class _Shelf:
         return ""
 
     def outgrown(self, identity: Identity) -> list[str]:
-        """The captures that are a beginning of this one."""
+        """Return the names of the captures that are a beginning of this one."""
         return [name for name in identity.at.values() if name in self.abouts]
 
 
 def read_about(folder: Path) -> About:
-    """What is known of a capture in the lake. Raises `UsageError` where that cannot be read."""
+    """Read what is known of a capture in the lake. Raises `UsageError` where it cannot."""
     try:
         return msgspec.json.decode((folder / "_about.json").read_bytes(), type=About)
     except (OSError, msgspec.DecodeError):
@@ -163,20 +169,21 @@ def read_about(folder: Path) -> About:
 
 
 def write_about(folder: Path, about: About) -> None:
-    """Note what is known of a capture. Raises `OSError`."""
+    """Write what is known of a capture. Raises `OSError`."""
     write_whole(folder / "_about.json", msgspec.json.encode(about))
 
 
 def fill_lake(
     paths: Sequence[str], feed: str, lake: Path, mapper: Mapper = here, workers: int = 1
 ) -> list[Written]:
-    """Decode every capture that is not in the lake yet; odd files are told and passed over.
+    """Decode every capture that is not in the lake yet; report and skip unreadable files.
 
-    Raises as `unwritable` says where the lake cannot be written; nothing of a capture that is not
-    whole stays then."""
+    Raises as `unwritable` says where the lake cannot be written; then no part of an incomplete
+    capture stays.
+    """
     load_feed(feed)
     files, accounts = look_at_all(paths)
-    lake = lake.absolute()  # workers may stand in another folder
+    lake = lake.absolute()  # workers may have another working directory
     try:
         lake.mkdir(parents=True, exist_ok=True)
         _clear(lake)
@@ -225,7 +232,7 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     )
     write_about(staging, about)
     _make_durable(staging)
-    # Between the two the lake has neither, and never both: nothing in it counts twice.
+    # Between the two renames the lake has neither, never both: nothing in it counts twice.
     for each in shelf.outgrown(identity):
         shelf.folder(each).rename(lake / f"_outgrown-{each}")
     staging.rename(folder)
@@ -237,8 +244,10 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
 def _channel_keys(
     slices: Sequence[Slice], feed: str, staging: Path, mapper: Mapper
 ) -> dict[int, int] | None:
-    """Which lines carry one channel's numbers, where the feed's packets name no service. The
-    samples that tell are kept: a lake's captures may each hold one line."""
+    """Guess which lines carry one channel's numbers, where the feed's packets name no service.
+
+    The samples are kept in the capture's folder: a lake's captures may each hold one line.
+    """
     if load_feed(feed).table.service_size:
         return None
     samples = sample_slices(slices, Request(feed), mapper)
@@ -247,21 +256,21 @@ def _channel_keys(
 
 
 def _put_all_together(staging: Path, mapper: Mapper) -> int:
-    """Make few files of the slices' many; how many rows they have."""
+    """Merge the slices' many files into few; return the number of rows."""
     rows = sum(mapper(_put_together, [str(each) for each in _leaves(staging)]))
-    # Not before all are there: a worker that dies at work is asked again by who runs it.
+    # Not before all are there: the mapper may run the task of a worker that died once more.
     for path in staging.rglob("slice-*.parquet"):
         path.unlink()
     return rows
 
 
 def _leaves(staging: Path) -> list[Path]:
-    """The folders that hold Parquet files."""
+    """Return the folders that hold Parquet files."""
     return sorted({path.parent for path in staging.rglob("slice-*.parquet")})
 
 
 def _make_durable(folder: Path) -> None:
-    """What is in the folder survives a power cut before the rename tells of it."""
+    """Sync the folder's files, so that they survive a power cut after the rename shows them."""
     for path in folder.rglob("*"):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -273,7 +282,7 @@ def _make_durable(folder: Path) -> None:
 def _decode_slice(
     task: tuple[Slice, str, str, dict[int, int] | None],
 ) -> tuple[SliceReport, Contents]:
-    """Write one slice's rows and tally below the staging folder. What workers run."""
+    """Write one slice's rows and tally below the staging folder; runs in a worker."""
     part, feed_name, staging, keys = task
     feed = load_feed(feed_name)
     tables, tally = MessageTables(feed), Tally(feed.table, channel_keys=keys)
@@ -296,15 +305,15 @@ def _decode_slice(
 
 
 def _abandon(writer: pq.ParquetWriter) -> None:
-    """Close a file that could not be written, as far as that goes."""
+    """Close a file that could not be written, ignoring further errors."""
     with contextlib.suppress(OSError):
         writer.close()
-    # Else it tries once more as it is collected, and Python prints a traceback of that.
+    # Else it tries again when it is garbage-collected, and Python prints a traceback.
     writer.is_open = False
 
 
 class _Writers:
-    """A Parquet file for each place that a slice has rows for."""
+    """The open Parquet files of one slice, one for each place that it has rows for."""
 
     def __init__(self, staging: Path, number: int) -> None:
         self._staging = staging
@@ -330,7 +339,7 @@ class _Writers:
                 _abandon(file)
 
     def add(self, place: Place, rows: pa.RecordBatch) -> None:
-        """Rows of one place, in order."""
+        """Add rows of one place, in order; write a row group once there are enough."""
         self._waiting.setdefault(place, []).append(rows)
         self._rows[place] = self._rows.get(place, 0) + rows.num_rows
         if self._rows[place] >= GROUP_ROWS:
@@ -349,7 +358,7 @@ class _Writers:
         file.write_table(table)
 
     def close(self) -> None:
-        """Write what waits, and end the files."""
+        """Write the rows that wait, and close the files."""
         for place in list(self._waiting):
             self._write(place)
         for file in self._files.values():
@@ -357,7 +366,7 @@ class _Writers:
 
 
 def _put_together(folder: str) -> int:
-    """The slices' files of one place as few files, in order; how many rows. What workers run."""
+    """Merge the slices' files of one place in order; return the rows. Runs in a worker."""
     whole = rows = number = 0
     writer: pq.ParquetWriter | None = None
     try:
@@ -384,8 +393,11 @@ def _put_together(folder: str) -> int:
 
 
 def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Outcome:
-    """What the job would find in the lake's captures of a feed, in the order of their first
-    packets; `channels` as in a `Request`. Raises `UsageError` where there is none."""
+    """Return what the job would find in the lake's captures of a feed.
+
+    The captures are in the order of their first packets; `channels` as in a `Request`. Raises
+    `UsageError` where there is no such capture.
+    """
     found = []
     samples = Samples()
     for name, about in _Shelf(lake, feed).abouts.items():
@@ -395,7 +407,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
         folder = lake / f"capture={name}" / "_tally"
         parts = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
         tallies = [_tally_of(path) for path in parts]
-        firsts = [t["totals"][:, 11].min() for t in tallies if len(t["totals"])]
+        firsts = [t["totals"][:, _FIRST_NS].min() for t in tallies if len(t["totals"])]
         found.append((min(firsts, default=0), about, tallies))
     if not found:
         raise UsageError(
@@ -411,7 +423,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
 
 
 def contents_table(lake: Path, feed: str) -> Table:
-    """What became of the messages of each capture in the lake."""
+    """Make the table of what became of the messages of each capture in the lake."""
     rows = [
         [each.path, each.rows, *structs.astuple(each.contents), each.contents.lost]
         for each in sorted(_Shelf(lake, feed).abouts.values(), key=lambda each: each.path)

@@ -1,9 +1,9 @@
-"""Which capture a file is, whatever its name, and compressed or not: by what it holds.
+"""The identity of a capture by its content, whatever its file's name and compression.
 
-An identity is of a capture's content as one feed reads it: its size and the bytes at either end.
-`look` gives a file's, and those that shorter recordings of the same would have (`at`), by which a
+An identity is a hash of the feed's name and of the content's size and the bytes at either end.
+`look` returns a file's, and those that shorter recordings of the same would have (`at`), by which a
 recording is found again that was taken into a lake while it still grew. Compressed files are
-inflated for that, so of each file there is a quick identity too, of its bytes as they are.
+inflated for that, so each file has a quick identity, too, of its bytes as they are.
 """
 
 import hashlib
@@ -15,17 +15,20 @@ from msgspec import Struct
 from feedhandler.characterise.files import local_copy, open_content
 from feedhandler.characterise.slices import CaptureFile
 
-#: Bytes at either end of a capture that make its identity, with its size.
+#: Bytes at either end of a capture that, with its size, make its identity.
 IDENTITY_BYTES = 1 << 20
-#: A capture's first bytes, its first packet among them: those of two captures differ.
+#: A capture's first bytes, which include its first packet, so that two captures' differ.
 BEGIN_BYTES = 512
-#: Sizes at which the identities of beginnings are kept with a capture, to know its parts by.
+#: Sizes of beginnings whose identities are kept with a capture, to recognise its parts.
 MARKS = tuple(1 << power for power in range(12, 44))
 
 
 class Identity(Struct, frozen=True):
-    """`name`: 24 hexadecimal digits; `size` of the content in bytes; `begins`: its first bytes, in
-    hexadecimal; `at`: names that the first so many bytes of it would have."""
+    """The identity of a capture as one feed reads it.
+
+    `name`: 24 hexadecimal digits; `size` of the content in bytes; `begins`: its first bytes, in
+    hexadecimal; `at`: by size, the names that the first so many bytes of it would have.
+    """
 
     name: str
     size: int
@@ -34,8 +37,10 @@ class Identity(Struct, frozen=True):
 
 
 def quick_identity(file: CaptureFile, feed: str) -> str:
-    """Of the file's bytes as they are: 24 hexadecimal digits. That of a plain capture is its
-    identity."""
+    """Hash the file's bytes as they are: 24 hexadecimal digits.
+
+    For a plain capture this is its identity.
+    """
     with local_copy(file.path) as path, path.open("rb") as opened:
         head = opened.read(IDENTITY_BYTES)
         opened.seek(max(0, file.size - IDENTITY_BYTES))
@@ -43,7 +48,7 @@ def quick_identity(file: CaptureFile, feed: str) -> str:
 
 
 def begin_of(file: CaptureFile) -> str:
-    """The first bytes of the content, in hexadecimal."""
+    """Return the first bytes of the content, in hexadecimal."""
     with local_copy(file.path) as path, open_content(str(path), 0) as content:
         head = memoryview(bytearray(BEGIN_BYTES))
         filled = 0
@@ -53,7 +58,7 @@ def begin_of(file: CaptureFile) -> str:
 
 
 def look(file: CaptureFile, feed: str, sizes: Collection[int] = ()) -> Identity:
-    """The identity of a file, and of the first so many bytes of it."""
+    """Compute the identity of a file, and those of its beginnings of the given sizes."""
     with local_copy(file.path) as path:
         if file.kind in ("gzip", "zstd"):
             return _of_stream(path, feed, sizes)
@@ -68,14 +73,14 @@ def look(file: CaptureFile, feed: str, sizes: Collection[int] = ()) -> Identity:
 
 
 def _of_stream(path: Path, feed: str, sizes: Collection[int]) -> Identity:
-    """The same of a compressed file, inflated once; what cannot be inflated is no part of it."""
+    """Compute the same for a compressed file, inflated once, up to any damage."""
     wanted = sorted(sizes, reverse=True)
     head, tail, size = b"", b"", 0
     names = {}
     with open_content(str(path), 0) as content:
         block = memoryview(bytearray(IDENTITY_BYTES))
         while True:
-            # Never across a size that is asked for, so that what was read last ends there.
+            # Never across a wanted size, so that the last read ends there.
             most = wanted[-1] - size if wanted else IDENTITY_BYTES
             got = content.readinto(block[: min(most, IDENTITY_BYTES)])
             if not got:

@@ -1,4 +1,4 @@
-"""Compressed packets of a batch as ordinary ones, so that their messages can be decoded; no I/O."""
+"""Compressed packets of a batch turned into ordinary ones, so that they can be decoded; no I/O."""
 
 import dataclasses
 
@@ -11,8 +11,10 @@ from feedhandler.replay.captures.reading import DatagramBatch
 
 
 def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
-    """The batch's compressed packets with their bodies inflated and the flag taken away, over bytes
-    of their own; and how many could not be inflated, which are left out."""
+    """Inflate the batch's compressed packets and clear their flags; also return how many failed.
+
+    The packets lie over bytes of their own; those that could not be inflated are left out.
+    """
     headers = read_headers(feed.table, batch.data, batch.offset, batch.length)
     rows = np.flatnonzero((headers.verdict == Reject.FINE) & (headers.compressed != 0))
     packets, good = [], []
@@ -36,7 +38,7 @@ def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
 
 
 def _plain(feed: Feed, packet: bytes) -> bytes:
-    """The packet inflated. Raises `BadPacket`."""
+    """Inflate the packet and clear its flags. Raises `BadPacket`."""
     table = feed.table
     made = bytearray(feed.inflate(packet))
     made[table.flags_at : table.flags_at + table.flags_size] = bytes(table.flags_size)

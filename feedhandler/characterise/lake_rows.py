@@ -1,11 +1,11 @@
-"""Messages of a slice as Arrow tables, one a message layout: what the lake's files hold.
+"""Messages of a slice as Arrow tables, one for each message layout, for the lake's files.
 
-`MessageTables` takes batches of a capture and gives, of each layout, day and service, record
+`MessageTables` takes batches of a capture and yields, for each layout, day and service, record
 batches with real column types: times as 64-bit nanoseconds, prices of a fixed scale as decimals,
-prices whose scale the message tells as the wire's integer beside that scale, text as text. Rows
+prices whose scale is in the message as the wire's integer beside that scale, text as text. Rows
 stand in the order of the capture; those of compressed packets, whose column `refresh` is true,
 behind the others of the same batch. Messages of unknown types, and those too short for their type,
-are kept as bytes in a table of their own (`RAW`). What is in no table is counted: `contents`.
+are kept as bytes in a table of their own (`RAW`). `contents` counts what is in no table.
 """
 
 import datetime
@@ -33,7 +33,7 @@ RAW = "unknown"
 
 
 class Contents(Struct):
-    """What became of the messages of a capture.
+    """Counts of what became of the messages of a capture.
 
     `messages`: by packet headers; `in_tables`: decoded; `raw`: kept as bytes, of unknown types or
     too short; `refresh_packets`: compressed ones that were inflated; `not_inflated`, `not_whole`:
@@ -49,17 +49,17 @@ class Contents(Struct):
 
     @property
     def lost(self) -> int:
-        """Messages that are in no table."""
+        """The number of messages that are in no table."""
         return self.messages - self.in_tables - self.raw
 
     def add(self, other: "Contents") -> None:
-        """Count another's."""
+        """Add another's counts."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Place(NamedTuple):
-    """Where in the lake rows belong."""
+    """The place in the lake where rows belong."""
 
     layout: str
     day: str
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
 
 class MessageTables:
-    """See the module's text."""
+    """Makes the lake's record batches of a feed's messages; see the module's text."""
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
@@ -78,7 +78,7 @@ class MessageTables:
         ]
 
     def batches(self, batch: DatagramBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """The rows of one batch of datagrams, by where they belong."""
+        """Yield the rows of one batch of datagrams, by place."""
         messages, packets = self._maker.told(batch)
         self.contents.messages += messages
         self.contents.not_whole += packets
@@ -92,7 +92,7 @@ class MessageTables:
     def _tables(
         self, batch: DatagramBatch, *, refresh: bool
     ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """The rows of packets whose bodies are no longer compressed, or never were."""
+        """Yield the rows of packets whose bodies are not compressed, or no longer."""
         for columns, data, index in self._maker.scans(batch):
             self.contents.not_whole -= index.packets
             columns["refresh"] = refresh
@@ -113,7 +113,7 @@ class MessageTables:
 
 
 def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> pa.RecordBatch:
-    """Messages as they are."""
+    """Make rows of messages kept as bytes."""
     offsets, sizes = (index.arrays()[name][rows].tolist() for name in ("offsets", "sizes"))
     taken = pa.array(rows)
     made = {
@@ -134,8 +134,10 @@ def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> 
 
 
 def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, datetime.date]]:
-    """Stretches of rows of one trading day: first row, row after the last, day. Most batches are
-    one."""
+    """Yield stretches of rows of one trading day: first row, row after the last, day.
+
+    Most batches are one stretch.
+    """
     days = [trading_day.of(int(times_ns[place])) for place in (0, -1)]
     if days[0] == days[1]:
         yield 0, len(times_ns), days[0]
@@ -149,7 +151,7 @@ def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, 
 def _by_service(
     layout: str, day: datetime.date, rows: pa.RecordBatch
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """The rows of each service; the service itself is in the place."""
+    """Split rows by service; the service itself goes into the place, not the columns."""
     service = rows.column("service").to_numpy(zero_copy_only=False)
     for each in np.unique(service).tolist():
         mine = rows if (service == each).all() else rows.filter(pa.array(service == each))
@@ -157,7 +159,7 @@ def _by_service(
 
 
 class _LayoutTable:
-    """The rows of one layout."""
+    """Makes the rows of one layout."""
 
     def __init__(self, feed: Feed, layout: Layout) -> None:
         self.layout = layout
@@ -175,7 +177,10 @@ class _LayoutTable:
     def rows(
         self, columns: dict[str, Any], data: Array, index: Any, day: datetime.date
     ) -> dict[str, Any] | None:
-        """`batch`, the layout's rows of all that was scanned, and `at`, the message of each."""
+        """Return the layout's rows of all that was scanned; None where there are none.
+
+        `batch` has the rows, `at` the message of each (i64).
+        """
         sizes = columns["message_bytes"]
         mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
         places = np.flatnonzero(mine & (sizes < self._below))
@@ -203,7 +208,7 @@ class _LayoutTable:
         return {"at": at, "batch": pa.RecordBatch.from_pydict(made)}
 
     def _put(self, made: dict[str, Any], name: str, column: pa.Array, raw: Array) -> None:
-        """One decoded column under its name, prices as what they are."""
+        """Add one decoded column under its name, prices as decimals or with their scale."""
         price = name.removesuffix("_raw")
         if price == name or price not in self._scales:
             made[name] = column
@@ -213,7 +218,7 @@ class _LayoutTable:
 
 
 def decimals(raw: Array, scale: int) -> pa.Array:
-    """Integers as decimals with `scale` places, all at once."""
+    """Convert integers to decimals with `scale` places, all at once."""
     words = np.empty((len(raw), 2), np.int64)
     words[:, 0] = raw.astype(np.int64)
     words[:, 1] = words[:, 0] >> 63

@@ -1,9 +1,9 @@
-"""A session profile out of what was measured: so that a day can be generated that looks like it.
+"""A session profile made from measurements, so that a day like the measured one can be generated.
 
 `profile_of` makes a profile (`replay.generating`) from the digest's tables: totals, shape and
 shares, no content of the capture. A capture of a few minutes gives a stationary stretch at its mean
 rate, a longer one the day's shape by the minute with its peak seconds. The generator makes UTP-MD
-sessions, so the feed has to be that. No I/O.
+sessions, so the feed must be UTP-MD. No I/O.
 """
 
 import datetime
@@ -32,17 +32,17 @@ from feedhandler.replay.generating.profile import (
 #: What can be generated.
 FEED = "euronext-utp-md"
 HEADER_BYTES = 16
-#: Shorter captures have no shape of a day.
+#: Captures shorter than this are profiled as a stationary stretch.
 STRETCH_MINUTES = 10
 #: Peak seconds that get a size of their own, by packets and by bytes.
 PEAK_SECONDS = 10
-#: What a profile's skew is of the one measured: a line does not overtake itself, so little of it is
-#: near the least, and the few that come much later are the generator's own.
+#: Quantiles of the measured skew that bound a profile's: a line does not overtake itself, so few
+#: are near the least, and the generator itself adds the few that come much later.
 SKEW_QUANTILES = (0.01, 0.95)
-#: Fewer instruments make no market.
+#: The least number of instruments of a session.
 INSTRUMENTS_MIN = 8
 
-#: Heartbeats closer together than this are none that a profile may have.
+#: The least time between heartbeats that a profile may have.
 HEARTBEAT_S_MIN = 0.01
 
 _PACKETS, _PAYLOAD = TOTALS.index("packets"), TOTALS.index("payload_bytes")
@@ -50,8 +50,11 @@ _HEARTBEATS = TOTALS.index("heartbeats")
 
 
 def profile_of(tables: Tables, name: str) -> Profile:
-    """The profile of what the tables tell. Raises `UsageError` for another feed and for captures
-    without packets, `ConfigError` where the generator cannot make such a session."""
+    """Make the profile of what the tables say.
+
+    Raises `UsageError` for another feed and for captures without packets or past midnight,
+    `ConfigError` where the generator cannot make such a session.
+    """
     if tables.feed.name != FEED:
         raise UsageError(
             f"sessions of {tables.feed.name} cannot be generated", f"profiles are of {FEED}"
@@ -89,13 +92,13 @@ def _moment(tables: Tables, time_ns: int) -> datetime.datetime:
 
 
 def _instruments(tables: Tables) -> int:
-    """Symbols of the services that tell of instruments."""
+    """Count the symbols on first lines, within what the generator can make."""
     count = len({symbol for _, _, symbol in tables.busiest()})
     return min(max(count, INSTRUMENTS_MIN), INSTRUMENTS_MAX)
 
 
 def _services(tables: Tables) -> dict[str, Service]:
-    """Packets and mean payload, within what the generator can make."""
+    """Return each service's packets and mean payload, within what the generator can make."""
     places: dict[str, list[int]] = {}
     for line in tables.lines:
         places.setdefault(str(line.service), []).append(line.place)
@@ -118,7 +121,7 @@ def _repeats(tables: Tables) -> Repeats:
 
 
 def _lines(tables: Tables) -> Lines:
-    """B's delay after A, and what each line lost of what the other one had."""
+    """Return B's delay after A, and each line's share of losses."""
     letters: dict[int, Line] = {line.place: line for line in tables.lines}
     low, high, weight = 0.0, 0.0, 0
     for (first, later), each in tables.digest.pairs.items():
@@ -143,8 +146,11 @@ def _lines(tables: Tables) -> Lines:
 
 
 def _heartbeat_s(tables: Tables, duration_ns: int) -> float:
-    """The service that was idle the most was so nearly all the time, so its heartbeats tell how
-    far they are apart; where there are none, they are farther apart than the capture is long."""
+    """Estimate the time between heartbeats in s.
+
+    The service with the most was idle nearly all the time, so its heartbeats show the interval;
+    where there are none, the interval is longer than the capture.
+    """
     most = max((int(tables.digest.totals[line.place, _HEARTBEATS]) for line in tables.lines),
                default=0)  # fmt: skip
     return max(
@@ -153,15 +159,17 @@ def _heartbeat_s(tables: Tables, duration_ns: int) -> float:
 
 
 def _rate_mbps(tables: Tables, duration_ns: int) -> float:
-    """The mean rate in Ethernet frames, everything together."""
+    """Return the mean rate in Mbit/s of Ethernet frames, of all channels together."""
     packets, _, on_file = tables.moments[1:].sum(axis=1).tolist()
     frames = on_file - RECORD_HEADER_BYTES * packets
     return round(frames * 8_000 / max(1_000_000, duration_ns), 3)
 
 
 def _minutes(tables: Tables) -> list[Minute]:
-    """Each minute's packets from its first second to its last one, so that an opening begins where
-    it did; 0 where nothing came."""
+    """Return each minute's packets, 0 where none came, at its first second and at its last.
+
+    So an opening begins where it did.
+    """
     whole = summed_minutes(list(tables.digest.minutes().values()))
     counts = dict(zip(whole[0].tolist(), whole[1].tolist(), strict=True))
     return [
@@ -175,7 +183,7 @@ def _minutes(tables: Tables) -> list[Minute]:
 
 
 def _seconds(tables: Tables) -> list[Second]:
-    """The fullest seconds by packets and by bytes, in order of time."""
+    """Return the fullest seconds by packets and by bytes, in order of time."""
     seconds = tables.seconds()
     chosen: set[int] = set()
     for column in (1, 3):

@@ -1,8 +1,8 @@
-"""What was tallied of a stretch of a recording, with its place in it: to be sent and to be kept.
+"""The tally of a stretch of a recording, with its place in it, to be sent and kept.
 
-A `Piece` is a slice's tally and report under the recording's name and the byte it begins at, by
-which pieces have an order. `packed` makes bytes of its tally, `write_pieces` a file of several: it
-appears under its name when all of it is there and on disk.
+A `Piece` is a slice's tally and report with the recording's name and the byte it begins at, by
+which pieces are ordered. `packed` serialises a tally, `write_pieces` writes several to a file,
+which appears under its name when all of it is on disk.
 """
 
 import io
@@ -17,12 +17,12 @@ from msgspec import Struct
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.slices import SliceReport
 
-#: Goes up where a tally's columns change: a folder of older pieces is refused (`ops.following`).
+#: Raised when a tally's columns change: a folder of older pieces is refused (`ops.following`).
 FORM = 2
 
 
 class Piece(Struct, frozen=True):
-    """`tally`: `packed` columns."""
+    """The tally of a slice, as `packed` columns, with its place in the recording."""
 
     name: str
     start: int
@@ -31,12 +31,12 @@ class Piece(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, int]:
-        """What pieces are ordered by."""
+        """The sort key of pieces."""
         return self.name, self.start
 
     @property
     def columns(self) -> Columns:
-        """What was tallied."""
+        """The columns of the tally."""
         return unpacked(self.tally)
 
 
@@ -44,30 +44,30 @@ _WRITING, _READING = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Pie
 
 
 def packed(columns: Columns) -> bytes:
-    """A tally's columns as bytes."""
+    """Serialise a tally's columns."""
     file = io.BytesIO()
     np.savez(file, **columns)  # type: ignore[arg-type]
     return file.getvalue()
 
 
 def unpacked(data: bytes) -> Columns:
-    """What `packed` was given."""
+    """Restore the columns that `packed` was given."""
     with np.load(io.BytesIO(data)) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
 def write_pieces(path: Path, pieces: Sequence[Piece]) -> None:
-    """All of them as one file, whole or not at all. Raises `OSError`."""
+    """Write the pieces as one file, whole or not at all. Raises `OSError`."""
     write_whole(path, _WRITING.encode(list(pieces)))
 
 
 def read_pieces(path: Path) -> list[Piece]:
-    """What `write_pieces` was given. Raises `OSError`."""
+    """Read the pieces that `write_pieces` wrote. Raises `OSError`."""
     return _READING.decode(path.read_bytes())
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file with these bytes, by a rename when they are on disk. Raises `OSError`."""
+    """Write the file and sync it to disk before it is renamed into place. Raises `OSError`."""
     beside = path.with_name(path.name + ".new")
     try:
         with beside.open("wb") as file:

@@ -1,10 +1,9 @@
-"""Slices whose boundaries are certain, for readers that cannot take back what they have given.
+"""Slices with exact boundaries, for readers that cannot take back rows.
 
 Rows that a Spark partition has yielded stay yielded, so for the data source the boundaries are
 found beforehand: each slice's walk from record to record runs in a thread, over the mapped file and
-without the interpreter's lock, and the ends are held against the beginnings as the job does it. It
-reads record headers only, a small part of the time that reading takes. Only plain local captures
-are cut here.
+without the interpreter's lock, and ends are compared with beginnings as in the job. It reads record
+headers only, a small part of the time that reading takes. Only plain local captures are cut here.
 """
 
 import mmap
@@ -27,7 +26,7 @@ THREADS = 4
 
 
 def exact_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
-    """Slices of about `size` bytes of every file, each beginning at a record; numbered in order."""
+    """Cut every file into slices of about `size` bytes that begin at records; numbered in order."""
     made: list[Slice] = []
     for group in by_file(cut_into_slices(files, size)):
         file = group[0].file
@@ -42,7 +41,7 @@ def exact_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
 
 
 def _checked(group: Sequence[Slice]) -> list[Slice]:
-    """The slices of one file with their true beginnings."""
+    """Return the slices of one file with their true beginnings."""
     file = group[0].file
     with (
         open(file.path, "rb") as opened,
@@ -64,7 +63,7 @@ def _checked(group: Sequence[Slice]) -> list[Slice]:
 
 
 def _walked(part: Slice, data: memoryview) -> SliceReport:
-    """Where the slice's records begin and end."""
+    """Find where the slice's records begin and end."""
     file, began = part.file, part.start
     if not part.exact:
         began = find_boundary(data, part.start, part.end, file.big_endian, file.ticks, file.second)

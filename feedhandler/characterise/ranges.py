@@ -1,6 +1,7 @@
-"""Sets of numbers as arrays of ranges: put in order, united, counted. No I/O.
+"""Sets of numbers as arrays of ranges: normalised, united, counted. No I/O.
 
-A set is an int64 or uint64 array of shape (n, 2), a row a range `[first, after)`.
+A set is an int64 or uint64 array of shape (n, 2), each row a range `[first, after)`. It is *normal*
+where its ranges rise and neither touch nor overlap.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ NOTHING: Ranges = np.zeros((0, 2), np.int64)
 
 
 def normal(ranges: Ranges) -> Ranges:
-    """The same numbers as ranges in rising order that neither touch nor overlap."""
+    """Normalise the set: ranges in rising order that neither touch nor overlap."""
     if not len(ranges):
         return ranges.reshape(0, 2)
     ordered = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
@@ -26,17 +27,17 @@ def normal(ranges: Ranges) -> Ranges:
 
 
 def count(ranges: Ranges) -> int:
-    """How many numbers normal ranges hold."""
+    """Count the numbers in normal ranges."""
     return int((ranges[:, 1] - ranges[:, 0]).sum()) if len(ranges) else 0
 
 
 def union(*sets: Ranges) -> Ranges:
-    """The numbers that are in any of the sets, normal."""
+    """Return the numbers that are in any of the sets, normal."""
     return normal(np.concatenate([each.reshape(-1, 2) for each in sets]))
 
 
 def holes(ranges: Ranges, first: int, after: int) -> int:
-    """How many stretches of `[first, after)` are not in normal ranges that lie within it."""
+    """Count the stretches of `[first, after)` missing from normal ranges that lie within it."""
     if not len(ranges):
         return int(after > first)
     at_the_ends = int(ranges[0, 0]) > first, int(ranges[-1, 1]) < after
@@ -44,7 +45,7 @@ def holes(ranges: Ranges, first: int, after: int) -> int:
 
 
 def within(numbers: Ranges, ranges: Ranges) -> Ranges:
-    """Which of the numbers normal ranges hold (bool[n])."""
+    """Return which of the numbers are in normal ranges (bool[n])."""
     if not len(ranges):
         return np.zeros(len(numbers), bool)
     place = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
@@ -52,7 +53,7 @@ def within(numbers: Ranges, ranges: Ranges) -> Ranges:
 
 
 def both(one: Ranges, other: Ranges) -> Ranges:
-    """The numbers that are in both of two normal sets, normal."""
+    """Return the intersection of two normal sets, normal."""
     first = np.searchsorted(other[:, 1], one[:, 0], side="right")
     counts = np.maximum(0, np.searchsorted(other[:, 0], one[:, 1], side="left") - first)
     mine = np.repeat(np.arange(len(one)), counts)
@@ -67,7 +68,7 @@ def both(one: Ranges, other: Ranges) -> Ranges:
 
 
 def minus(one: Ranges, other: Ranges) -> Ranges:
-    """The numbers of a normal set that are not in another, normal."""
+    """Return the numbers of a normal set that are not in another, normal."""
     if not len(one) or not len(other):
         return one
     starts = np.concatenate([[min(one[0, 0], other[0, 0])], other[:, 1]])

@@ -1,8 +1,8 @@
-"""A slice of a capture as batches of datagrams, and the account of how that went.
+"""A slice of a capture read as batches of datagrams, with a report.
 
-`SliceReader.batches` yields what lies in the slice; afterwards `report` tells where the records
-began and ended. The walks are the compiled readers' of `replay`; memory is bounded by a chunk.
-Files that cannot be cut are read whole by `Capture`, from a local copy where they are remote.
+`SliceReader.batches` yields the datagrams in the slice; afterwards `report` says where the records
+began and ended. The compiled readers of `replay` do the walks; memory is bounded by a chunk. Files
+that cannot be cut are read whole by `Capture`, from a local copy where they are remote.
 """
 
 import functools
@@ -39,7 +39,7 @@ def _skips(skipped: dict[Skip, int]) -> dict[str, int]:
 
 
 def _read_into(file: Any, room: memoryview) -> int:
-    """Fill `room` as far as the file goes."""
+    """Fill `room` as far as the file goes; return how many bytes were read."""
     filled = 0
     while filled < len(room):
         got = file.readinto(room[filled:])
@@ -50,8 +50,11 @@ def _read_into(file: Any, room: memoryview) -> int:
 
 
 class SliceReader:
-    """Reads one slice; see the module's text. `report` is complete once `batches` has ended.
-    `lasting=False`: a batch is good until the next one only, which saves memory traffic."""
+    """A reader of one slice; see the module's text.
+
+    `report` is complete once `batches` has ended. `lasting=False`: a batch is valid until the next
+    one only, which saves memory traffic.
+    """
 
     def __init__(self, part: Slice, *, lasting: bool = True) -> None:
         self.part = part
@@ -59,8 +62,10 @@ class SliceReader:
         self.report = SliceReport(part.start, part.start)
 
     def batches(self) -> Iterator[DatagramBatch]:
-        """The datagrams whose records begin in the slice. What is wrong with the capture is told
-        in the report and raises nothing; a file that went away raises `UsageError`."""
+        """Yield the datagrams whose records begin in the slice.
+
+        Faults of the capture are reported and not raised; a file that is gone raises `UsageError`.
+        """
         return self._plain() if self._by_bytes else self._whole()
 
     @property
@@ -134,7 +139,7 @@ class SliceReader:
         )
 
     def _begin(self, file: Any, going: "_Walk") -> int:
-        """Where a record seems to begin first, or the slice's end; `going` is put there."""
+        """Find where a record seems to begin first, else the slice's end; move `going` there."""
         part = self.part
         size = min(CHUNK_BYTES + RECORD_MAX, part.file.length - part.start)
         look = np.empty(size, np.uint8)
@@ -151,7 +156,7 @@ class SliceReader:
 
 
 class _Room:
-    """What a batch lies in, made where it is needed."""
+    """The buffers that batches lie in, allocated on first use."""
 
     @functools.cached_property
     def chunk(self) -> np.ndarray[Any, Any]:
@@ -160,7 +165,7 @@ class _Room:
 
     @functools.cached_property
     def columns(self) -> DatagramColumns:
-        """Its datagrams."""
+        """Columns of the chunk's datagrams."""
         return DatagramColumns(BATCH_DATAGRAMS_MAX)
 
 
@@ -185,7 +190,7 @@ class _Walk:
         self._big_endian = big_endian
 
     def to(self, file: Any, end: int) -> Iterator[DatagramBatch]:
-        """All records that begin before `end`; `file` stands at `position`."""
+        """Yield all records that begin before `end`; `file` must stand at `position`."""
         rest = np.empty(0, np.uint8)
         while self.position < end:
             chunk = (self._room or _Room()).chunk
@@ -203,15 +208,15 @@ class _Walk:
                 return
 
     def _limit(self, chunk: np.ndarray[Any, Any], filled: int, end: int) -> int:
-        """How far into the chunk records are meant."""
+        """Return how many bytes of the chunk hold records that begin before `end`."""
         if self.position + filled < end:
             return filled
         past = walk(chunk.data[:filled], 0, end - self.position, self._big_endian)
-        # Where the walk could not go so far, the scanner is to say why.
+        # Where the walk stopped earlier, the scanner reports why.
         return past if self.position + past >= end else filled
 
     def _scan(self, chunk: np.ndarray[Any, Any], limit: int) -> Generator[DatagramBatch, None, int]:
-        """The records in `chunk[:limit]`; answers with where the first not taken stands."""
+        """Yield the records in `chunk[:limit]`; return the position behind the last taken."""
         position = 0
         while True:
             columns = (self._room or _Room()).columns

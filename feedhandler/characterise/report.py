@@ -1,8 +1,8 @@
-"""What the job found, as files: JSON, CSV, Parquet, SVG and one HTML page.
+"""The job's results as files: JSON, CSV, Parquet, SVG and one HTML page.
 
-`write` makes all of them in one folder; a file that is there already is replaced at once, so that
-who reads it meanwhile reads the old one or the new one. The page opens from disk: pictures inlined,
-no script, no network; every text of the captures is escaped.
+`write` makes all of them in one folder; a file that exists is replaced atomically, so that a
+concurrent reader gets the old one or the new one. The page opens from disk: pictures inlined, no
+script, no network; every text of the captures is escaped.
 """
 
 import contextlib
@@ -22,15 +22,17 @@ from feedhandler.page import page_figure, page_section, page_table, verdict_box,
 
 #: Rows of a table that the page shows; all are in its CSV and Parquet file.
 PAGE_ROWS = 60
-#: The row of the table of gaps that tells what came on no line.
+#: The row of the table of gaps for numbers that came on no line.
 ALL_LINES = "all lines"
 #: Tables that are figures on the page, and files beside it.
 LONG_TABLES = ("minutes", "minutes_by_service", "interarrival_distribution")
 
 
 def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[Path]:
-    """Write everything to `out`, which is made where it is missing; `about` is what was asked, by
-    name. Answers with the files. Raises as `unwritable` says where they cannot be written."""
+    """Write all files to `out`, which is made where it is missing; return their paths.
+
+    `about` is what was asked, by name. Raises as `unwritable` says where they cannot be written.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         by_name = {table.name: table for table in tables}
@@ -54,7 +56,7 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A file beside, which then takes the place of `path`."""
+    """Provide a temporary file that replaces `path` when the context ends without an error."""
     beside = path.with_name(f"{path.name}.new")
     try:
         yield beside
@@ -106,7 +108,7 @@ def _write_parquet(table: Table, path: Path) -> Path:
 
 
 def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """Make the whole HTML page."""
     named = {table.name: table for table in tables}
     told = " · ".join(f"{name} {value}" for name, value in about.items() if value)
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
@@ -125,7 +127,7 @@ def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str,
 
 
 def _day(minutes: Table, zone: str) -> str:
-    """The date, or the dates, of what was counted, and between which minutes of the zone."""
+    """Return the dates of what was counted, and for one date its minutes in the zone."""
     if not minutes.rows:
         return ""
     (first, _, begin), (last, _, end) = (
@@ -136,7 +138,7 @@ def _day(minutes: Table, zone: str) -> str:
 
 
 def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
-    """Whether the captures are whole, and that in a sentence, with losses and the peak."""
+    """Judge whether the captures are whole, and say it in a sentence with losses and peak."""
     gaps, files = named["gaps"], named["files"]
     odd = [row for row in files.rows if row[files.columns.index("problem")]]
     rows = [dict(zip(gaps.columns, row, strict=True)) for row in gaps.rows]
@@ -166,8 +168,10 @@ def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
 
 
 def peak_mbps(named: Mapping[str, Table]) -> float:
-    """The most that was captured within one second, all lines together, in Mbit/s of Ethernet
-    frames, as rates are everywhere else."""
+    """Return the most captured within one second, in Mbit/s of Ethernet frames.
+
+    It is of all lines together; all rates are in these units.
+    """
     seconds = named["byte_peaks"]
     places = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
     rows = [[row[place] for place in places] for row in seconds.rows]
@@ -181,7 +185,7 @@ def _verdict(named: Mapping[str, Table]) -> str:
 
 
 def _odd_files(files: Table) -> str:
-    """The files with which something was wrong."""
+    """List the files that had problems, as HTML."""
     place = files.columns.index("problem")
     odd = [row for row in files.rows if row[place]]
     if not odd:
@@ -194,7 +198,7 @@ def _odd_files(files: Table) -> str:
 
 
 def _cards(named: Mapping[str, Table]) -> str:
-    """The figures that a reader looks for first."""
+    """Show the key figures as HTML cards."""
     figures = dict(named["figures"].rows)
     shown = {
         "packets": figures["packets"],

@@ -1,9 +1,9 @@
-"""Datagrams as Arrow batches, a row a packet or a row a message: what the Spark source yields.
+"""Datagrams as Arrow batches, a row for each packet or each message, for the Spark source.
 
-`RowMaker` is given a feed and what is asked for, and turns batches of a capture into record
-batches, by columns. Every row has `ordinal`, which rises in the order of the capture (and of the
-captures among one another), whatever partition it came from. Sequence numbers and times are signed
-64-bit, which they fit; a symbol is its name as text, or null.
+`RowMaker` turns batches of a capture into record batches of the wanted columns. Every row has
+`ordinal`, which rises in the order of the capture (and of the captures among one another), whatever
+partition it came from. Sequence numbers and times are int64, which they fit; a symbol is its name
+as text, or null.
 
 Datagrams that are no packets of the feed make no row. Messages of compressed packets, and of
 packets whose messages are not whole, make none either.
@@ -81,10 +81,13 @@ def refuse_rows_of_fix(feed: Feed) -> None:
 
 
 class RowMaker:
-    """See the module's text. `messages`: a row a message, else a packet; `fields`: decoded fields
-    by name, null where a message has none of that name; `lines`: names of lines by (group as a
-    number, port), the others are called `group:port`. Raises `UsageError` for fields that no
-    message of the feed has, and for rows of FIX messages."""
+    """A maker of record batches; see the module's text.
+
+    `messages`: a row a message, else a packet; `fields`: decoded fields by name, null where a
+    message has none of that name; `lines`: names of lines by (group as a number, port), the others
+    are called `group:port`. Raises `UsageError` for fields that no message of the feed has, and for
+    rows of FIX messages.
+    """
 
     def __init__(
         self,
@@ -119,7 +122,7 @@ class RowMaker:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the record batches."""
+        """The schema of the record batches."""
         if not self._messages:
             return PACKET_SCHEMA
         schema = MESSAGE_SCHEMA
@@ -130,7 +133,7 @@ class RowMaker:
     def batches(
         self, batches: Iterator[DatagramBatch], file: str, slice_number: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice of a capture."""
+        """Yield the rows of one slice of a capture."""
         ordinal = slice_number * SLICE_ROWS
         for batch in batches:
             headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
@@ -147,7 +150,7 @@ class RowMaker:
                 yield _record_batch(columns, self.schema)
 
     def told(self, batch: DatagramBatch) -> tuple[int, int]:
-        """Messages that the headers of a batch tell of, and uncompressed packets with some."""
+        """Count messages by a batch's headers, and the uncompressed packets that have some."""
         headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
         counts = self._counts(batch.take(fine))
@@ -155,9 +158,11 @@ class RowMaker:
         return int(counts.sum()), int(with_messages.sum())
 
     def scans(self, batch: DatagramBatch) -> Iterator[tuple[dict[str, Any], Array, MessageIndex]]:
-        """The messages of a batch for who decodes them by himself: columns of a row a message
-        (with `code`, the type's number), the bytes, and the index that was made of them, which the
-        next step overwrites."""
+        """Yield the messages of a batch for callers that decode them: columns, bytes, index.
+
+        The columns have a row a message (with `code`, the type's number); the next step overwrites
+        the index.
+        """
         headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
         if not len(fine):
@@ -191,7 +196,7 @@ class RowMaker:
         )
 
     def _counts(self, batch: DatagramBatch) -> Array:
-        """The header's number of messages."""
+        """Return the number of messages in each packet's header (i64)."""
         table = self.feed.table
         size, total = table.count_size, np.zeros(len(batch), np.int64)
         for place in range(size):
@@ -211,7 +216,7 @@ class RowMaker:
                 yield self._message_columns(batch, headers, names, rows)
 
     def _scan(self, batch: DatagramBatch, rows: Array) -> tuple[int, Array]:
-        """Scan packets of `rows` as far as there is room; how many, and those that were good."""
+        """Scan packets of `rows` while there is room; return how many, and the good ones' rows."""
         index, rejects = self._index, np.zeros(REJECT_COUNT, np.uint64)
         starts, sizes = batch.offset[rows].astype(np.int64), batch.length[rows]
         table, header = self.feed.table, self._header
@@ -219,7 +224,7 @@ class RowMaker:
         done = scan_datagrams(table, batch.data, starts, sizes, header, index, rejects)
         if index.packets == done:
             return done, rows[:done]
-        # Some were bad, and the index does not say which: once more, one by one.
+        # Some were bad, and the index does not say which: scan them again, one by one.
         index.clear()
         good = []
         for number in range(done):
@@ -271,7 +276,7 @@ class RowMaker:
 
 
 class _Decoder:
-    """The asked fields of one layout; of a repeated group, the first element's."""
+    """A decoder of the wanted fields of one layout; of a repeated group, the first element's."""
 
     def __init__(self, feed: Feed, layout: Layout, fields: Sequence[str]) -> None:
         self._columns = Columns(feed, layout.name)
@@ -288,7 +293,7 @@ class _Decoder:
     def fill(
         self, columns: dict[str, Any], data: Array, index: MessageIndex, arrays: dict[str, Array]
     ) -> None:
-        """Put the layout's fields into the rows of its messages."""
+        """Write the layout's fields into the rows of its messages."""
         sizes = arrays["sizes"]
         mine = (arrays["types"] == self._layout.code) & (sizes >= self._layout.size)
         mine &= sizes < self._largest
@@ -321,7 +326,7 @@ def _arrow_type(column: Array) -> pa.DataType:
 
 
 def _named(of: Array, names: Sequence[str | None]) -> pa.Array:
-    """`names[of[i]]` as text."""
+    """Return `names[of[i]]` as text, for each i."""
     return pa.array(names, pa.string()).take(pa.array(of.astype(np.int64)))
 
 

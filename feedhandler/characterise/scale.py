@@ -1,8 +1,8 @@
 """The log scale on which times are counted: 1 % resolution from a nanosecond to a day and a half.
 
-Below 128 ns each nanosecond has a bucket of its own; above, each power of two is cut into 128
-(a bucket is at most 0.8 % wide). Longer times fall into the last bucket. `bucket_of` is for
-compiled callers; `lower_bounds` says the same to whoever reads a histogram. No I/O, compiled.
+Below 128 ns each nanosecond has a bucket of its own; above, each power of two is cut into 128 (a
+bucket is at most 0.8 % wide). Longer times fall into the last bucket. `bucket_of` is for compiled
+callers; `lower_bounds` is its inverse, for readers of histograms. No I/O, compiled.
 """
 
 import cython
@@ -13,7 +13,7 @@ if cython.compiled:
 else:
 
     def highest_bit(value: int) -> int:
-        """Where a number's highest bit is; of at least 1."""
+        """Return the index of the highest set bit of a number of at least 1."""
         return value.bit_length() - 1
 
 
@@ -30,7 +30,7 @@ _LAST = cython.declare(cython.Py_ssize_t, BUCKETS - 1)
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def bucket_of(value_ns: cython.longlong) -> cython.Py_ssize_t:
-    """The bucket of a time of at least 0 ns."""
+    """Return the bucket of a time of at least 0 ns."""
     if value_ns < 256:
         return value_ns
     power: cython.int = highest_bit(value_ns) - 7
@@ -39,7 +39,7 @@ def bucket_of(value_ns: cython.longlong) -> cython.Py_ssize_t:
 
 
 def lower_bounds() -> np.ndarray:
-    """The least time of each bucket, in nanoseconds (int64[BUCKETS])."""
+    """Return the least time of each bucket, in ns (int64[BUCKETS])."""
     linear = np.arange(2 * STEPS, dtype=np.int64)
     powers = np.arange(1, LAST_POWER - FIRST_POWER, dtype=np.int64)
     return np.concatenate([linear, *(linear[STEPS:] << power for power in powers)])

@@ -1,4 +1,4 @@
-# What other compiled modules may use of Skew.
+# The part of Skew that other compiled modules may use.
 
 cdef class Skew:
     cdef public Py_ssize_t services, pairs, left, left_behind

@@ -1,12 +1,12 @@
 # cython: initializedcheck=False
 # (Every view is made in `__init__`.)
-"""How far apart the copies of one packet come on two lines: no I/O, compiled, mergeable.
+"""Skew: the time between the copies of a packet on two lines. No I/O, compiled, mergeable.
 
-`Skew` is told of each numbered packet: its service, its channel (the service on one line), its
-number and its time. The first copy waits in a ring, one a service and `RING` numbers long; the copy
-on another channel makes a pair, counted by which channel was first. What finds no second copy is
-kept (`leftovers`, bounded), so that `digest` can pair it with what stands in the next stretch of
-the capture. A pair whose times go backwards is counted apart.
+`Skew` takes of each numbered packet its service, its channel (the service on one line), its number
+and its time. The first copy waits in a ring, one a service and `RING` numbers long; the copy on
+another channel makes a pair, counted by which channel was first. Copies without a second are kept
+(`leftovers`, bounded), so that `digest` can pair them with copies in the next stretch of the
+capture. A pair whose times go backwards is counted apart.
 """
 
 import cython
@@ -17,9 +17,9 @@ from feedhandler.characterise.scale import BUCKETS
 
 #: Numbers of a service that may wait for their second copy: at 100,000 packets a second, 80 ms.
 RING = 8_192
-#: Copies that are further apart than this are none of one sending.
+#: Copies that are further apart than this are not taken for one packet's.
 APART_NS_MAX = 10_000_000_000
-#: What may be left over of a stretch before its end; older ones hardly find their copy any more.
+#: Leftovers kept of a stretch; older ones are unlikely to find their copy.
 LEFT_MAX = 65_536
 #: Channels that pairs are counted for.
 CHANNELS_MAX = 256
@@ -33,8 +33,11 @@ _FIRST_ROOM = 8
 @cython.final
 @cython.cclass
 class Skew:
-    """See the module's text. A row a pair of channels: first_channels and later_channels i32,
-    buckets u32[BUCKETS] and backwards i64. `left_behind` counts leftovers beyond the bound."""
+    """Skew histograms; see the module's text.
+
+    A row for each pair of channels: first_channels and later_channels i32, buckets u32[BUCKETS] and
+    backwards i64. `left_behind` counts leftovers beyond the bound.
+    """
 
     def __init__(self) -> None:
         self.services = 0
@@ -75,7 +78,7 @@ class Skew:
         self._backwards = memoryview(backwards)
 
     def add_service(self) -> int:
-        """Room for one service more; answers with its place."""
+        """Make room for one more service; return its place."""
         if self.services * RING == len(self._numbers):
             self._allot_rings(2 * self.services)
         self.services += 1
@@ -91,7 +94,7 @@ class Skew:
         number: cython.ulonglong,
         time_ns: cython.longlong,
     ) -> cython.int:
-        """One packet. `service` is a place that `add_service` gave."""
+        """Take one packet. `service` is a place that `add_service` returned."""
         slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, number & (_RING - 1))
         slot += service * _RING
         waiting: cython.int = self._channels[slot]
@@ -133,7 +136,7 @@ class Skew:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _leave(self, service: cython.int, slot: cython.Py_ssize_t) -> cython.int:
-        """What waited at `slot` waits no longer."""
+        """Move the copy that waits at `slot` to the leftovers, or count it beyond the bound."""
         if self.left == _LEFT:
             self.left_behind += 1
             return 0
@@ -145,8 +148,11 @@ class Skew:
         return 0
 
     def histograms(self) -> dict[str, np.ndarray]:
-        """Without the empty buckets: `pair`, `bucket` i32, `count` i64; and of each pair
-        `first_channel`, `later_channel` i32, `backwards` i64."""
+        """Return what was counted, without the empty buckets.
+
+        `pair`, `bucket` i32, `count` i64; and of each pair `first_channel`, `later_channel` i32,
+        `backwards` i64.
+        """
         used = np.asarray(self._buckets)[: self.pairs]
         pair, bucket = np.nonzero(used)
         sides = np.asarray(self._sides)[:, : self.pairs]
@@ -160,8 +166,11 @@ class Skew:
         }
 
     def leftovers(self) -> dict[str, np.ndarray]:
-        """What found no second copy: `service` i32 (place), `channel` i32, `number` u64, `time_ns`
-        i64; in the order of the numbers within a service as far as they still waited at the end."""
+        """Return the copies without a second.
+
+        `service` i32 (place), `channel` i32, `number` u64, `time_ns` i64. Those that still waited
+        at the end come last, in the order of the ring's slots.
+        """
         (slot,) = np.nonzero(np.asarray(self._channels)[: self.services * RING] >= 0)
         left = self.left
         return {

@@ -1,12 +1,11 @@
-"""Stretches of captures that are read side by side, and whether they fit together; no I/O.
+"""Slices of captures that are read in parallel, and the check that they fit together; no I/O.
 
 A `Slice` is a range of bytes of a plain capture, or a whole file of any other kind. Where a record
-begins in the middle of a file can only be guessed (`boundaries`), so whoever reads a slice reports
-where its records began and ended (`SliceReport`), and `Stitcher` walks through a file's reports in
-order: a stretch whose end is not the next one's beginning is asked for again, this time from the
-right place. So is one before which pieces of a fragmented datagram wait, which it is given. What
-comes out is what one reader from beginning to end would have seen, damage and all: behind a damaged
-record nothing counts.
+begins in the middle of a file can only be guessed (`boundaries`), so a slice's reader reports where
+its records began and ended (`SliceReport`), and `Stitcher` walks through a file's reports in order:
+a slice that does not begin where the one before it ended is read again from there. So is a slice
+before which fragments of a datagram wait, which are then passed to it. The result equals that of
+one reader from beginning to end, damage included: behind a damaged record nothing counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +17,18 @@ from feedhandler.characterise.zstd_frames import Frame
 
 #: Bytes a slice, unless that makes too many or too few of them.
 SLICE_BYTES_MIN, SLICE_BYTES_MAX = 8 << 20, 256 << 20
-#: Of slices that are only tallied, which hardly take more memory where they are longer: each task
-#: costs Spark some time beside its work, and each tally the driver. (Short captures have shorter.)
+#: Bytes of slices that are only tallied, which hardly take more memory where they are longer: each
+#: task and each tally has a fixed cost. (Short captures have shorter slices.)
 TALLIED_BYTES_MIN, TALLIED_BYTES_MAX = 64 << 20, 2 << 30
 
 
 class CaptureFile(Struct, frozen=True):
-    """A capture and what its first bytes told.
+    """A capture as its first bytes describe it.
 
-    `kind`: `pcap` (plain, can be cut anywhere), `pcapng`, `gzip` or `zstd`; `size` in bytes. Of a
-    plain one also its `header` and the second of its first record; of a zstd file that is a row of
-    frames with a classic capture in it the same, and the `frames`: it is cut by its content. Of
-    kind `content` is a compressed capture that was read as a plain one up to some place before
+    `kind`: `pcap` (plain, can be cut anywhere), `pcapng`, `gzip`, `zstd` or `content`; `size` in
+    bytes. A plain capture also has its `header` and the `second` of its first record; so has a zstd
+    file of several frames that hold a classic capture, and its `frames`: it is cut by its content.
+    A `content` file is a compressed capture that was read as a plain one up to some position before
     (`growing`): a slice of it is a range of its content.
     """
 
@@ -47,25 +46,26 @@ class CaptureFile(Struct, frozen=True):
 
     @property
     def length(self) -> int:
-        """Of what is read, in bytes: the content of frames, else the file."""
+        """The bytes to be read: of the content of frames, else of the file."""
         return self.frames[-1].start + self.frames[-1].content if self.frames else self.size
 
     @property
     def big_endian(self) -> bool:
-        """The byte order of a plain capture."""
+        """Whether a plain capture is big-endian."""
         return self.header[:1] == b"\xa1"
 
     @property
     def ticks(self) -> int:
-        """Of a plain capture: how many parts a second has."""
+        """Ticks per second of a plain capture's times."""
         return 10**9 if b"\x3c" in self.header[1:3] else 10**6
 
 
 class Slice(Struct, frozen=True):
     """The records of a capture that begin in `[start, end)`; `exact`: one begins at `start`.
 
-    Of a file that is read whole: 0 to its size. `number` counts the slices of all files. `waiting`:
-    pieces of fragmented datagrams that stand before and wait for others (`Fragments.waiting`).
+    A file that is read whole has the range 0 to its size. `number` counts the slices of all files.
+    `waiting`: pieces of fragmented datagrams that stand before and wait for others
+    (`Fragments.waiting`).
     """
 
     file: CaptureFile
@@ -77,16 +77,19 @@ class Slice(Struct, frozen=True):
 
     @property
     def length(self) -> int:
-        """In bytes."""
+        """The number of bytes."""
         return self.end - self.start
 
 
 class SliceReport(Struct, frozen=True):
-    """What was met in a slice: where its first record began and where its last one ended (equal:
-    there was none), whole records, datagrams, frames that were none by reason, and why reading
-    stopped early, if it did (`damage`: nothing behind it can be read; `cut`: the file ends in the
-    middle of a record). `slowly`, `joined` and `stand_ins` are `CaptureStatistics`'. `began_with`
-    are the slice's pieces that waited, `waiting` those that wait at its end."""
+    """The report of a slice's reader.
+
+    `began`, `ended`: where its first record began and its last one ended (equal: there was none);
+    whole records, datagrams, `skipped` frames by reason; why reading stopped early, if it did
+    (`damage`: nothing behind it can be read; `cut`: the file ends in the middle of a record).
+    `slowly`, `joined` and `stand_ins` as in `CaptureStatistics`. `began_with` are the fragments
+    that the slice was given, `waiting` those that wait at its end.
+    """
 
     began: int
     ended: int
@@ -104,31 +107,36 @@ class SliceReport(Struct, frozen=True):
 
 
 def slice_bytes(total: int, workers: int) -> int:
-    """How long slices should be for so many bytes and so many workers: a few for each."""
+    """Choose the size of slices for so many bytes and workers: a few slices for each worker."""
     wanted = total // max(1, 4 * workers)
     return min(max(wanted, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
 
 
 def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
-    """Slices of about `size` bytes of every file that can be cut, all others whole; in order."""
+    """Cut the files into slices of about `size` bytes, in order.
+
+    Files that cannot be cut stay whole.
+    """
     return _cut(files, lambda left: size)
 
 
 def cut_for_tallying(files: Sequence[CaptureFile], workers: int) -> list[Slice]:
-    """The same for slices that are only tallied: ever shorter ones, each a worker's share of what
-    is left, so that few tasks keep all workers busy and all end at about the same time, however
-    fast each of them is (guided self-scheduling: Polychronopoulos and Kuck, 1987)."""
+    """Cut the files into ever shorter slices, each a worker's share of the rest.
+
+    They are for tallying only. So few tasks keep all workers busy and all end at about the same
+    time, however fast each of them is (guided self-scheduling: Polychronopoulos and Kuck, 1987).
+    """
     least = min(slice_bytes(cut_bytes(files), workers), TALLIED_BYTES_MIN)
     return _cut(files, lambda left: min(max(left // workers, least), TALLIED_BYTES_MAX))
 
 
 def cut_bytes(files: Sequence[CaptureFile]) -> int:
-    """How much of these files can be cut."""
+    """Count the bytes of these files that can be cut."""
     return sum(file.length for file in files if file.is_cut)
 
 
 def _cut(files: Sequence[CaptureFile], size_of: Callable[[int], int]) -> list[Slice]:
-    """`size_of` is asked for each slice's size, given the bytes that are left."""
+    """Cut the files into slices; `size_of` gives each slice's size for the bytes that are left."""
     made: list[Slice] = []
     left = cut_bytes(files)
     for file in files:
@@ -145,10 +153,10 @@ def _cut(files: Sequence[CaptureFile], size_of: Callable[[int], int]) -> list[Sl
 
 
 class Stitcher:
-    """Puts the slices of one file together again, in order.
+    """A check that the slices of one file fit together, in order.
 
-    `offer` takes a slice and what its reader brought and answers with the slice to read again, or
-    with None where nothing is missing. `kept` are the results that count.
+    `offer` takes a slice and its reader's result and returns the slice to read again, or None where
+    nothing is missing. `kept` holds the results that count.
     """
 
     def __init__(self) -> None:
@@ -158,7 +166,7 @@ class Stitcher:
         self.before: SliceReport | None = None
 
     def offer(self, part: Slice, report: SliceReport, result: Any) -> Slice | None:
-        """The next slice of the file, or the answer to the one that was asked for again."""
+        """Take the next slice of the file, or the repetition of one that was returned."""
         if _reaches_past(self.before, part):
             return None
         if not goes_on(self.before, part, report):
@@ -172,8 +180,10 @@ class Stitcher:
 
 
 def goes_on(before: SliceReport | None, part: Slice, report: SliceReport) -> bool:
-    """Whether what was read of a slice begins where the slice before it ended; `before` is of the
-    latest one of its file that counts, None for the first."""
+    """Tell whether a slice was read from where the one before it ended.
+
+    `before` is the report of the latest slice of its file that counts, None for the first.
+    """
     if _reaches_past(before, part):
         return False
     misplaced = not part.exact and report.began != _expected(before, part)
@@ -181,21 +191,21 @@ def goes_on(before: SliceReport | None, part: Slice, report: SliceReport) -> boo
 
 
 def _expected(before: SliceReport | None, part: Slice) -> int:
-    """Where a slice's first record has to begin."""
+    """Return where a slice's first record has to begin."""
     if before is None:
         return part.start if part.exact else -1
     return before.ended
 
 
 def _reaches_past(before: SliceReport | None, part: Slice) -> bool:
-    """Whether nothing of a slice counts: the record before reaches past all of it, or reading ended
-    before."""
+    """Tell whether nothing of a slice counts: the record before reaches past it, or the file ended
+    by damage."""
     ended = before is not None and bool(before.damage or before.cut)
     return ended or _expected(before, part) >= part.end > part.start
 
 
 def by_file(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
-    """The slices of each file in turn."""
+    """Group the slices by file, in order."""
     group: list[Slice] = []
     for part in slices:
         if group and group[-1].file.path != part.file.path:

@@ -15,7 +15,7 @@ service     one or several numbers
 line        `group:port`, one or several
 lines       names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000`
 slice_bytes about how long partitions of plain captures are
-odd         `fail` (default) or `skip`: what becomes of files that are no captures
+odd         `fail` (default) or `skip`: what to do with files that are no captures
 channels    which lines carry one channel, for rows of tallies: a `ChannelMap` as JSON
 complete    `yes`: nothing is being written, so that a stream takes the latest file whole
 
@@ -26,7 +26,7 @@ A row of `tallies` is a slice, counted where it was read: what `following` keeps
 session's tables without rows. `packets_only`: `yes` leaves messages alone.
 
 Window, service and line are also pushed down from simple filters: `register` has Spark do that.
-Module and reader are pickled: nothing open is kept.
+Module and reader are pickled: neither keeps anything open.
 Needs pyspark; nothing else in the package imports this module.
 """
 
@@ -61,7 +61,7 @@ try:
 except ImportError:  # pragma: no cover (Spark before 4.2)
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Older versions of Spark do not ask."""
+        """A stand-in for older versions of Spark, which do not use it."""
 
 
 from feedhandler.characterise.channels import ChannelMap
@@ -87,7 +87,7 @@ from feedhandler.replay.captures.reading import DatagramBatch
 from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
 
-#: Workers that slices are cut for where nothing is said.
+#: Workers that slices are cut for by default.
 WORKERS = 4
 #: A piece of a recording, as `pieces.Piece` has it; the report as JSON.
 TALLY_SCHEMA = pa.schema(
@@ -97,7 +97,7 @@ ROWS = ("packets", "messages", "tallies")
 
 
 class Asked(Struct, frozen=True):
-    """The options, understood."""
+    """The options, parsed."""
 
     feed: str
     paths: tuple[str, ...]
@@ -116,12 +116,12 @@ class Asked(Struct, frozen=True):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows. Raises `UsageError`."""
+        """The schema of the rows. Raises `UsageError`."""
         return TALLY_SCHEMA if self.rows == "tallies" else self.row_maker().schema
 
     @property
     def request(self) -> Request:
-        """What is tallied, for rows of tallies."""
+        """The request to tally, for rows of tallies."""
         return Request(
             feed=self.feed,
             from_ns=self.from_ns,
@@ -134,7 +134,7 @@ class Asked(Struct, frozen=True):
 
     @property
     def selection(self) -> Selection:
-        """What of the captures is meant."""
+        """The part of the captures that is read."""
         return Selection(
             from_ns=self.from_ns,
             until_ns=self.until_ns,
@@ -143,7 +143,7 @@ class Asked(Struct, frozen=True):
         )
 
     def row_maker(self) -> RowMaker:
-        """What makes the rows. Raises `UsageError`."""
+        """Make the maker of rows. Raises `UsageError`."""
         names = {(group, port): name for group, port, name in self.lines}
         return RowMaker(
             load_feed(self.feed),
@@ -187,7 +187,7 @@ def _channels(text: str | None) -> ChannelMap | None:
 
 
 def understand(options: Mapping[str, str]) -> Asked:
-    """The options as Spark has them. Raises `UsageError` where one cannot be."""
+    """Parse the options as Spark has them. Raises `UsageError` where one is wrong."""
     given = {name.lower(): value for name, value in options.items()}
     if "feed" not in given:
         raise UsageError("the feed is not told", 'add .option("feed", "iex-deep"), say')
@@ -215,7 +215,10 @@ def understand(options: Mapping[str, str]) -> Asked:
 
 
 def open_files(asked: Asked) -> list[CaptureFile]:
-    """The captures. Raises `UsageError` for what is none, unless that is to be passed over."""
+    """Examine the captures.
+
+    Raises `UsageError` for a file that is none, unless such are to be skipped.
+    """
     files = []
     for path in find_captures(asked.paths):
         try:
@@ -234,26 +237,26 @@ class SlicePartition(InputPartition):
 
 
 class FeedhandlerReader(DataSourceReader):
-    """Plans the slices, and reads one in a worker."""
+    """The reader of a query: plans the slices on the driver, reads one in a worker."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what `narrowed` can do by reading less; Spark keeps the rest, and checks again."""
+        """Take what `narrowed` can serve by reading less; yield all, as Spark checks again."""
         for each in filters:
             self.asked = narrowed(self.asked, each)
             yield each
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A slice each."""
+        """Plan the slices, a partition each."""
         files = open_files(self.asked)
         total = sum(file.size for file in files if file.kind == "pcap")
         size = self.asked.slice_bytes or slice_bytes(total, WORKERS)
         return [SlicePartition(part) for part in exact_slices(files, size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice."""
+        """Yield the rows of one slice."""
         assert isinstance(partition, SlicePartition)
         asked, part = self.asked, partition.part
         if asked.rows == "tallies":
@@ -270,20 +273,23 @@ class FeedhandlerReader(DataSourceReader):
 
 
 def _tally_row(part: Slice, request: Request) -> pa.RecordBatch:
-    """One slice, counted."""
+    """Tally one slice as a row."""
     piece = piece_of(part, request)
     row = {**structs.asdict(piece), "report": msgspec.json.encode(piece.report)}
     return pa.RecordBatch.from_pylist([row], TALLY_SCHEMA)
 
 
 def piece_of_row(row: Any) -> Piece:
-    """The piece that a row of tallies is."""
+    """Restore the piece that a row of tallies holds."""
     report = msgspec.json.decode(bytes(row.report), type=SliceReport)
     return Piece(row.name, row.start, report, bytes(row.tally))
 
 
 def narrowed(asked: Asked, condition: Filter) -> Asked:
-    """What is asked, less what a simple filter leaves out for certain; the filter stays Spark's."""
+    """Narrow what is asked by what a simple filter certainly leaves out.
+
+    Spark still applies the filter.
+    """
     column = ".".join(getattr(condition, "attribute", ()))
     value = getattr(condition, "value", None)
     if column == "time_ns" and isinstance(value, int):
@@ -308,11 +314,12 @@ def narrowed(asked: Asked, condition: Filter) -> Asked:
 
 
 class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads captures while they grow; offsets are bytes of files (`growing`).
+    """A reader of captures while they grow; offsets are bytes of files (`growing`).
 
-    Spark keeps one of these a query. What it was told last is where the next look begins where
-    Spark (before 4.2) does not say what it has; `_target` is where a query ends that
-    is to bring what is there now."""
+    Spark keeps one of these for each query. Spark before 4.2 does not say which offset it has, so
+    the next look begins at the last one returned (`_told`). `_target` is where a query ends that is
+    to read only what is there now.
+    """
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
@@ -321,16 +328,19 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:
-        """Nothing is read yet."""
+        """Return the offset before anything is read."""
         return {}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what this query is to bring, in as many batches as that takes."""
+        """Limit the query to what is there now, in as many batches as that takes."""
         self._ends = True
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
-        """How far everything is whole. A batch is bounded where it is known what was read before;
-        from the beginning, a bound could lie before it."""
+        """Return the offset up to which everything is whole.
+
+        A batch is bounded where the offset read before is known; without it, a bound could lie
+        before that offset.
+        """
         bounded = start is not None
         known = start or self._told
         if self._ends and self._target is None:
@@ -346,16 +356,16 @@ class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return reach(self.asked.paths, known, step, complete=self.asked.complete)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The slices of a batch."""
+        """Plan the slices of a batch."""
         size = self.asked.slice_bytes or SLICE_BYTES_MAX
         return [SlicePartition(part) for part in news(start, end, size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one slice."""
+        """Yield the rows of one slice."""
         return FeedhandlerReader(self.asked).read(partition)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept for a batch that is done."""
+        """Do nothing: no state is kept for a finished batch."""
 
 
 class FeedhandlerSource(DataSource):
@@ -363,28 +373,28 @@ class FeedhandlerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Return the name that `format` takes."""
         return "feedhandler"
 
     def schema(self) -> StructType:
-        """Of the rows that are asked for."""
+        """Return the schema of the wanted rows."""
         return from_arrow_schema(understand(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of everything that is asked for."""
+        """Make a reader of everything that is asked for."""
         return FeedhandlerReader(understand(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of what comes while captures are written."""
+        """Make a reader of what comes while captures are written."""
         return FeedhandlerStreamReader(understand(self.options))
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark.read.format("feedhandler")` mean this, and set what it needs in the session."""
+    """Register the data source, and set what it needs in the session."""
     # A source that takes filters is refused without it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     context = getattr(spark, "sparkContext", None)
     if context is not None and is_local(context) and "PYSPARK_PYTHON" not in os.environ:
-        # Else workers of this machine are whatever `python3` is, which need not know this package.
+        # Else workers of this machine run `python3`, which may lack this package.
         context.pythonExec = sys.executable
     spark.dataSource.register(FeedhandlerSource)

@@ -1,17 +1,16 @@
-"""From a digest to tables: what the source paper prints of a session, and what it leaves out.
+"""Tables from a digest: those that the source paper prints of a session, and more.
 
-`tables_of` answers with every table by name, in the order in which a report shows them. A table is
-columns and rows of plain values; times of day are text in the zone asked for. No I/O.
+`tables_of` returns every table, in the order in which a report shows them. A table is columns and
+rows of plain values; times of day are text in the zone asked for. No I/O.
 
 Lines: the lines of a service are its groups and ports in rising order, called A, B and so on. Where
 packets name no service, channels take its place: groups and ports that carry the same numbers, as
 the digest's map has them (`channels`). A group and port on which compressed packets came is a
 refresh line, with all that came on it; where there are such, so is one that brought no data at all
 (its snapshot was not due yet). Every packet of the feed counts where the paper counts packets, on
-whichever line it came; messages are looked at on the first line of each service where an
-interarrival or a symbol is told, as the paper did. Bytes are `payload_bytes` (what UDP carried) and
-`file_bytes` (the frame and 16 bytes, as a classic capture file has it, which is how the paper
-counts).
+whichever line it came; tables of messages, interarrival and symbols use the first line of each
+service, as the paper did. Bytes are `payload_bytes` (what UDP carried) and `file_bytes` (the frame
+and 16 bytes, as a classic capture file has it, which is how the paper counts).
 """
 
 import datetime
@@ -38,9 +37,9 @@ Array = np.ndarray[Any, Any]
 
 #: Rows of the paper's tables of peaks, and of the table of symbols.
 PEAKS, SYMBOLS = 10, 50
-#: Widths at which peaks are looked for, in milliseconds.
+#: Widths at which peaks are searched, in milliseconds.
 PEAK_WIDTHS_MS = (1_000, 100, 10, 1)
-#: Shares of all symbols and numbers of symbols whose part of the messages is told.
+#: Numbers of the busiest symbols whose share of the messages is shown.
 TOP_SYMBOLS = (1, 10, 100, 1_000)
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
@@ -53,7 +52,7 @@ _PACKETS, _PAYLOAD, _FILE = (
 
 
 class Table(Struct):
-    """`rows` of plain values under `columns`; `note` says how to read it."""
+    """A table: `rows` of plain values under `columns`; `note` says how to read it."""
 
     name: str
     title: str
@@ -63,12 +62,12 @@ class Table(Struct):
 
 
 def heading_of(column: str) -> str:
-    """A column's name as people read it; cells of times carry their own unit."""
+    """Format a column's name as a heading; cells of times carry their own unit."""
     return column.removesuffix("_ns").replace("_", " ")
 
 
 def cell_text(column: str, value: Any) -> str:
-    """A value as people read it: thousands with commas, lengths of time with their unit."""
+    """Format a value: thousands with commas, durations with their unit."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -81,8 +80,10 @@ def cell_text(column: str, value: Any) -> str:
 
 
 class Line(NamedTuple):
-    """A service's channel with its letter; `place` in the digest's channels; `is_first`: of the
-    lines of its service."""
+    """One line of a service: its channel with its letter.
+
+    `place` in the digest's channels; `is_first`: of the lines of its service.
+    """
 
     service: Label
     letter: str
@@ -92,17 +93,17 @@ class Line(NamedTuple):
 
 
 def percent(part: float, whole: float) -> float:
-    """`part` of `whole` in percent, to a thousandth; 0 of nothing."""
+    """Return `part` of `whole` in percent, to a thousandth; 0 of nothing."""
     return round(100.0 * float(part) / float(whole), 3) if whole else 0.0
 
 
 def ratio(part: float, whole: float) -> float:
-    """`part` over `whole`, to a ten-thousandth; 0 over nothing."""
+    """Return `part` over `whole`, to a ten-thousandth; 0 over nothing."""
     return round(float(part) / float(whole), 4) if whole else 0.0
 
 
 class Tables:
-    """Makes the tables of one digest. `zone`: of the times of day (a tz database name)."""
+    """The tables of one digest. `zone`: of the times of day (a tz database name)."""
 
     def __init__(self, outcome: Outcome, feed: Feed, zone: str) -> None:
         self.digest = outcome.digest
@@ -116,11 +117,11 @@ class Tables:
 
     @functools.cached_property
     def moments(self) -> Array:
-        """As `Digest.moments` has them; made when a table wants them."""
+        """The rows of `Digest.moments`, computed on first use."""
         return self.digest.moments()
 
     def _find_refresh(self) -> set[int]:
-        """Places of the channels on refresh lines."""
+        """Find the places of the channels on refresh lines."""
         channels = self.digest.channels
         lines = {(each.group, each.port) for each in channels if each.refresh}
         data = {(each.group, each.port): 0 for each in channels}
@@ -133,7 +134,7 @@ class Tables:
         return {place for place, each in enumerate(channels) if (each.group, each.port) in lines}
 
     def _find_lines(self) -> list[Line]:
-        """The lines of every service that are no refresh lines, A first."""
+        """Find the lines of every service that are no refresh lines, A first."""
         found = []
         services: dict[int, list[tuple[int, Channel, int]]] = {}
         told = self.digest.channel_map
@@ -154,7 +155,7 @@ class Tables:
         return found
 
     def _labels(self, keys: Iterable[int]) -> dict[int, Label]:
-        """How services or channels are called, all with numbers or all with text, in order."""
+        """Label services or channels, all with numbers or all with text, in order."""
         told = self.digest.channel_map
         if told is None:
             return {key: key for key in sorted(keys)}
@@ -171,7 +172,7 @@ class Tables:
         return list(dict.fromkeys(line.service for line in self.lines))
 
     def all(self) -> list[Table]:
-        """Every table, in the order of the report."""
+        """Make every table, in the order of the report."""
         told = self.digest.channel_map
         by_place = told is not None and len(self.services_found) > 1 and not told.by_service
         return [
@@ -196,7 +197,7 @@ class Tables:
         ]
 
     def channels(self) -> Table:
-        """Which groups and ports were taken for lines of one channel."""
+        """List which groups and ports were taken for lines of one channel."""
         told = self.digest.channel_map
         assert told is not None
         rows = [
@@ -215,7 +216,7 @@ class Tables:
     # -- the paper's ----------------------------------------------------------------------------
 
     def services(self) -> Table:
-        """Table 1: packets and bytes by service."""
+        """Count packets and bytes by service (Table 1)."""
         totals = self.digest.totals
         wholes = totals.sum(axis=0)
         realtime = [line.place for line in self.lines]
@@ -238,16 +239,16 @@ class Tables:
         return Table("services", "Traffic by service (Table 1)", columns, rows)
 
     def time_text(self, time_ns: int) -> str:
-        """A time of day in the zone, to the second, with its day where there are several."""
+        """Format a time in the zone, with its date, to the second."""
         moment = datetime.datetime.fromtimestamp(time_ns // SECOND_NS, self.zone)
         return f"{moment:%Y-%m-%d %H:%M:%S}"
 
     def seconds(self) -> Array:
-        """Seconds since 1970 with packets, as `binned` has them."""
+        """Return the seconds since 1970 with packets, as `binned` returns them."""
         return binned(self.moments, 1_000)
 
     def peaks_by(self, column: int, name: str, title: str) -> Table:
-        """The seconds with most of one column of the moments: Tables 2 and 3."""
+        """List the seconds with most of one column of the moments: Tables 2 and 3."""
         seconds = self.seconds()
         order = np.lexsort((seconds[0], -seconds[column]))[:PEAKS]
         rows = [
@@ -258,7 +259,7 @@ class Tables:
         return Table(name, title, columns, rows, f"Seconds in {self.zone_name}.")
 
     def prose(self) -> Table:
-        """The figures that the paper tells in its text."""
+        """List the figures that the paper gives in its text."""
         totals = dict(zip(TOTALS, self.digest.totals.sum(axis=0).tolist(), strict=True))
         packets = totals["packets"]
         bodies = totals["payload_bytes"] - self.feed.table.header_size * packets
@@ -294,7 +295,7 @@ class Tables:
         return Table("figures", "Figures in words", ["figure", "value"], rows, note)
 
     def unknown_types(self) -> dict[str, int]:
-        """Messages of types that the feed's description does not have, on all lines, by type."""
+        """Count messages of types that the feed's description lacks, on all lines, by type."""
         found: dict[str, int] = {}
         for (_, code), cell in sorted(self.digest.cells.items()):
             if code >= 0 and self.feed.type_name(code) is None:
@@ -308,7 +309,7 @@ class Tables:
         return "messages" if self.feed.counts_messages else "packets"
 
     def _numbers(self) -> tuple[int, int]:
-        """Numbers that came on any line of their service, and all comings."""
+        """Count the numbers that came on any line of their service, and all their copies."""
         runs = self.digest.runs()
         unique = copies = 0
         for service in self.services_found:
@@ -320,7 +321,7 @@ class Tables:
         return unique, copies
 
     def minutes(self) -> Table:
-        """Figures 2 and 3: packets and bytes of each minute."""
+        """List packets and bytes of each minute (Figures 2 and 3)."""
         whole = summed_minutes(list(self.digest.minutes().values()))
         rows = [
             [self.time_text(minute * 60 * SECOND_NS)[:-3], packets, on_file, payload, messages]
@@ -331,7 +332,7 @@ class Tables:
         return Table("minutes", title, columns, rows, f"Time of day in {self.zone_name}.")
 
     def minutes_by_service(self) -> Table:
-        """Figures 4 and 5: the same by service; refresh apart."""
+        """List packets and bytes of each minute by service (Figures 4 and 5)."""
         by_place = self.digest.minutes()
         named: dict[str, list[Array]] = {}
         for line in self.lines:
@@ -356,7 +357,7 @@ class Tables:
         return [line for line in self.lines if line.is_first]
 
     def _histograms(self) -> list[tuple[str, str, Histogram]]:
-        """Interarrival on first lines: of all, by service, and by service and message type."""
+        """Collect the interarrival on first lines: of all, by service, by service and type."""
         whole = Histogram()
         found: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
         for line in self._first_lines():
@@ -370,11 +371,11 @@ class Tables:
         return found
 
     def whole_interarrival(self) -> Histogram:
-        """Interarrival on first lines, all services together."""
+        """Return the interarrival on first lines, all services together."""
         return self._histograms()[0][2]
 
     def interarrival(self) -> Table:
-        """Figure 6 in numbers: how soon the same symbol comes again."""
+        """Summarise the same-symbol interarrival: Figure 6 in numbers."""
         rows = []
         for service, kind, each in self._histograms():
             if each.count + each.backwards == 0:
@@ -393,7 +394,7 @@ class Tables:
         return Table("interarrival", title, [*columns, "backwards"], rows, note)
 
     def interarrival_distribution(self) -> Table:
-        """Figure 6: the empirical cumulative distribution, all services together."""
+        """Return the empirical cumulative distribution, all services together (Figure 6)."""
         whole = self.whole_interarrival()
         filled = np.flatnonzero(whole.buckets)
         counts = whole.buckets[filled]
@@ -409,13 +410,13 @@ class Tables:
         return Table("interarrival_distribution", title, columns, rows)
 
     def _type_name(self, code: int) -> str:
-        """A message type as people write it, with its layout's name."""
+        """Format a message type with its layout's name."""
         if code < 0:
             return "others"
         return f"{self.feed.type_label(code)} {self.feed.type_name(code) or '(unknown)'}"
 
     def message_types(self) -> Table:
-        """The mix of message types, on the first line of each service."""
+        """Count messages by type, on the first line of each service."""
         mine = {line.place: line.service for line in self._first_lines()}
         cells = [
             (mine[place], code, cell)
@@ -450,7 +451,7 @@ class Tables:
         return Table("message_types", "Message types, on first lines", columns, rows)
 
     def busiest(self) -> list[tuple[int, Label, int]]:
-        """(messages, service, symbol) on first lines, most first."""
+        """Return (messages, service, symbol) on first lines, most messages first."""
         counts = self.digest.symbol_counts()
         found = [
             (count, line.service, symbol)
@@ -460,7 +461,7 @@ class Tables:
         return sorted(found, key=lambda each: (-each[0], self._order[each[1]], each[2]))
 
     def symbols(self) -> Table:
-        """The busiest symbols of a service."""
+        """List the busiest symbols of all services."""
         every = self.busiest()
         whole = sum(count for count, _, _ in every)
         rows = [
@@ -472,7 +473,7 @@ class Tables:
         return Table("symbols", title, columns, rows)
 
     def concentration(self) -> Table:
-        """How much of everything the busiest symbols are."""
+        """Show the share of messages of the busiest symbols."""
         counts = np.array([count for count, _, _ in self.busiest()], np.int64)
         reached = np.cumsum(counts)
         rows: list[list[Any]] = [["all", len(counts), 100.0 if len(counts) else 0.0]]
@@ -486,7 +487,7 @@ class Tables:
         return Table("concentration", "How concentrated the symbols are", columns, rows)
 
     def peaks(self) -> Table:
-        """The fullest second, tenth, hundredth and thousandth of a second."""
+        """Find the fullest second, tenth, hundredth and thousandth of a second."""
         rows: list[list[Any]] = []
         for width_ms in PEAK_WIDTHS_MS:
             bins = binned(self.moments, width_ms)
@@ -507,7 +508,7 @@ class Tables:
         return Table("peaks", "Peaks at several widths", columns, rows, note)
 
     def bursts(self) -> Table:
-        """How long packets come without an empty millisecond between them."""
+        """Measure the bursts: how long packets come without an empty millisecond between them."""
         moments = self.moments
         rows: list[list[Any]] = []
         if moments.shape[1]:
@@ -525,7 +526,7 @@ class Tables:
     # -- the lines ------------------------------------------------------------------------------
 
     def gaps(self) -> Table:
-        """What numbers each line of a service lacks, and what all of them lack."""
+        """Count the numbers that each line of a service lacks, and that all of them lack."""
         runs = self.digest.runs()
         rows: list[list[Any]] = []
         for service in self.services_found:
@@ -561,7 +562,7 @@ class Tables:
         ]
 
     def skew(self) -> Table:
-        """How long after its first copy the second copy of a packet came."""
+        """Show the time between the first and the second copy of a packet, by pair of lines."""
         letters = {line.place: line for line in self.lines}
         rows: list[list[Any]] = []
         for (first, later), each in self.digest.pairs.items():
@@ -577,7 +578,7 @@ class Tables:
         return Table("skew", "Time between the copies of a packet", columns, rows, note)
 
     def foreign(self) -> Table:
-        """Datagrams that are no packets of the feed, by reason."""
+        """Count the datagrams that are no packets of the feed, by reason."""
         rows: list[list[Any]] = [
             [REJECT_TEXT[Reject(reason)], count]
             for reason, count in enumerate(self.digest.foreign.tolist())
@@ -590,7 +591,7 @@ class Tables:
 
 
 def files_table(files: Sequence[FileAccount]) -> Table:
-    """What was read of each file."""
+    """List what was read of each file."""
     rows = [
         [
             each.path,
@@ -617,7 +618,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def binned(moments: Array, width_ms: int) -> Array:
-    """The moments in bins of `width_ms`: i64[4, n], the first row counts bins since 1970."""
+    """Sum the moments in bins of `width_ms`: i64[4, n], the first row counts bins since 1970."""
     if width_ms == 1 or not moments.shape[1]:
         return moments
     bins = moments[0] // width_ms
@@ -626,18 +627,18 @@ def binned(moments: Array, width_ms: int) -> Array:
 
 
 def summed_minutes(parts: list[Array]) -> Array:
-    """Minutes of several channels as one: i64[5, n]."""
+    """Sum the minutes of several channels: i64[5, n]."""
     return summed(parts, 5)
 
 
 def rank_of(values: Array, share: float) -> int:
-    """The least value that `share` of all reach or stay below (nearest rank)."""
+    """Return the least value such that `share` of all do not exceed it (nearest rank)."""
     place = max(0, int(np.ceil(share * len(values))) - 1)
     return int(np.partition(values, place)[place])
 
 
 def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
-    """The lower edges of the buckets in which these shares of the times end."""
+    """Return the lower edges of the buckets in which these shares of the times end, in ns."""
     running = np.cumsum(histogram.buckets)
     if not running[-1]:
         return [0] * len(shares)
@@ -646,5 +647,5 @@ def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
 
 
 def tables_of(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:
-    """Every table of what the job found."""
+    """Make every table of the job's result."""
     return Tables(outcome, feed, zone).all()

@@ -1,4 +1,4 @@
-# The compiled form of Tally; the meanings stand in tally.py.
+# Declarations of the compiled Tally; tally.py documents them.
 
 from feedhandler.characterise.interarrival cimport Interarrival
 from feedhandler.characterise.skew cimport Skew

@@ -1,17 +1,16 @@
 # cython: initializedcheck=False
 # (Every view is made in `__init__`.)
-"""What one stretch of a capture holds, counted in one compiled walk; no I/O, mergeable.
+"""The content of one stretch of a capture, counted in one compiled walk; no I/O, mergeable.
 
-`Tally.take` is given datagrams as columns and walks them: packet header, then the messages where
-they are asked for. Kept is only what can be put together with the next stretch's (`digest` does
-that), none of it growing with the number of packets but for the milliseconds in which there were
-some:
+`Tally.take` walks datagrams given as columns: packet header, then the messages where they are
+wanted. It keeps only what `digest` can merge with the next stretch's; of that, only the
+milliseconds with packets grow with the capture:
 
 - *channels*: a service on one group and port, its refresh packets apart. Totals, and totals by
   minute. A packet whose body is compressed is a refresh packet: no other is sent so.
 - *moments*: each millisecond in which packets came, of all channels together (`moments`).
 - *runs*: the numbers that a channel brought, as ranges. A reset or a new session that goes back
-  begins a new *epoch*; what the stretch began with is told, so that `digest` can number them.
+  begins a new *epoch*; the state at the stretch's begin is kept, so that `digest` can number them.
 - *cells*: a channel and a message type, with counts and bytes.
 - `interarrival` and `skew`, see there.
 
@@ -47,13 +46,13 @@ if cython.compiled:
 
 from feedhandler.codecs.scanner import REJECT_COUNT
 
-#: Message types that are told apart; what comes beyond is counted as one.
+#: Message types that are counted apart; those beyond are counted as one.
 TYPES_MAX = 512
 #: What a classic capture file writes before each frame.
 RECORD_HEADER_BYTES = 16
 MILLISECOND_NS, MINUTE_NS = 1_000_000, 60_000_000_000
 
-#: A reset that leads back less far than this is the same numbering's, overtaken by its packets.
+#: A reset that leads back less far than this keeps the sequence epoch: packets overtook it.
 STRAY_MAX = 1_024
 
 #: The columns of a channel's totals.
@@ -73,13 +72,13 @@ TOTALS = (
     "first_ns",
     "last_ns",
 )
-#: Kinds of packets, which stand in the totals from `data` on.
+#: Kinds of packets; their counts are in the totals from `data` on.
 KINDS = 5
 
 _KINDS = cython.declare(cython.Py_ssize_t, KINDS)
 _CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
 _TYPES_MAX = cython.declare(cython.int, TYPES_MAX)
-#: A table of places has 2 to this: four for each channel.
+#: The log2 of the hash table's slots: four for each channel.
 PLACE_BITS = 10
 assert 1 << PLACE_BITS == 4 * CHANNELS_MAX
 _PLACE_SHIFT = cython.declare(cython.int, 64 - PLACE_BITS)
@@ -98,11 +97,13 @@ _FIRST_ROOM = 4_096
 @cython.final
 @cython.cclass
 class Tally:
-    """See the module's text. `table`: the feed's. `messages`: whether messages are looked at; where
-    not, their number is the headers'. `channel_keys`: where packets name no service, by group and
-    port (`group << 16 | port`) the channel whose numbers they carry (`channels`). `foreign`:
-    datagrams that are no packets of the feed, by `Reject`; `channel_overflow`: packets of channels
-    beyond `CHANNELS_MAX`."""
+    """The counts of one stretch; see the module's text.
+
+    `table`: the feed's. `messages`: whether messages are walked; else their number is the headers'.
+    `channel_keys`: where packets name no service, by group and port (`group << 16 | port`) the
+    channel whose numbers they carry (`channels`). `foreign`: datagrams that are no packets of the
+    feed, by `Reject`; `channel_overflow`: packets of channels beyond `CHANNELS_MAX`.
+    """
 
     def __init__(
         self, table: FeedTable, messages: bool = True, channel_keys: dict[int, int] | None = None
@@ -127,7 +128,7 @@ class Tally:
         self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
         self.moments = self.minutes = self.runs = 0
         self._room = _FIRST_ROOM
-        # The millisecond that is running, the first and the last of its time, what it brought.
+        # The current millisecond: its begin and end, and its counts; likewise the current minute.
         self._moment_from = self._moment_until = _NEVER
         self._moment_packets = self._moment_payload = self._moment_file = 0
         self._minute_from = self._minute_until = _NEVER
@@ -139,8 +140,8 @@ class Tally:
         self._lines = memoryview(np.zeros(room, np.uint64))
         self._services = memoryview(np.zeros(room, np.uint32))
         self._service_places = memoryview(np.zeros(room, np.int32))
-        # Of the minute that is running, and by kind of packet: what `_close_minute` adds to the
-        # totals. A column an array: a place is found with one comparison of bounds.
+        # Of the current minute, and by kind of packet: what `_close_minute` adds to the
+        # totals. One array a column: indexing then takes one bounds check.
         self._payload = memoryview(np.zeros(room, np.int64))
         self._on_file = memoryview(np.zeros(room, np.int64))
         self._counted = memoryview(np.zeros(room, np.int64))
@@ -149,7 +150,7 @@ class Tally:
         self._broken = memoryview(np.zeros(room, np.int64))
         self._first_ns = memoryview(np.zeros(room, np.int64))
         self._last_ns = memoryview(np.zeros(room, np.int64))
-        # the running run: its first number, the number after its last
+        # the current run: its first number, the number after its last
         self._run_first = memoryview(np.zeros(room, np.uint64))
         self._run_after = memoryview(np.zeros(room, np.uint64))
         # session of the first packet and of the latest; the number that a reset at the very
@@ -164,8 +165,10 @@ class Tally:
         self, data: np.ndarray, offset: np.ndarray, length: np.ndarray, frame_length: np.ndarray,
         time_ns: np.ndarray, destination: np.ndarray, port: np.ndarray,
     ) -> None:  # fmt: skip
-        """The datagrams `data[offset[i]:offset[i] + length[i]]` in the capture's order; the columns
-        are a `DatagramBatch`'s, equally long."""
+        """Count the datagrams `data[offset[i]:offset[i] + length[i]]`, in the capture's order.
+
+        The columns are a `DatagramBatch`'s. Raises `ValueError` where one is shorter than `offset`.
+        """
         self._reserve(len(offset))
         self._take(
             memoryview(data),
@@ -178,7 +181,7 @@ class Tally:
         )
 
     @cython.cfunc
-    @cython.boundscheck(False)  # the first lines see that columns are long enough
+    @cython.boundscheck(False)  # the first lines check that columns are long enough
     @cython.exceptval(-1, check=True)
     def _take(
         self,
@@ -245,7 +248,7 @@ class Tally:
         group: cython.uint,
         port: cython.ushort,
     ) -> cython.int:
-        """The runs of a FIX datagram, up to one that is wrong."""
+        """Count the runs of a FIX datagram, up to one that is malformed."""
         verdict: cython.int
         channel: cython.int
         end: cython.Py_ssize_t = start + size
@@ -276,7 +279,7 @@ class Tally:
                 return 0
 
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
-        """Room for what so many packets may add, and each channel's running minute and run."""
+        """Make room for what so many packets may add, and each channel's current minute and run."""
         packets += CHANNELS_MAX
         used: cython.Py_ssize_t = max(self.moments, self.minutes, self.runs)
         if used + packets <= self._room:
@@ -289,12 +292,12 @@ class Tally:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # places are masked, and what stands in one is a channel
+    @cython.boundscheck(False)  # slots are masked, and each holds a channel
     @cython.exceptval(-2, check=True)
     def _channel(
         self, group: cython.ulonglong, port: cython.ulonglong, time_ns: cython.longlong
     ) -> cython.int:
-        """The channel of the packet whose header was read, or -1 where there is no room for it."""
+        """Return the channel of the packet whose header was read, or -1 if there is no room."""
         refresh: cython.ulonglong = (
             self._header.count > 0 and self._table.compressed[self._header.flags & 0xFF] != 0
         )
@@ -333,14 +336,14 @@ class Tally:
         return channel
 
     def _service_place(self, channel: cython.int) -> int:
-        """Where the skew of a channel's numbers is counted."""
+        """Return the place where the skew of a channel's numbers is counted."""
         for other in range(channel):
             if self._key(other) == self._key(channel):
                 return self._service_places[other]
         return self.skew.add_service()
 
     def _key(self, channel: cython.int) -> int:
-        """Whose numbers a channel carries: the service's, or of packets that name none its own."""
+        """Return whose numbers a channel carries: its service, or with a map its channel number."""
         if self._channel_keys is None:
             return self._services[channel]
         endpoint = self._lines[channel] >> 1
@@ -384,9 +387,9 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _turn_moment(self, time_ns: cython.longlong) -> cython.int:
-        """Another millisecond is running."""
+        """Begin another millisecond, and another minute where it lies in one."""
         self._close_moment()
-        # Captures begin after 1970, so that cutting off is rounding down.
+        # Captures begin after 1970, so truncation rounds down.
         self._moment_from = time_ns - time_ns % _MILLISECOND
         self._moment_until = self._moment_from + _MILLISECOND
         if time_ns < self._minute_from or time_ns >= self._minute_until:
@@ -413,7 +416,7 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _close_minute(self) -> cython.int:
-        """The minute that was running, of each channel that had packets in it."""
+        """Add the current minute of each channel that had packets in it."""
         channel: cython.Py_ssize_t
         kind: cython.Py_ssize_t
         part: cython.Py_ssize_t
@@ -448,7 +451,7 @@ class Tally:
     def _number(
         self, channel: cython.int, kind: cython.int, time_ns: cython.longlong
     ) -> cython.int:
-        """The numbers of a packet, into the channel's runs."""
+        """Add the numbers of a packet to the channel's runs."""
         first: cython.ulonglong = self._header.sequence
         after: cython.ulonglong = self._header.next_sequence
         if self._header.session != self._session[channel]:
@@ -498,7 +501,7 @@ class Tally:
         start: cython.Py_ssize_t,
         time_ns: cython.longlong,
     ) -> cython.int:
-        """The messages of a packet whose header is in `_header`."""
+        """Count the messages of a packet whose header is in `_header`."""
         if self._lines[channel] & 1:
             return 0  # compressed
         if scan_messages(self._table, data, start, self._header, self._index) != FINE:
@@ -522,7 +525,7 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _cell(self, channel: cython.int, code: cython.int) -> cython.int:
-        """Where messages of a type are counted that came on a channel."""
+        """Return the cell of a message type on a channel."""
         type_place: cython.int = self._type_places[code]
         if type_place < 0:
             type_place = self._new_type(code)
@@ -552,7 +555,7 @@ class Tally:
         return place
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Everything that `digest` needs, arrays by name; running minutes and runs are closed."""
+        """Return all that `digest` needs, arrays by name; closes current minute and runs."""
         self._reserve(0)
         self._close_moment()
         self._close_minute()
@@ -583,7 +586,7 @@ class Tally:
         return {name: np.ascontiguousarray(column) for name, column in whole.items()}
 
     def _whole_totals(self) -> np.ndarray:
-        """A row a channel, with the columns `TOTALS`."""
+        """Return the totals, a row a channel, with the columns `TOTALS`."""
         used = self.channels
         cells = np.asarray(self._cells)[:, : self.cells]
         totals = np.asarray(self._totals)[:, :used]
@@ -598,8 +601,11 @@ class Tally:
         return np.array([*totals[:4], *read, *totals[4:], *ends]).T
 
     def _whole_sessions(self) -> np.ndarray:
-        """A row a channel: session of its first packet, of its latest, what a reset at the very
-        beginning leads to plus 1, the number after its latest packet."""
+        """Return what `digest` needs to number epochs, a row a channel (u64[n, 4]).
+
+        Columns: session of its first packet, of its latest, what a reset at the very beginning
+        leads to plus 1 (0: none), the number after its latest packet.
+        """
         columns = [
             np.asarray(self._first_session),
             np.asarray(self._session),
@@ -610,7 +616,7 @@ class Tally:
 
 
 def _grown(columns: object, used: cython.Py_ssize_t, more: cython.Py_ssize_t) -> object:
-    """`columns` (2-d), or a longer copy where `more` entries do not fit behind the `used` ones."""
+    """Return `columns` (2-d), or a longer copy where `more` entries do not fit."""
     old = np.asarray(columns)
     if used + more <= old.shape[1]:
         return columns

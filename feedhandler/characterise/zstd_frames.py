@@ -1,9 +1,9 @@
-"""zstd files that are a row of frames: where each frame lies, and reading from any of them on.
+"""zstd files of several frames: where each frame lies, and how to read from any of them on.
 
-A recorder that compresses by the piece writes a frame a piece. `frames_of` walks over the frames'
-headers and block sizes (RFC 8878, section 3) without inflating anything; where every frame tells
-its content's size, places in the content are known, and the file can be cut as a plain one is.
-`FramedFile` reads the content from any place: it inflates from the frame that holds it on.
+A recorder that compresses piece by piece writes a frame for each. `frames_of` walks over the
+frames' headers and block sizes (RFC 8878, section 3) without inflating anything; where every frame
+states its content's size, positions in the content are known, and the file can be cut like a plain
+one. `FramedFile` reads the content from any place: it inflates from the frame that holds it on.
 """
 
 import bisect
@@ -20,7 +20,7 @@ FRAMES_MAX = 1 << 20
 
 
 class Frame(NamedTuple):
-    """Where a frame's content begins, how long it is, and where the frame lies in the file."""
+    """The position of a frame: of its content, with length, and of the frame in the file."""
 
     start: int
     content: int
@@ -29,8 +29,11 @@ class Frame(NamedTuple):
 
 
 def frames_of(file: Any) -> list[Frame]:
-    """The frames of an open file, or none where it cannot be cut: a single frame, one that does not
-    tell its content's size or is cut short, or other bytes between."""
+    """Return the frames of an open file, or none where it cannot be cut.
+
+    It cannot if it is a single frame, if a frame does not state its content's size, is too large or
+    cut short, or if there are other bytes between.
+    """
     found: list[Frame] = []
     at = start = 0
     while len(found) < FRAMES_MAX:
@@ -55,7 +58,7 @@ def frames_of(file: Any) -> list[Frame]:
 
 
 def _header(head: bytes) -> tuple[int, int]:
-    """The content's size (-1: not told) and the header's own."""
+    """Return the content's size (-1: not stated) and the header's own."""
     flags = head[4]
     single = bool(flags & 0x20)
     at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
@@ -68,7 +71,7 @@ def _header(head: bytes) -> tuple[int, int]:
 
 
 def _size(file: Any, at: int, header: int, flags: int) -> int:
-    """How many bytes the whole frame has; 0 where the file ends before it does."""
+    """Return the size in bytes of the whole frame; 0 where the file ends before it does."""
     place = at + header
     while True:
         file.seek(place)
@@ -109,11 +112,11 @@ class FramedFile:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the compressed file."""
         self._file.close()
 
     def seek(self, position: int) -> int:
-        """Go to a place in the content."""
+        """Seek to a position in the content."""
         place = bisect.bisect_right(self._frames, position, key=lambda frame: frame.start)
         self._next = max(0, place - 1)
         self._rest = memoryview(b"")
@@ -123,7 +126,7 @@ class FramedFile:
         return position
 
     def readinto(self, room: memoryview) -> int:
-        """Fill some of `room`; 0 at the end."""
+        """Fill part of `room`; return 0 at the end."""
         while not self._rest:
             if not self._fill():
                 return 0
@@ -133,7 +136,7 @@ class FramedFile:
         return size
 
     def _fill(self) -> bool:
-        """Inflate the next frame; is there one?"""
+        """Inflate the next frame; return whether there was one."""
         if self._next == len(self._frames):
             return False
         frame = self._frames[self._next]

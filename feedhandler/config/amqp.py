@@ -1,7 +1,7 @@
-"""`[amqp]`: the embedded node. What the operator may say of it.
+"""`[amqp]`: the settings of the embedded AMQP node.
 
-Names end in their unit; every setting has a default, but for what a user may receive. A password
-stands in the configuration as a hash only; even that is never shown.
+Names end in their unit; every setting has a default, but for what a user may receive. The
+configuration holds passwords as hashes only, and even those are never shown.
 """
 
 import ipaddress
@@ -19,11 +19,11 @@ from feedhandler.amqp.users import (
     parse_hash,
 )
 
-#: Users of one node; who has more has a directory, and asks for it.
+#: Users of one node; an installation with more would want a directory service.
 MAX_USERS = 10_000
-#: A password file longer than this is something else.
+#: The longest password file; a longer one is something else.
 HASH_BYTES_MAX = 1024
-#: What stands for a hash where a configuration is shown.
+#: The mask of a hash where a configuration is shown.
 MASK = "***"
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-.@]{1,64}$")]
@@ -96,7 +96,7 @@ class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[amqp.users]]`: who may log in, and what is theirs."""
+    """`[[amqp.users]]`: a user that may log in, and its entitlement."""
 
     name: Annotated[_Name, _setting("the user; `anonymous` is who logs in without a name")]
     password: Annotated[str, _setting("a hash that `feedhandler user` makes; never shown")] = ""
@@ -127,16 +127,16 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
 
     def __repr__(self) -> str:
-        """Without the hash."""
+        """Represent the user without the hash."""
         return f"UserConfig(name={self.name!r}, services={self.services!r})"
 
     @property
     def entitlement(self) -> Entitlement:
-        """`services` and `symbols`. Raises `ValueError`."""
+        """The entitlement by `services` and `symbols`. Raises `ValueError`."""
         return entitlement_of(self.services, self.symbols)
 
     def user(self, password: str, connections_max: int) -> User:
-        """The user with this hash, and with this bound where there is none of its own."""
+        """Make the user with this hash; `connections_max` is for a user without a bound."""
         return User(
             self.name,
             self.entitlement,
@@ -211,12 +211,12 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """`listen` as host and port; None where only TLS is spoken."""
+        """`listen` as host and port; None where there is only TLS."""
         return split_address(self.listen) if self.listen else None
 
     @property
     def lets_anonymous(self) -> bool:
-        """Whether a client may come in without a name."""
+        """Whether a client may log in without a name."""
         if self.anonymous != "auto":
             return self.anonymous
         addresses = [each for each in (self.address, self.tls.address) if each is not None]
@@ -224,7 +224,7 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
+    """Check whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -235,7 +235,7 @@ Fault = tuple[tuple[str | int, ...], str, str]
 
 
 def fault_of(amqp: AmqpConfig) -> Fault | None:
-    """What is wrong with `[amqp]`: key, reason, remedy; None where nothing is."""
+    """Return the first fault of `[amqp]`: key, reason, remedy; None where there is none."""
     return _fault_of_places(amqp) or _fault_of_users(amqp) or _fault_of_entry(amqp)
 
 
@@ -284,7 +284,7 @@ def _fault_of_users(amqp: AmqpConfig) -> Fault | None:
 
 
 def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
-    """What is wrong with one user: key, reason, remedy."""
+    """Return the first fault of one user: key, reason, remedy."""
     ways = [bool(user.password), bool(user.password_file), bool(user.certificate)]
     if user.name == ANONYMOUS:
         if any(ways):
@@ -314,7 +314,7 @@ def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
 
 
 def _fault_of_entry(amqp: AmqpConfig) -> Fault | None:
-    """Whether anybody could log in, and on which listener."""
+    """Return a fault where no client could log in, or a listener's users are not stated."""
     with_password = [u for u in amqp.users if u.password or u.password_file]
     if amqp.plain_without_tls and not amqp.listen:
         return ("plain_without_tls",), "there is no listener without TLS", "leave it out"

@@ -1,9 +1,9 @@
-"""The gateway's configuration: one frozen object from one TOML file.
+"""The gateway's configuration: one frozen object, read from one TOML file.
 
-`load_config(path)` reads, checks and returns a `Config`, or raises `ConfigError` with the file,
-the line, the key and what is wrong with it. Everything is checked here, once; no other module
-checks a setting again. Names end in their unit. Every setting has a default except what only the
-operator can know: the channels and their lines. `show` writes a configuration back.
+`load_config(path)` reads, checks and returns a `Config`, or raises `ConfigError` with the file, the
+line, the key and what is wrong with it. All settings are checked here, once; no other module checks
+them again. Names end in their unit. Every setting has a default except what only the operator can
+know: the channels and their lines. `show` writes a configuration back.
 
 Whether a port is free or a group can be joined shows when the gateway runs, not here.
 """
@@ -45,10 +45,10 @@ MAX_LINES = 8
 MAX_CHANNELS = 256
 #: The simulated exchange's service of reference data.
 LOOPBACK_REFERENCE = 101
-#: Servers that get packets back: one or two for each of an exchange's kinds, and some air.
+#: Servers that resend packets: one or two of each kind that an exchange has, with a margin.
 MAX_SERVERS = 64
-#: What a block of whole packets takes in a link's queue, as a multiple of its packets' bytes: each
-#: is framed and has its place there, some 200 bytes.
+#: The size of a block of whole packets in a link's queue, as a multiple of its packets' bytes: each
+#: is framed and has an entry there, some 200 bytes.
 BLOCK_FRAMING = 1.25
 #: A history holds two of the largest datagrams at least.
 HISTORY_BYTES_MIN = 131_072
@@ -58,7 +58,7 @@ SOURCE_ID_CHARS = 20
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
-#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this is each in one line.
+#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
 ARBITRATION_MEANING = {
     "gap_wait_us": "a hole is announced lost after this long without either line",
     "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
@@ -102,12 +102,12 @@ _MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVER
 
 
 def _setting(description: str, **bounds: Any) -> Meta:
-    """One line for the operator, and the bounds that the value must keep."""
+    """Make the metadata of a setting: one line for the operator, and the value's bounds."""
     return Meta(description=description, **bounds)
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[gateway]`: what the process is, and what holds for all its channels."""
+    """`[gateway]`: the process, and settings of all its channels."""
 
     name: Annotated[_Name, _setting("names the gateway in logs and statistics")] = "gateway"
     feed: Annotated[
@@ -141,7 +141,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[receive]`: the receive thread and what it hands over through."""
+    """`[receive]`: the receive thread and its ring to the event loop."""
 
     ring_bytes: Annotated[_Bytes, _setting("hand-over ring to the event loop; a power of two")] = (
         8 * 2**20
@@ -183,7 +183,7 @@ class StatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ControlConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[control]`: the socket that `feedhandler status` asks."""
+    """`[control]`: the control socket, which answers `feedhandler status`."""
 
     bind: Annotated[
         str, _setting("ZeroMQ endpoint such as ipc:///run/gateway.ipc; empty for none")
@@ -213,7 +213,7 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def topologies(self) -> tuple[str, ...]:
-        """The files of the trees that the line comes through; none for a multicast line."""
+        """The files of the trees that carry the line; none for a multicast line."""
         return tuple(word.strip() for word in self.topology.split(",")) if self.topology else ()
 
     @property
@@ -237,7 +237,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def place(self) -> tuple[str, int]:
-        """`address` as host and port."""
+        """`address` as host and port. Raises `ValueError`."""
         return split_address(self.address)
 
 
@@ -250,7 +250,7 @@ class RefreshLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[channel]]`: one sequence-number space, the lines that carry it, and who gets it back."""
+    """`[[channel]]`: one sequence-number space, its lines, and the servers that resend packets."""
 
     service: Annotated[int, _setting("the service, second word of keys", ge=0, le=65535)]
     retransmission: Annotated[
@@ -277,7 +277,7 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def refreshes(self) -> bool:
-        """Whether snapshots can be had."""
+        """Whether snapshots are available."""
         return bool(self.refresh or self.refresh_lines)
 
 
@@ -310,7 +310,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def overlay_lines(self) -> list[tuple[KeyPath, LineConfig]]:
-        """Lines that come through the overlay, and where they stand in the file."""
+        """Lines that come through the overlay, with their key paths in the file."""
         return [
             (("channel", number, key, position), line)
             for number, channel in enumerate(self.channels)
@@ -320,24 +320,27 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ]
 
     def interface_of(self, line: LineConfig) -> str:
-        """Where `line` is joined: its own interface, or the gateway's."""
+        """Return the interface where `line` is joined: its own, or the gateway's."""
         return line.interface or self.gateway.interface
 
     @property
     def waiting_bytes_max(self) -> int:
-        """What may wait for all links and destinations together, at the very most."""
+        """The upper bound of bytes that wait for all links and destinations together."""
         links = self.amqp.max_links * self.amqp.queue_bytes
         return links + sum(destination.queue_bytes for destination in self.publish)
 
     @property
     def conflates(self) -> bool:
-        """Whether any link or destination may be conflated, so that books have to be kept."""
+        """Whether any link or destination may be conflated, which needs books."""
         policies = {self.amqp.when_full, *(each.when_full for each in self.publish)}
         return self.amqp.conflate or CONFLATE in policies
 
 
 def load_config(path: str | Path) -> Config:
-    """The checked configuration in file `path`. Raises `ConfigError` naming file, line and key."""
+    """Load and check the configuration in file `path`.
+
+    Raises `ConfigError` naming file, line and key.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -350,7 +353,10 @@ def load_config(path: str | Path) -> Config:
 
 
 def parse_config(text: str, source: str = "configuration") -> Config:
-    """The checked configuration in `text`; `source` names it in errors."""
+    """Parse and check the configuration in `text`; `source` names it in errors.
+
+    Raises `ConfigError` naming line and key.
+    """
     values = parse_toml(text, source, "configuration")
     try:
         config = _convert(values)
@@ -362,7 +368,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
 
 def refusal(text: str, source: str, wrong: _Wrong) -> ConfigError:
-    """What is wrong in the configuration `text`, with the line and the key."""
+    """Make the error for a fault in the configuration `text`, with its line and key."""
     place = path_text(wrong.path) + ": " if wrong.path else ""
     line = KeyLines(text)[wrong.path]
     return ConfigError(f"{source}:{line}: {place}{wrong.reason}", wrong.hint)
@@ -376,7 +382,7 @@ def loopback_config(
     with_servers: bool = False,
     **sections: Any,
 ) -> Config:
-    """A configuration for `services` over loopback, as `feedhandler exchange` sends them.
+    """Make a configuration for `services` over loopback, as `feedhandler exchange` sends them.
 
     Line A of service s is 239.101.1.(s-100):(port_base+s), line B 239.101.2.(s-100):(1000 more).
     `with_servers`: its servers on ports port_base+1 and port_base+2 and its refresh lines too.
@@ -407,14 +413,14 @@ def loopback_config(
 
 
 def loopback_lines(service: int, port_base: int = 30_000) -> Iterator[LineConfig]:
-    """The simulated exchange's lines A and B of `service` (101..355)."""
+    """Yield the simulated exchange's lines A and B of `service` (101..355)."""
     for number, name in enumerate("AB"):
         group = f"239.101.{1 + number}.{service - 100}"
         yield LineConfig(name=name, group=group, port=port_base + 1000 * number + service)
 
 
 def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[RefreshLineConfig]:
-    """The simulated exchange's refresh lines A and B of `service` (101..355)."""
+    """Yield the simulated exchange's refresh lines A and B of `service` (101..355)."""
     for number, name in enumerate("AB"):
         group = f"239.101.{3 + number}.{service - 100}"
         port = port_base + 1000 * (2 + number) + service
@@ -422,7 +428,7 @@ def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[Re
 
 
 def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
-    """Each field of `table` with its one-line description."""
+    """Yield each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
         notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
         own = next((note.description for note in notes if note.description), "")
@@ -432,12 +438,12 @@ def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
         )
 
 
-#: Settings that check their own bounds, and say so with their name in front.
+#: Settings that check their own bounds, with their name at the front of the message.
 _OWN_BOUNDS = {*ArbitrationSettings.__struct_fields__, *RecoverySettings.__struct_fields__}
 
 
 def _convert(values: dict[str, Any]) -> Config:
-    """Types and bounds; what is missing with the table that wants it."""
+    """Convert to types, within bounds; a missing key's error names the table to add it to."""
     day = values.get("trading_day")
     if isinstance(day, dict) and isinstance(day.get("date"), datetime.date):
         day["date"] = day["date"].isoformat()
@@ -490,7 +496,7 @@ def _check_bounds(config: Config) -> None:
 
 
 def _check_record(config: Config) -> None:
-    """Bounds that depend on each other."""
+    """Check the bounds of `[record]` that depend on each other."""
     record = config.record
     if record.ring_bytes & (record.ring_bytes - 1):
         hint = f"the next larger one is {1 << record.ring_bytes.bit_length()}"
@@ -516,7 +522,7 @@ def _check_channels(config: Config) -> None:
 
 
 def _check_queue(config: Config) -> None:
-    """The largest snapshot block must find room in a link's queue: it is queued as a whole."""
+    """Check that the largest snapshot block, queued as a whole, fits into a link's queue."""
     recovery, queue = config.recovery, config.amqp.queue_bytes
     least = round(BLOCK_FRAMING * (recovery.snapshot_bytes_max + recovery.store_bytes))
     if queue < least and any(channel.refreshes for channel in config.channels):
@@ -605,7 +611,7 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
 
 
 def _check_overlay(line: LineConfig, here: KeyPath) -> None:
-    """A line through the overlay has a topology and a member, and nothing of a multicast one's."""
+    """Check that an overlay line has a topology and a member, and no key of a multicast line."""
     if not line.topology:
         raise _Wrong((*here, "topology"), "missing", "the tree's file that has the member")
     if not line.member:
@@ -617,7 +623,10 @@ def _check_overlay(line: LineConfig, here: KeyPath) -> None:
 
 
 def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
-    """The group is IPv4 multicast, the source an IPv4 host; only with one can others be counted."""
+    """Check that the group is IPv4 multicast and each source an IPv4 host.
+
+    Only with a source can packets of other senders be counted.
+    """
     for key in ("group", "port"):
         if not getattr(line, key):
             table = f"{here[0]}.{kind}"
@@ -649,7 +658,7 @@ def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
 
 
 def _check_history(config: Config) -> None:
-    """A history has room for any packet, or there is none."""
+    """Check that a history has room for any packet, or is off."""
     if 0 < config.amqp.history_bytes < HISTORY_BYTES_MIN:
         reason = f"{config.amqp.history_bytes} bytes may not hold one packet"
         hint = f"at least {HISTORY_BYTES_MIN}, or 0 for none"
@@ -657,7 +666,7 @@ def _check_history(config: Config) -> None:
 
 
 def _check_observed(config: Config) -> None:
-    """The HTTP endpoint's address, and what readiness depends on."""
+    """Check the HTTP endpoint's address and the conditions of readiness."""
     try:
         if config.metrics.listen:
             split_address(config.metrics.listen)

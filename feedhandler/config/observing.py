@@ -1,11 +1,11 @@
-"""What an operator may set about metrics and health: `[metrics]`, `[health]`."""
+"""The settings of metrics and health: `[metrics]`, `[health]`."""
 
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-#: What readiness may depend on: the word in `ready_when`, and what it asks for.
+#: The conditions of readiness: the word in `ready_when`, and its meaning.
 CONDITIONS: dict[str, str] = {
     "lines": "every line is joined and the receive thread runs",
     "node": "the AMQP node listens",
@@ -34,7 +34,7 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[health]`: when the gateway calls itself ready."""
+    """`[health]`: when the gateway is ready."""
 
     ready_when: Annotated[
         str,
@@ -56,7 +56,7 @@ class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def unknown_condition(self) -> tuple[str, str] | None:
-        """What is wrong with the first word that is no condition, and the remedy."""
+        """The fault of the first unknown word, and its remedy; None where there is none."""
         for word in self.conditions:
             if word not in CONDITIONS:
                 return f"unknown condition {word!r}", f"conditions: {', '.join(CONDITIONS)}"

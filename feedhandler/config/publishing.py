@@ -1,4 +1,4 @@
-"""`[[publish]]`: a broker that the gateway publishes to. What the operator may say of it.
+"""`[[publish]]`: the settings of a broker that the gateway publishes to.
 
 A password is never shown: not by `repr`, not in an error, not by `config show`. It may stand in
 the URL, in an environment variable or in a file; the latter two are read when the gateway starts.
@@ -18,7 +18,7 @@ from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
 from feedhandler.codecs.errors import ConfigError
 
-#: What stands for a password where one is shown.
+#: The mask of a password where a URL is shown.
 MASK = "***"
 AMQP_PORT = 5672
 TLS_PORT = 5671
@@ -40,7 +40,7 @@ def _setting(description: str, **bounds: Any) -> Meta:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a broker is and who we are to it. `user` is empty for nobody."""
+    """The address of a broker, and our credentials there. `user` is empty for none."""
 
     host: str
     port: int
@@ -51,13 +51,13 @@ class Place:
 
     @property
     def shown(self) -> str:
-        """For people: without who we are."""
+        """The address for people, without credentials."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     @property
     def local(self) -> bool:
-        """Whether it is this machine."""
+        """Whether the broker is on this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -174,19 +174,19 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 10_000_000
 
     def __repr__(self) -> str:
-        """Without password."""
+        """Represent the destination without its password."""
         return f"PublishConfig(name={self.name!r}, to={self.shown_to!r})"
 
     @property
     def address(self) -> str:
-        """What is published, in the words of a subscription's address."""
+        """The published part of the stream, as a subscription's address."""
         types = f"&types={self.types}" if self.types else ""
         stamp = "&stamp=1" if self.stamp else ""
         return f"{self.patterns}?as={self.grain}&quality={int(self.quality)}{types}{stamp}"
 
     @property
     def form(self) -> Literal["exchange", "topic", "queue"]:
-        """What messages go to: that key which is set."""
+        """The kind of target that messages go to: the key that is set."""
         if self.exchange:
             return "exchange"
         return "topic" if self.topic else "queue"
@@ -207,7 +207,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def place(self) -> Place:
-        """`to` taken apart. Raises `ValueError`, without the text, for what is no AMQP URL."""
+        """`to`, parsed. Raises `ValueError`, without the text, where it is no AMQP URL."""
         try:
             parts = urlsplit(self.to)
             port = parts.port or (TLS_PORT if parts.scheme == "amqps" else AMQP_PORT)
@@ -227,7 +227,10 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
     def resolved(self) -> Place:
-        """The place with the password from wherever it is. Raises `ConfigError`."""
+        """Return the place with its password, from the environment or a file where configured so.
+
+        Raises `ConfigError` where it cannot be read.
+        """
         place = self.place
         if self.password_env:
             password = os.environ.get(self.password_env)
@@ -245,7 +248,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
-    """What is wrong with the destinations: place, key, reason, remedy; None where nothing is."""
+    """Return the first fault of the destinations: number, key, reason, remedy; None if none."""
     names: set[str] = set()
     folders: set[str] = set()
     for number, destination in enumerate(destinations):
@@ -263,7 +266,7 @@ def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, st
 
 
 def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
-    """What is wrong with a destination by itself: key, reason, remedy; None where nothing is."""
+    """Return the first fault of one destination: key, reason, remedy; None if there is none."""
     try:
         place = config.place
     except ValueError as error:
@@ -297,7 +300,7 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
 
 
 def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
-    """What is wrong with where messages go."""
+    """Return the first fault of the exchange, topic or queue."""
     goals = [key for key in ("exchange", "topic", "queue") if getattr(config, key)]
     if not goals:
         hint = 'exchange = "amq.topic" is there in every RabbitMQ and Broker-J; Artemis wants topic'
@@ -312,7 +315,7 @@ def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
 
 
 def _fault_of_management(config: PublishConfig) -> tuple[str, str, str] | None:
-    """What is wrong with how an exchange is looked at."""
+    """Return the first fault of the settings for looking up an exchange's queues."""
     if config.management and not config.management.startswith(("http://", "https://")):
         return "management", "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
     if "@" in config.management:

@@ -1,4 +1,4 @@
-"""`[[queue]]`: a durable queue of the embedded node. What the operator may say of it."""
+"""`[[queue]]`: the settings of a durable queue of the embedded node."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -14,9 +14,9 @@ from feedhandler.keyed.settings import TRIES_MAX, Wrong
 
 #: Queues of one node: each has a thread that writes, and blocks on the disk.
 MAX_QUEUES = 64
-#: What a message may be at most where nothing else is said; a block's data area bounds it too.
+#: The default of the largest message; a block's data area bounds it, too.
 MESSAGE_BYTES_DEFAULT = 1 << 20
-#: A `day_end` that goes by the trading day; and a trading day to check a `day_end` with.
+#: A `day_end` that follows the trading day; and a trading day to check a `day_end` with.
 TRADING_DAY = "trading-day"
 _ANY_DAY = TradingDay("UTC")
 
@@ -85,7 +85,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
 
     def resolved(self, trading_day: TradingDay) -> "DurableQueueConfig":
-        """With zone and time of the day's end, where it goes by the trading day."""
+        """Replace zone and time of the day's end by the trading day's, where it follows that."""
         if self.day_end == TRADING_DAY:
             zone, end = trading_day.zone, trading_day.begins_at
         else:
@@ -93,7 +93,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
         return structs.replace(self, day_zone=zone, day_end=end) if end else self
 
     def settings(self) -> QueueSettings:
-        """What the persistent queue is told. Raises `ConfigError`."""
+        """Make the persistent queue's settings. Raises `ConfigError`."""
         return QueueSettings(
             block_bytes=self.block_bytes,
             blocks=self.blocks,
@@ -112,7 +112,7 @@ Fault = tuple[int, str, str, str]
 
 
 def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
-    """What is wrong with `[[queue]]` tables; None where nothing is."""
+    """Return the first fault of the `[[queue]]` tables; None where there is none."""
     names = [queue.name for queue in queues]
     folders: set[str] = set()
     for number, queue in enumerate(queues):

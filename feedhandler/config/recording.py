@@ -1,4 +1,4 @@
-"""What an operator may set about recording: `[record]`, with bounds and the reasons for them."""
+"""The settings of recording: `[record]`, with bounds and the reasons for them."""
 
 from typing import Annotated, Literal
 
@@ -7,12 +7,12 @@ from msgspec import Meta
 
 #: The least a file may hold: a few of the largest datagrams.
 FILE_BYTES_MIN = 1 << 20
-#: `total_bytes` holds at least so many full files: two being written, and others to give way.
+#: `total_bytes` holds at least so many full files: two being written, and others to delete.
 FILES_MIN = 4
 
 
 class RecordConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[record]`: what came in and what went out, as pcap files."""
+    """`[record]`: recordings of what was received and what was published, as pcap files."""
 
     dir: Annotated[
         str, Meta(description="folder for the files, which must exist; empty: nothing is recorded")
@@ -55,7 +55,7 @@ class RecordConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The file series that are written: `lines`, `published`; none where `dir` is empty."""
+        """The series that are recorded: `lines`, `published`; none where `dir` is empty."""
         if not self.dir:
             return ()
         return ("lines", "published") if self.what == "both" else (self.what,)

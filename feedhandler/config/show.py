@@ -1,7 +1,7 @@
-"""A configuration as TOML: what `feedhandler config show` prints.
+"""A configuration written as TOML, for `feedhandler config show`.
 
-What is written loads to an equal object, but for a password in the URL of a `[[publish]]` table
-and a user's hash, which are masked: `password_env` and `password_file` survive.
+The text loads to an equal object, except for a password in the URL of a `[[publish]]` table and a
+user's hash, which are masked; `password_env` and `password_file` are kept.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
 
-#: The tables there is one of, in the order in which they are written.
+#: The sections, one table each, in the order in which they are written.
 _MANY = ("servers", "channels", "publish", "queues")
 #: Tables whose tuples are lists of words, not further tables.
 _LISTS = UserConfig | DurableQueueConfig | Definition
@@ -24,7 +24,10 @@ SECTIONS = tuple(name for name in Config.__struct_fields__ if name not in _MANY)
 
 
 def to_toml(config: Config, comments: bool = False) -> str:
-    """The effective configuration, defaults included, as TOML; with each setting's meaning."""
+    """Write the effective configuration as TOML, defaults included.
+
+    With `comments`, each setting's meaning stands above it.
+    """
     parts = []
     for section in SECTIONS:
         parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
@@ -51,7 +54,7 @@ def to_toml(config: Config, comments: bool = False) -> str:
 
 
 def _node_tables(amqp: AmqpConfig, comments: bool) -> Iterator[str]:
-    """The tables within `[amqp]`."""
+    """Yield the tables within `[amqp]`."""
     yield _table_text("[amqp.tls]", amqp.tls, comments)
     yield _table_text("[amqp.limits]", amqp.limits, comments)
     for number, user in enumerate(amqp.users):

@@ -1,8 +1,8 @@
-"""`[trading_day]`: which trading day it is, where the feed's description is not to say.
+"""`[trading_day]`: the trading day, where it differs from the feed's description.
 
-What it is for: everything in a gateway that goes by the day (tags, names of symbols, quotas of
-servers, recordings, queues) goes by one `TradingDay`; this is how an operator changes it. A fixed
-date is for a replayed session: tags carry it, and names stay, whatever the clock says.
+Everything in a gateway that depends on the day (tags, names of symbols, quotas of servers,
+recordings, queues) follows one `TradingDay`, which an operator changes by these settings. A fixed
+date is for a replayed session: tags carry it, and names are kept, whatever the clock says.
 """
 
 import datetime
@@ -14,14 +14,14 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.trading_day import TradingDay
 
-#: A date that follows the clock.
+#: The value of `date` that follows the clock.
 AUTO = "auto"
-#: A moment that does not come.
+#: A time that never comes.
 NEVER_NS = (1 << 63) - 1
 
 
 class TradingDayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[trading_day]`: which day it is, for tags, names, quotas, recordings and queues."""
+    """`[trading_day]`: the trading day of tags, names, quotas, recordings and queues."""
 
     date: Annotated[
         str,
@@ -44,18 +44,17 @@ class TradingDayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return None if self.date == AUTO else datetime.date.fromisoformat(self.date)
 
     def of(self, feed: Feed) -> TradingDay:
-        """When the feed's trading days turn, with what is configured."""
+        """Make the feed's `TradingDay` with what is configured."""
         said = feed.trading_day
         return TradingDay(self.zone or said.zone, self.begins_at or said.begins_at)
 
 
 class DayWatch:
-    """The trading day of one gateway, as it turns; `turn` tells it the time.
+    """The trading day of one gateway, as it turns; `turn` takes the time.
 
     today        the trading day
     turns_ns     when it turns next; never where the day is fixed
-    trading_day  what says so; quotas and recordings, whose days are the clock's in any case, go by
-                 this one as well
+    trading_day  the rule; quotas and recordings, whose days always follow the clock, use it, too
     """
 
     def __init__(self, config: TradingDayConfig, feed: Feed, now_ns: int) -> None:
@@ -64,7 +63,7 @@ class DayWatch:
         self.turns_ns = NEVER_NS if config.fixed else self.trading_day.turns_ns(now_ns)
 
     def turn(self, now_ns: int) -> bool:
-        """Whether the day has turned since the last call; a clock set back turns nothing."""
+        """Return whether the day has turned since the last call; a clock set back turns nothing."""
         if now_ns < self.turns_ns:
             return False
         self.today = self.trading_day.of(now_ns)
@@ -72,7 +71,7 @@ class DayWatch:
         return True
 
     def snapshot(self) -> dict[str, Any]:
-        """What `status` tells of it."""
+        """Return the trading day's part of `status`."""
         return {
             "day": self.today.isoformat(),
             "zone": self.trading_day.zone,
@@ -82,7 +81,7 @@ class DayWatch:
 
 
 def fault_of_day(config: TradingDayConfig) -> tuple[str, str, str] | None:
-    """Key, reason and remedy of what is wrong with a `[trading_day]`; None where nothing is."""
+    """Return the first fault of a `[trading_day]`: key, reason, remedy; None if none."""
     try:
         config.fixed  # noqa: B018 - raises for what is no date
     except ValueError:

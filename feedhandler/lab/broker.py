@@ -1,18 +1,18 @@
-"""The broker's role: one that runs already, or one that the laboratory starts and ends.
+"""The broker of a laboratory run: an existing one at a URL, or one that the laboratory starts.
 
-What it is for: `open_broker` finds a broker by its name, or takes the one at a URL; `prepare` makes
-the queues of a step as the source paper had them: one a client, bound to a direct exchange by one
-key a service, or to a topic exchange by a pattern. `publish` is the gateway's side.
+What it is for: `open_broker` starts a broker by name, or connects to the one at a URL; `prepare`
+declares the queues of a step as the source paper had them: one for each client, bound to a direct
+exchange by one key for each service, or to a topic exchange by a pattern. `publish` makes the
+gateway's side of it.
 
-    direct, packets    direct exchange, one binding a service: `euronext.104`
-    direct, messages   topic exchange, one binding a service: `euronext.104.*`. Messages' keys end
-                       with their symbol, which a direct exchange would want named in the binding
+    direct, packets    direct exchange, one binding for each service: `euronext.104`
+    direct, messages   topic exchange, one binding for each service: `euronext.104.*`. Messages'
+                       keys end with their symbol, which a direct exchange would need in the binding
     topic              topic exchange, one binding: `euronext.#`
 
-Artemis has no exchanges: a queue has one address, so a client has a queue for each binding.
-
-Queues are not durable, so nothing that is measured waits for a disk; each has the step's limit.
-Calls block: who has an event loop makes them on a thread.
+Artemis has no exchanges: a queue has one address, so a client has a queue for each binding. Queues
+are not durable, so that no measurement waits for a disk; each has the step's limit. Calls block: in
+an event loop, make them on a thread.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ STARTED: dict[str, tuple[type[Broker], ...]] = {
     "artemis": (Artemis,),
     "qpid": (BrokerJ,),
 }
-#: And what one at a URL is, where its name says so.
+#: By the same names: the management of a broker at a URL.
 GIVEN: dict[str, type[Declares]] = {
     "rabbitmq": RabbitMQDeclares,
     "rabbitmq-3": RabbitMQ3Declares,
@@ -57,18 +57,18 @@ GIVEN: dict[str, type[Declares]] = {
     "artemis": ArtemisDeclares,
     "qpid": BrokerJDeclares,
 }
-#: Of everything that is declared.
+#: First part of the name of everything that is declared.
 PREFIX = "feedhandler-lab"
 #: The virtual host of a URL that names none.
 VHOSTS = {"rabbitmq": "/", "rabbitmq-3": "/", "rabbitmq-4": "/", "qpid": "default"}
 AMQP_PORT = 5672
-#: Unconfirmed messages of the gateway at most: what a broker grants is less, or this is.
+#: Unconfirmed messages of the gateway at most, unless the broker grants less credit.
 WINDOW = 10_000
 
 
 @dataclass(frozen=True)
 class Binding:
-    """What a step's clients subscribe to: an exchange of a kind, by keys."""
+    """The subscription of a step's clients: an exchange, its kind, and the binding keys."""
 
     exchange: str
     kind: str
@@ -76,7 +76,7 @@ class Binding:
 
 
 def binding_of(exchange: Exchange, grain: str, feed_key: str, services: Iterable[int]) -> Binding:
-    """How a client's queue is bound."""
+    """Return the binding of a client's queue for this exchange, grain and set of services."""
     if exchange == "topic":
         return Binding(f"{PREFIX}-topic", "topic", (f"{feed_key}.#",))
     keys = tuple(f"{feed_key}.{service}" for service in services)
@@ -86,8 +86,11 @@ def binding_of(exchange: Exchange, grain: str, feed_key: str, services: Iterable
 
 
 class LabBroker:
-    """A running broker. `kind` is as `[[publish]]` has it, `version` as it says itself; `pids` its
-    processes, as far as they are on this machine; `started` by us."""
+    """A running broker, with its management.
+
+    `kind` is as in `[[publish]]`, `version` as the broker reports it; `pids` are its processes, as
+    far as they run on this machine; `started` is true where the laboratory started it.
+    """
 
     def __init__(self, declares: Declares, started: Broker | None, pids: Sequence[int]) -> None:
         self.declares = declares
@@ -101,18 +104,20 @@ class LabBroker:
 
     @property
     def hostname(self) -> str:
-        """What clients open their connection with."""
+        """The hostname that clients send in the AMQP open frame."""
         vhost = "" if self.kind == "artemis" else self.declares.vhost
         return hostname_of(self.kind, self.declares.host, vhost)
 
     @property
     def url(self) -> str:
-        """For clients: with the password, without the virtual host."""
+        """The URL for clients: with the password, without the virtual host."""
         return self.declares.place
 
     def prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
-        """Make exchange and queues for a step; of each client the addresses to attach to. What was
-        made for the step before is gone. Raises PeerError."""
+        """Declare the exchange and the queues of a step; return each client's source addresses.
+
+        Removes what was declared for the step before. Raises PeerError where the broker refuses.
+        """
         try:
             self._clear()
             return self._prepare(binding, clients, limit_bytes)
@@ -138,7 +143,7 @@ class LabBroker:
         return found
 
     def clear(self) -> None:
-        """Remove what was made. Raises PeerError."""
+        """Remove the queues and the exchange that were declared. Raises PeerError."""
         try:
             self._clear()
         except BrokerFailed as error:
@@ -153,13 +158,13 @@ class LabBroker:
 
     @property
     def password(self) -> str:
-        """Of the user that publishes and consumes; empty where there is none."""
+        """Password of the user that publishes and consumes; empty where there is none."""
         return self.declares.password
 
     def publish(
         self, binding: Binding, grain: str, feed_key: str, queue_bytes: int, password_file: str
     ) -> PublishConfig:
-        """The gateway's destination; the password stands in this file, if there is one."""
+        """Return the gateway's destination; a password, if any, is read from `password_file`."""
         at = self.declares.url.partition("://")[2].rpartition("@")[2]
         user = f"{quote(self.declares.user, safe='')}@" if self.declares.user else ""
         artemis = self.kind == "artemis"
@@ -181,7 +186,7 @@ class LabBroker:
         )
 
     def close(self) -> None:
-        """End what we have started; of one that ran before, remove what was made there."""
+        """End a broker that the laboratory started; in any other, remove what was declared."""
         if self._process is not None:
             self._process.discard()
         else:
@@ -189,10 +194,10 @@ class LabBroker:
 
 
 def open_broker(name: str, url: str, folder: Path, management_port: int = 0) -> LabBroker:
-    """The broker called `name`: the one at `url`, or one started in `folder`, which is made.
+    """Return the broker called `name`: the one at `url`, or one started in `folder`, which is made.
 
-    Raises UsageError where there is none, with what brings it; PeerError where it does not start
-    or answer.
+    Raises UsageError where it is not installed, with the command that installs it, or where the URL
+    is none; PeerError where it does not start or answer.
     """
     try:
         return _given(name, url, management_port) if url else _started(name, folder)

@@ -1,12 +1,12 @@
 """A client of a broker: receives from its queues as fast as the subscriber's engine can.
 
-What it is for: `BrokerSubscriber` has the manner of `feedhandler.subscribe`'s: an asynchronous
-context, and `deliver` that calls back with each read's `Batch`. Instead of a pattern it has the
-addresses of queues that somebody bound for it (`broker`). Deliveries are settled by the broker as
-it sends them, as on the gateway's own node.
+What it is for: `BrokerSubscriber` has the interface of `feedhandler.subscribe`'s subscriber: an
+asynchronous context, and `deliver`, which calls back with each read's `Batch`. Instead of a pattern
+it takes the addresses of queues that are already bound for it (`broker`). The broker settles
+deliveries as it sends them, as the gateway's own node does.
 
-What it leaves to others: losses. The numbers in the messages are each key's, not the link's; who
-wants to know counts sequence numbers (`tally`). It does not come back after a lost connection.
+What it leaves to others: losses. The numbers in the messages count per key, not per link; `tally`
+checks the sequence numbers. It does not reconnect after a lost connection.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from feedhandler.amqp.subscribing.inbox import Inbox
 
 
 class BrokerSubscriber:
-    """Receives `grain`s of `feed` from the queues at `sources`. `url`: without virtual host;
-    `hostname` is what stands for that in the open frame.
+    """A subscriber to `grain`s of `feed` from the queues at `sources` of a broker.
 
-    Raises PeerError where the broker cannot be reached or refuses.
+    `url` has no virtual host; `hostname` names it in the open frame. Entering the context raises
+    PeerError where the broker cannot be reached or refuses.
     """
 
     def __init__(
         self, url: str, sources: Sequence[str], grain: str, feed: Any, hostname: str = ""
     ) -> None:
-        # Who measures a broker on another machine without TLS has said so by its URL.
+        # The URL of a broker on another machine, without TLS, is the user's consent to that.
         self._identity = Identity(parse_endpoint(url), Login(plain_over_network=True))
         self._sources = tuple(sources)
         self._grain = grain
@@ -71,9 +71,11 @@ class BrokerSubscriber:
             self._over.set_result(None)
 
     async def deliver(self, callback: Callable[[Batch], object]) -> None:
-        """Call `callback` with each batch, straight from the read that brought it. Returns when
-        somebody has said goodbye; raises what else ended the stream, or went wrong in the
-        callback."""
+        """Call `callback` with each batch, on the event loop, from the read that brought it.
+
+        Returns when either side has closed the connection in order; raises any other error that
+        ended the stream, and what `callback` raises.
+        """
         self._callback = callback
         for intake in self._intakes:
             self._arrived(intake)
@@ -92,7 +94,7 @@ class BrokerSubscriber:
         intake.grant(count)
 
     def _hand_on(self, intake: Intake, count: int, callback: Callable[[Batch], object]) -> None:
-        """All that the link holds, as batches; almost always one. Quality messages are nothing."""
+        """Hand on the link's deliveries as batches, almost always one; skip quality messages."""
         inbox, at = intake.inbox, 0
         while at < count:
             batch = Batch(self._feed, self._grain, None, self._workspace)
@@ -107,11 +109,11 @@ class BrokerSubscriber:
         self._end(intake.error)
 
     def _end(self, error: BaseException | None) -> None:
-        """The stream is over; without an error where somebody said goodbye."""
+        """End the stream once; `error` is None where it was closed in order."""
         if self._over.done():
             return
         if error is None:
             self._over.set_result(None)
         else:
             self._over.set_exception(error)
-            self._over.exception()  # whoever delivers gets it; nobody must
+            self._over.exception()  # `deliver` raises it; not calling that is no fault

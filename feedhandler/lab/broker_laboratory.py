@@ -1,9 +1,9 @@
 """The laboratory with a broker between the gateway and its clients.
 
-What it adds: the broker's role, started before the first step or found at its URL; before each step
-the queues of its clients, so that none fills which nobody reads; a gateway that publishes with its
-publisher what the step wants. A gateway publishes in one way, so another scenario or exchange is
-another gateway; the replayer's numbers begin afresh with it.
+What it adds: the broker, started before the first step or found at its URL; the queues of a step's
+clients, declared before each step, so that no unread queue fills; a gateway that publishes what the
+step wants. A gateway publishes in one way only, so each pair of scenario and exchange has a gateway
+of its own, and the replayer's numbers begin afresh with it.
 
 What waits in the gateway for the broker has the same limit as a queue of the broker.
 """
@@ -21,7 +21,7 @@ from feedhandler.lab.loads import BROKER
 from feedhandler.lab.paper import paper
 from feedhandler.lab.plan import StepPlan
 
-#: Declaring queues: each is a question or several to the management.
+#: Time-out of declaring queues: each takes one or more requests to the management.
 DECLARE_S = 120.0
 
 
@@ -33,12 +33,12 @@ class BrokerLaboratory(Laboratory):
 
     @property
     def broker(self) -> str:
-        """Its kind, with the generation."""
+        """The broker's kind, with its generation."""
         return self._broker.kind
 
     @property
     def queue_limit_bytes(self) -> int:
-        """As the paper had it."""
+        """The limit of a queue in bytes, as the paper had it."""
         return paper().setting.broker_queue_limit_mib * 2**20
 
     def _pids(self) -> dict[str, int]:
@@ -48,7 +48,7 @@ class BrokerLaboratory(Laboratory):
         return found
 
     def _arrange(self, plan: StepPlan) -> None:
-        """The broker takes whichever processor is free, and is as urgent as the roles."""
+        """Pin the roles to processors; give a broker of our own their niceness, unpinned."""
         super()._arrange(plan)
         for pid in self._broker.pids if self._broker.started else ():
             processors.put_first(pid)
@@ -73,12 +73,12 @@ class BrokerLaboratory(Laboratory):
         self._password.write_text(self._broker.password)
 
     async def _close_broker(self) -> None:
-        """The end of the run: whatever the broker says now, the run is what it was."""
+        """Close the broker at the end of the run; its errors no longer change the result."""
         with contextlib.suppress(PeerError):
             await asyncio.to_thread(self._broker.close)
 
     async def _prepare(self, plan: StepPlan) -> None:
-        """Queues for the step's clients, and a gateway that publishes to their exchange."""
+        """Declare the queues of the step's clients, and start a gateway that publishes to them."""
         binding = binding_of(plan.exchange, plan.grain, self.feed.key, self.services)
         limit = self.queue_limit_bytes
         self._sources = await self.supervisor.during(
@@ -112,7 +112,7 @@ class BrokerLaboratory(Laboratory):
         }
 
     async def _finish(self, plan: StepPlan) -> None:
-        """The queues go with the clients that read them."""
+        """Remove the queues of the step's clients."""
         await self.supervisor.during(
             "removing queues", DECLARE_S, asyncio.to_thread(self._broker.clear)
         )

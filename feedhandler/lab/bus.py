@@ -1,12 +1,12 @@
-"""Between the controller and the roles: questions and answers over ZeroMQ.
+"""Request and response between the controller and the roles, over ZeroMQ.
 
-The controller has a `Bus` (a ROUTER), each role a `Station` (a DEALER) that bears the role's name.
-A role says `hello` with its process id once it is ready; then the controller asks, by verb, and the
-role answers, each question with its number. Between answers a role may tell its progress, which
-nobody has to read. Messages are one JSON object each.
+The controller has a `Bus` (a ROUTER), each role a `Station` (a DEALER) whose identity is the role's
+name. A role says `hello` with its process id once it is ready; then the controller sends requests,
+each with a verb and a number, and the role answers with that number. Between answers a role may
+send its progress, which may be dropped. Messages are one JSON object each.
 
-A role that does not answer in time, or answers with an error, is a `RoleFailed` that names the role
-and the step. That a role has died is for the `supervisor` to notice: ZeroMQ does not tell.
+A role that does not answer in time, or answers with an error, raises a `RoleFailed` that names the
+role and the step. ZeroMQ does not report that a role died: the `supervisor` notices that.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class RoleFailed(HostFault):
 
 
 class Bus:
-    """The controller's end. `progress` has, by role, what it told last."""
+    """The controller's end. `progress` holds each role's last report."""
 
     def __init__(self) -> None:
         self.endpoint = ""
@@ -90,16 +90,19 @@ class Bus:
             self._told[role] += 1
 
     def told(self, role: str) -> int:
-        """How often a role has told its progress."""
+        """Return how many progress reports a role has sent."""
         return self._told[role]
 
     def greeting(self, role: str) -> asyncio.Event:
-        """Set once the role has said that it is ready."""
+        """Return the event that is set once the role has said that it is ready."""
         return self._greetings.setdefault(role, asyncio.Event())
 
     async def ask(self, role: str, verb: str, timeout_s: float, **fields: Any) -> Answer:
-        """The role's answer. Raises `RoleFailed` where none comes in time, or an error, and
-        `UsageError` where the user asked for what makes no sense."""
+        """Send a request to a role and return its answer.
+
+        Raises `RoleFailed` where the answer is an error or does not come within `timeout_s`, and
+        `UsageError` where the role finds the user's request wrong.
+        """
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         request = msgspec.json.encode({"number": number, "do": verb, **fields})
@@ -118,7 +121,7 @@ class Bus:
 
 
 class Station:
-    """A role's end: answers the controller's questions with `verbs`, each in a task of its own."""
+    """A role's end: answers the controller's requests with `verbs`, each in a task of its own."""
 
     def __init__(self, name: str, endpoint: str, verbs: Mapping[str, Verb]) -> None:
         self._verbs = verbs
@@ -130,7 +133,7 @@ class Station:
         self._socket.connect(endpoint)
 
     async def serve(self, stop: asyncio.Event, hello: int) -> None:
-        """Greet, then answer until `stop`; what is being answered then is cancelled."""
+        """Send `hello`, then answer requests until `stop`; cancel those under way then."""
         reading = asyncio.create_task(self._read())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -146,7 +149,7 @@ class Station:
             self._context.term()
 
     async def tell(self, progress: Answer) -> None:
-        """Tell how far this role is; dropped where the controller does not read."""
+        """Send the controller a progress report."""
         await self._send({"progress": progress})
 
     async def _send(self, message: Answer) -> None:

@@ -1,7 +1,7 @@
 """The client's role: subscribes to everything or to some symbols, times and checks each delivery.
 
-What is expected comes as a file that the replayer wrote before it sends; what was found goes to the
-controller as numbers. Between, twice a second, the client tells how far it is.
+The expected deliveries are in a file that the replayer wrote before it sends; the results go to the
+controller as numbers. Between, twice a second, the client reports its progress.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from feedhandler.lab.control import Sender
 from feedhandler.lab.tally import Tally
 from feedhandler.ops.feeds import open_feed
 
-#: What is done with each batch.
+#: A callback for each batch.
 Take = Callable[[Any], object]
 #: Numbers of an expectation's file.
 COLUMNS = ("services", "bases", "sizes", "timed_from", "counts")
@@ -39,7 +39,7 @@ class Client:
 
     @property
     def verbs(self) -> dict[str, Verb]:
-        """What the controller may ask."""
+        """The verbs that the controller may send."""
         return {
             "attach": self.attach,
             "expect": self.expect,
@@ -49,8 +49,11 @@ class Client:
         }
 
     async def attach(self, request: Mapping[str, Any]) -> None:
-        """Subscribe: `url`, `pattern`, `grain`, `feed`; to a broker `sources` and `hostname`
-        instead of the pattern. `control`: where the paper's control datagrams go, if they do."""
+        """Subscribe to `url` by `pattern`, `grain` and `feed`.
+
+        For a broker `sources` and `hostname` instead of `pattern`. `control`, of the control client
+        only: `host:port` of the paper's control datagrams.
+        """
         take = self._take_and_tell(request["control"]) if "control" in request else self._take()
         messages = await self._stack.enter_async_context(_subscriber(request))
         self._error = ""
@@ -62,7 +65,7 @@ class Client:
         return lambda batch: take(batch, now_ns())
 
     def _take_and_tell(self, place: str) -> Take:
-        """The control client's: what it has received it tells first."""
+        """Return the control client's callback, which sends the datagrams before it counts."""
         sender, take = Sender(place), self._take()
         self._stack.callback(sender.close)
 
@@ -80,7 +83,7 @@ class Client:
             self._error = str(error)
 
     async def expect(self, request: Mapping[str, Any]) -> None:
-        """Begin to count: what comes is in the file at `path`."""
+        """Begin to count against the expectation in the file at `path`."""
         with np.load(Path(request["path"])) as stored:
             self._expected = {name: stored[name] for name in COLUMNS}
             thinned = bool(stored["thinned"])
@@ -94,18 +97,17 @@ class Client:
         )
 
     async def count(self, request: Mapping[str, Any]) -> Answer:
-        """How many deliveries there were, the latencies so far, and why the stream ended, where it
-        did."""
+        """Return the deliveries and latencies so far, and why the stream ended, if it did."""
         return {**self.progress(), "ended": self._error}
 
     def progress(self) -> Answer:
-        """How far this client is."""
+        """Return the deliveries so far and the latency percentiles p50 and p90, in ns."""
         counts = self.tally.histogram.counts()
         p50, p90 = percentiles_of(counts, 0.5, 0.9)
         return {"deliveries": self.tally.deliveries, "p50_ns": p50, "p90_ns": p90}
 
     async def verdict(self, request: Mapping[str, Any]) -> Answer:
-        """What was found since `expect`."""
+        """Return all that was found since `expect`: counts, losses, findings, latencies in ns."""
         expected, histogram = self._expected, self.tally.histogram
         told = self.tally.verdict(expected["counts"])
         missing = self.tally.first_lost(expected["counts"], expected["services"])
@@ -125,7 +127,7 @@ class Client:
         }
 
     async def detach(self, request: Mapping[str, Any] | None = None) -> None:
-        """Leave the node."""
+        """Close the connection."""
         await self._stack.aclose()
         if self._consumer is not None:
             self._consumer.cancel()
@@ -133,12 +135,12 @@ class Client:
             self._consumer = None
 
     async def close(self) -> None:
-        """At the end of the role."""
+        """Close the connection at the end of the role."""
         await self.detach()
 
 
 def _subscriber(request: Mapping[str, Any]) -> Any:
-    """What receives, from the node or from a broker."""
+    """Return the subscriber to the gateway's node, or to a broker's queues."""
     feed = open_feed(request["feed"])
     if "sources" in request:
         sources, hostname = request["sources"], request["hostname"]

@@ -22,8 +22,10 @@ UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange", "capt
 
 
 def run(plan: Plan) -> int:
-    """Measure, write, and tell; `FOUND` where any client found a loss, a duplicate or a
-    reordering. Raises `UsageError`, `NotCompiledError`."""
+    """Measure, write the report, and print it; `FOUND` where any client found a loss.
+
+    A duplicate or a reordering counts, too. Raises `UsageError`, `NotCompiledError`.
+    """
     require_units(UNITS)
     _refuse_early(plan)
     return run_async(lambda stop: _until_stopped(plan, stop))
@@ -60,7 +62,7 @@ async def _measure(plan: Plan) -> int:
 
 
 def _keep(run: Run, plan: Plan) -> None:
-    """A run that was ended in the middle: its whole steps are not thrown away."""
+    """Keep the whole steps of a run that was ended in the middle."""
     if run.steps:
         path = write_run(run, plan.out)
         complain(f"lab: ended after {len(run.steps)} whole steps, which are in {path}")
@@ -78,7 +80,7 @@ def _tell(run: Run, plan: Plan) -> int:
 
 
 def _refuse_early(plan: Plan) -> None:
-    """What makes no sense is told before any role is started."""
+    """Raise `UsageError` for plans that make no sense, before any role is started."""
     for path in plan.captures:
         open_capture(path)
     feed = open_feed(plan.feed)

@@ -1,15 +1,14 @@
-"""The source paper's control datagrams: who sends them, and what is in them.
+"""The source paper's control datagrams: their senders and their content.
 
 What it is for: the paper measured the broker alone. For every packet with an odd sequence number
 (of messages: for every odd message of such a packet) the gateway sent a small datagram to one
 process as it published, and one control client as it received; that process stamped both on arrival
 (section 4). `ControlOutlet` is the gateway's side, a link of the fan-out like any other that sends
-a datagram instead of the message: it is there in a measurement of that kind alone, and nothing of
-the way of a packet knows of it. `Sender` is the client's side.
+a datagram instead of the message: it exists only in a measurement of that kind, and the product's
+packet path does not know of it. `Sender` is the client's side.
 
-What it promises: the gateway's datagram leaves before the message does, so that no time of the
-broker is missing. A datagram that the kernel does not take is lost, and shows as one that has no
-match.
+What it promises: the gateway's datagram leaves before the message does, so that none of the
+broker's time is missing. A datagram that the kernel does not take is lost, and counts as unmatched.
 """
 
 import contextlib
@@ -28,21 +27,24 @@ from feedhandler.codecs.errors import UsageError
 #: One datagram: service, sequence number, message number; big-endian, as in a tag.
 DATAGRAM = struct.Struct(">HQH")
 ROW = np.dtype([("service", ">u2"), ("sequence", ">u8"), ("number", ">u2")])
-#: A tag begins with trading day and feed, which nobody needs here.
+#: Offset in a tag, behind trading day and feed, which are not needed here.
 _IN_TAG = 6
 #: The message number of a whole packet, which is odd.
 _WHOLE = 0xFFFF
-#: Of a link that keeps nothing.
+#: The byte limits of a link that queues nothing.
 _NO_BYTES = 1 << 16
 
 
 def is_marked(sequence: int, number: int) -> bool:
-    """Whether a packet (number 0xFFFF) or message has a control datagram."""
+    """Return whether a packet (number 0xFFFF) or message has a control datagram."""
     return bool(sequence & number & 1)
 
 
 def connected(place: str) -> socket.socket:
-    """A UDP socket towards `host:port`. Raises UsageError for what is no such place."""
+    """Return a non-blocking UDP socket connected to `host:port`.
+
+    Raises UsageError for a bad address.
+    """
     host, _, port = place.rpartition(":")
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -58,11 +60,11 @@ def connected(place: str) -> socket.socket:
 class ControlOutlet(Outlet):
     """A link that takes every packet, or every message, and sends a datagram for the marked ones.
 
-    `asked`: as an address, such as `#?as=message&quality=0`.
+    `asked` is an address, such as `#?as=message&quality=0`.
     """
 
     def __new__(cls, sock: socket.socket, asked: str) -> "ControlOutlet":
-        """Compiled classes are made by their base's arguments."""
+        """Make the instance without arguments: a compiled base would take them as its own."""
         return super().__new__(cls)
 
     def __init__(self, sock: socket.socket, asked: str) -> None:
@@ -72,7 +74,7 @@ class ControlOutlet(Outlet):
         self.marked = 0
 
     def deliver(self, frame: Any) -> int:
-        """Called with each message before anybody else is."""
+        """Send the datagram of a marked message; called before any other link gets the message."""
         at = frame.template.tag_at + _IN_TAG
         datagram = frame.memory[at : at + DATAGRAM.size]
         # The last byte of the sequence number, and of the message number.
@@ -84,21 +86,23 @@ class ControlOutlet(Outlet):
 
 
 def attach(fanout: Fanout, place: str, grain: str) -> ControlOutlet:
-    """Have a gateway's fan-out send datagrams to `place`; to be called before other links come, so
-    that it is the first. Raises UsageError."""
+    """Add a link to a gateway's fan-out that sends datagrams to `place`.
+
+    To be called before other links are added, so that it is the first. Raises UsageError.
+    """
     outlet = ControlOutlet(connected(place), f"#?as={grain}&quality=0")
     fanout.add(outlet)
     return outlet
 
 
 class Sender:
-    """The control client's side: a datagram for each marked delivery of a batch."""
+    """The control client's side: sends a datagram for each marked delivery of a batch."""
 
     def __init__(self, place: str) -> None:
         self._sock = connected(place)
 
     def take(self, batch: Any) -> None:
-        """Send what this batch has of marked packets or messages."""
+        """Send the datagrams of a batch's marked packets or messages."""
         odd = batch.sequences & batch.numbers & 1
         chosen = np.flatnonzero(odd)
         if not len(chosen):
@@ -113,5 +117,5 @@ class Sender:
                 self._sock.send(data[at : at + DATAGRAM.size])
 
     def close(self) -> None:
-        """No more datagrams."""
+        """Close the socket."""
         self._sock.close()

@@ -1,13 +1,14 @@
-"""Plays a workload onto the lines at a rate, numbers it, and keeps an account.
+"""Plays a workload onto the lines at a rate, numbers its packets, and accounts for what it sent.
 
 One thread prepares blocks (numpy: numbers into the packets, due times from `replay`'s schedule),
 another sends them without the GIL through `replay`'s sender. What is due within a short time leaves
 together: the replayer shares the machine with what is measured, and a wake-up for each packet of a
-fast run would take half a processor from it. At the source paper's rate each still leaves alone.
-At a recording's own pace the gaps are the recording's, to the nanosecond that the sender can keep.
+fast run would take half a processor from it. At the source paper's rate each packet still leaves
+alone. At a recording's own pace the gaps are the recording's, to the nanosecond that the sender can
+keep.
 
-Every line gets every packet. The rate counts all lines together, in bits of Ethernet frames, as
-the source paper's 40 Mbps do.
+Every line gets every packet. The rate counts all lines together, in bits of Ethernet frames, as the
+source paper's 40 Mbps do.
 """
 
 import contextlib
@@ -26,17 +27,17 @@ from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 
-#: What is due within so long leaves together; from `FAST_BPS` on, the longer time.
+#: Packets due within this time leave together; from `FAST_BPS` on, the longer time.
 BURST_NS, FAST_BURST_NS = 100_000, 250_000
 FAST_BPS = 150e6
-#: The time within which bursts are looked for: the peak that a step's account tells.
+#: The window of the peak rate that a step's account gives.
 PEAK_WINDOW_NS = 10_000_000
 #: Packets prepared at a time, and such blocks ahead of the sender: a tenth of a second at 400 Mbps.
 BLOCK_PACKETS = 2_048
 BLOCKS_AHEAD = 4
-#: From the call to the first packet: the first blocks are prepared by then.
+#: Time from the call to the first packet: the first blocks are prepared by then.
 LEAD_NS = 20_000_000
-#: How often the preparing thread looks for the end while the sender is busy.
+#: How often the preparing thread checks for the end while the sender is busy.
 STOP_POLL_S = 0.05
 
 Array = np.ndarray[Any, Any]
@@ -58,7 +59,7 @@ Blocks = queue.Queue[Block | BaseException | None]
 
 
 def _put(blocks: Blocks, item: Block | BaseException | None, over: threading.Event) -> bool:
-    """Wait for room; False where nobody takes anything any more."""
+    """Wait for room and put `item`; return False where `over` was set instead."""
     while not over.is_set():
         with contextlib.suppress(queue.Full):
             blocks.put(item, timeout=STOP_POLL_S)
@@ -67,7 +68,7 @@ def _put(blocks: Blocks, item: Block | BaseException | None, over: threading.Eve
 
 
 class Feeder:
-    """A workload with open lines; `play` may be called again, numbers go on.
+    """A workload with open lines; `play` may be called again, and numbers go on.
 
     `lines` have a group for each service, by number. Raises `ConfigError` where one cannot be
     opened.
@@ -82,7 +83,7 @@ class Feeder:
         self.next_numbers = np.full(len(workload.services), first_number, np.int64)
         self._open = open_lines(lines)
         places = {key: place for place, key in enumerate(self._open.channels)}
-        #: u16[lines, services]: where each service goes on each line.
+        #: u16[lines, services]: the destination of each service on each line.
         self._table = self._open.table[:, [places[key] for key in workload.services.tolist()]]
         self._sender = Sender(self._open.destinations, spin_ns=0)
 
@@ -91,7 +92,7 @@ class Feeder:
         self._open.close()
 
     def stop(self) -> None:
-        """End a running `play`, and all later ones, early; from any thread."""
+        """End a running `play`, and all later ones, early; may be called from any thread."""
         self._sender.stop()
 
     @property
@@ -102,8 +103,10 @@ class Feeder:
     def stretch(
         self, rate_bps: float, warm_up_s: float, duration_s: float, pace: float = 0.0
     ) -> Stretch:
-        """The packets that these times are at this rate, or at so many times the workload's own
-        `pace`."""
+        """Return the packets of a step: those sent in these times at `rate_bps`, or at `pace`.
+
+        `pace` is a multiple of the workload's own pace; 0: play at the rate.
+        """
         ends_s = (warm_up_s + duration_s, warm_up_s)
         if pace:
             return Stretch(
@@ -113,8 +116,11 @@ class Feeder:
         return Stretch(*(self.workload.packets_within(round(line_bps * s)) for s in ends_s))
 
     def play(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Sent:
-        """Send a stretch; blocks until it is out. The account is of the part that is timed, but
-        lateness of all of it. Raises `OSError` where the kernel refuses a datagram."""
+        """Send a stretch and return its account; blocks until all is sent.
+
+        The account covers the timed part, but its lateness all of the stretch. Raises `OSError`
+        where the kernel refuses a datagram.
+        """
         self._sender.progress[:] = 0
         blocks: Blocks = queue.Queue(BLOCKS_AHEAD)
         over = threading.Event()
@@ -144,7 +150,7 @@ class Feeder:
         return self._account(stretch, duration_ns, peak_bps * self.lines)
 
     def _send(self, blocks: Blocks, anchor_ns: int) -> None:
-        """Everything in the queue, to its end. Raises what ended the preparing thread."""
+        """Send every block of the queue, to its end. Raises what ended the preparing thread."""
         while (block := blocks.get()) is not None:
             if isinstance(block, BaseException):
                 raise block
@@ -153,7 +159,7 @@ class Feeder:
             self._sender.send_block([block.data], whose, *columns, anchor_ns)
 
     def _read(self, made: Iterator[Block], blocks: Blocks, over: threading.Event) -> None:
-        """The preparing thread: every block, then None, or what went wrong."""
+        """Run the preparing thread: put every block, then None or the exception that ended it."""
         last: BaseException | None = None
         try:
             for block in made:
@@ -164,7 +170,7 @@ class Feeder:
         _put(blocks, last, over)
 
     def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[Block]:
-        """The stretch as blocks, from the services' next numbers on."""
+        """Yield the stretch as blocks, numbered from the services' next numbers on."""
         workload = self.workload
         if pace:
             schedule, burst_ns = Schedule(Pace(PaceKind.ORIGINAL, pace)), 1
@@ -183,7 +189,7 @@ class Feeder:
             passes += 1
 
     def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> Block:
-        """Packets `first` .. `end` - 1 of the workload, numbered, on every line in turn."""
+        """Return packets `first` .. `end` - 1 of the workload, numbered, on every line in turn."""
         workload, lines = self.workload, self.lines
         start = int(workload.offset[first])
         data = workload.data[

@@ -3,7 +3,8 @@
     python -m feedhandler.lab.gateway CONFIGURATION HOST:PORT GRAIN
 
 The gateway is the product's own; before it begins, its fan-out gets one more link (`control`),
-which tells the stamping process at HOST:PORT of each marked packet or message as it is published.
+which sends the stamping process at HOST:PORT a datagram for each marked packet or message that is
+published.
 """
 
 import sys

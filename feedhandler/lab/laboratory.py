@@ -1,14 +1,14 @@
-"""The controller: brings the roles up, takes them through each step, collects what they found.
+"""The controller: starts the roles, takes them through each step, collects the results.
 
-A run is: the replayer reads its packets; the gateway is started for the services that these have;
-as many clients as the largest step wants are started once. Then, step by step: the step's clients
-attach, the replayer tells what it will send, the clients expect it, it is played, everybody drains,
-the clients tell their verdict, and detach. Numbers go on from step to step, so a step begins with a
-gateway that is warm; what comes within the warm-up is checked but not timed.
+A run: the replayer reads its packets; the gateway is started for their services; as many clients
+are started once as the largest step needs. Then, for each step: the step's clients attach, the
+replayer plans what it will send, the clients expect that, it is played, all drain, the clients send
+their verdicts, and detach. Numbers go on from step to step, so a step begins with a warm gateway;
+what comes within the warm-up is checked but not timed.
 
 Direct mode: latency is from the kernel's stamp of the packet's first copy at the gateway to the
 return of the client's read, both of this machine's real-time clock. The paper's mode has a stamping
-role besides (`stamping`), and latency is what that one finds.
+role besides (`stamping`), which measures the latency.
 """
 
 import asyncio
@@ -63,22 +63,22 @@ from feedhandler.ports import free_ports
 
 #: How long each stage may take before the run fails.
 START_S, LOAD_S, PLAN_S, ASK_S, DRAIN_S = 60.0, 300.0, 120.0, 30.0, 30.0
-#: Beyond what a step's sending takes by its schedule: a machine that is too slow sends longer.
+#: Allowance beyond the scheduled time of a step's sending: a machine that is too slow takes longer.
 PLAY_SLACK_S = 60.0
-#: Nothing new at any client for so long, while something is missing: it will not come.
+#: When no client has got anything new for this long, what is missing will not come.
 QUIET_S = 2.0
-#: After everything has come: what comes twice, comes now.
+#: Wait after everything has come, for second copies.
 LINGER_S = 0.1
-#: How often clients are asked how far they are.
+#: How often clients are asked for their counts.
 POLL_S = 0.05
 #: Lines A and B.
 LINES = 2
 #: Groups of the lines are 239.(110 + line).(of this process).(1 + place of the service).
 GROUP_OF_LINES = 110
-#: Packets that may wait behind a hole. Processes that share two processors let one wait for tens of
+#: Packets that may wait behind a gap. Processes that share two processors let one wait for tens of
 #: milliseconds, and that must not end as a loss of a line.
 HOLD_PACKETS = 1 << 16
-#: The gateway rests so long a client after each hand-over (`gateway.coalesce_us`): clients that
+#: The gateway's pause for each client after a hand-over (`gateway.coalesce_us`): clients that
 #: share a processor are woken one after another, each at the cost of some twenty microseconds.
 COALESCE_US = 20
 #: Wrong deliveries of a client that its line names.
@@ -87,7 +87,7 @@ GATEWAY, REPLAYER = "gateway", "replayer"
 
 
 class Laboratory:
-    """One run of a plan; `run` holds what was found so far."""
+    """One run of a plan; `run` holds the results so far."""
 
     def __init__(self, plan: Plan, view: View) -> None:
         self.plan = plan
@@ -106,8 +106,8 @@ class Laboratory:
         self.supervisor = Supervisor(plan.silent_s)
         self.services: list[int] = []
         self.stamping: Stamping | None = None
-        #: What clients that want some symbols subscribe to, by exchange and client; empty: all do
-        #: to everything.
+        #: Subscriptions of clients that want some symbols, by exchange and client; empty: all
+        #: clients want everything.
         self._chosen: dict[str, list[str]] = {}
         self._symbols: list[int] = []
         self._gateway = ""
@@ -125,7 +125,7 @@ class Laboratory:
         await self._stack.aclose()
 
     async def _open(self) -> None:
-        """Bring up replayer, gateway and clients."""
+        """Start replayer and clients, load the packets, and start the rest of the roles."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feedhandler-lab-"))
         self.folder = Path(folder)
         await self._stack.enter_async_context(self.supervisor)
@@ -141,8 +141,10 @@ class Laboratory:
         await self._begin()
 
     async def _choose(self) -> None:
-        """Have symbols chosen for clients that do not want everything. Raises `UsageError` where
-        there are more than an address may have."""
+        """Have the replayer choose symbols for clients that want only some.
+
+        Raises `UsageError` where they are more than an address may have.
+        """
         clients = CLIENTS_MAX if self.plan.sweep == "clients" else max(self.plan.clients)
         self.view.tell("choosing symbols")
         (told,) = await self.supervisor.ask_all(
@@ -160,21 +162,24 @@ class Laboratory:
                         "fewer --symbols, or --exchange topic",
                     )
 
-    # What a laboratory with a broker does otherwise (`broker_laboratory`).
+    # A laboratory with a broker overrides these (`broker_laboratory`).
 
     async def _begin(self) -> None:
-        """Have ready what all steps share."""
+        """Prepare what all steps share; nothing here."""
 
     async def _prepare(self, plan: StepPlan) -> None:
-        """Have ready what one step needs, before its clients attach: a gateway. One is enough for
-        all steps, but where it tells a stamping process of packets or of messages."""
+        """Prepare what one step needs before its clients attach: a gateway.
+
+        One gateway serves all steps, except in the paper's mode, where it sends control datagrams
+        either of packets or of messages.
+        """
         wanted = plan.grain if self.plan.mode == "paper" else "any"
         await self._have_gateway(wanted, plan.grain)
 
     async def _have_gateway(
         self, wanted: str, grain: str, publish: tuple[PublishConfig, ...] = ()
     ) -> None:
-        """A gateway of the kind `wanted`: the one that runs, or else another."""
+        """Keep the gateway that runs if it is of the kind `wanted`; else replace it."""
         if self._gateway == wanted:
             return
         if self._gateway:
@@ -183,24 +188,24 @@ class Laboratory:
         self._gateway = wanted
 
     async def _finish(self, plan: StepPlan) -> None:
-        """After a step's clients have left."""
+        """Clean up after a step's clients have left; nothing here."""
 
     @property
     def broker(self) -> str:
-        """What stands between gateway and clients."""
+        """The broker between gateway and clients; the embedded node counts as one."""
         return self.plan.broker
 
     @property
     def queue_limit_bytes(self) -> int:
-        """What may wait for each client."""
+        """The limit of each client's queue, bytes."""
         return AmqpConfig().queue_bytes
 
     def _pids(self) -> dict[str, int]:
-        """The processes whose load is sampled."""
+        """Return the processes whose load is sampled: name to process id."""
         return {child.name: child.process.pid for child in self.supervisor.children}
 
     async def _have_clients(self, count: int) -> list[str]:
-        """Names of the first so many clients, which are started where they are not there yet."""
+        """Return the names of the first `count` clients; start those that do not run yet."""
         names = [client_name(number) for number in range(count)]
         there = {child.name for child in self.supervisor.children}
         for name in names:
@@ -210,20 +215,20 @@ class Laboratory:
         return names
 
     async def measure_all(self) -> None:
-        """Every step of the plan."""
+        """Measure every step of the plan."""
         steps = list(self.plan.steps())
         self.view.expect(len(steps))
         for step in steps:
             await self.measure(step)
 
     async def sweep_all(self) -> None:
-        """A search for each scenario and exchange of the plan."""
+        """Search the limit for each scenario and exchange of the plan."""
         for scenario in self.plan.scenarios:
             for exchange in self.plan.exchanges:
                 await self._sweep(scenario, exchange)
 
     async def _sweep(self, scenario: Scenario, exchange: Exchange) -> None:
-        """How far rate or clients can go until latency leaves the bound."""
+        """Search how far rate or clients can rise until latency exceeds the bound."""
         plan = self.plan
         assert plan.bound is not None
         by_rate = plan.sweep == "rate"
@@ -250,7 +255,10 @@ class Laboratory:
         self.view.tell_sweep(found)
 
     async def _load(self) -> None:
-        """Have the replayer read or generate its packets."""
+        """Have the replayer read or generate its packets.
+
+        Raises `UsageError` where they are to be played at their own pace and have no times.
+        """
         plan = self.plan
         self.view.tell("reading the capture" if plan.captures else "generating packets")
         (loaded,) = await self.supervisor.ask_all(
@@ -269,12 +277,12 @@ class Laboratory:
             line_bps = loaded["stock"]["recorded_line_mbps"] * 1e6
             if not line_bps:
                 raise UsageError("these captures have no times to play them by", "give a --rate")
-            # Steps carry the mean; rounded, as what it is compared with is.
+            # Steps carry the mean rate, rounded as the rates that it is compared with.
             rate_bps = round(line_bps * LINES * plan.pace, -3)
             self.plan = msgspec.structs.replace(plan, rate_bps=rate_bps)
 
     async def _start_gateway(self, grain: str, publish: tuple[PublishConfig, ...]) -> None:
-        """A gateway for the services of what is played, on lines of its own."""
+        """Start a gateway for the services that are played, and open its lines."""
         self.amqp_port, control_port = free_ports(2)
         lines = self._lines()
         control = f"tcp://127.0.0.1:{control_port}"
@@ -322,7 +330,7 @@ class Laboratory:
         )  # fmt: skip
 
     def _lines(self) -> list[list[tuple[int, str, int]]]:
-        """Lines A and B: of each service its group and port."""
+        """Return lines A and B: service, group and free port of each service."""
         own = os.getpid() % 250 + 1
         return [
             [
@@ -333,9 +341,12 @@ class Laboratory:
         ]
 
     def _arrange(self, plan: StepPlan) -> None:
-        """Sender and gateway on one processor, clients on the others, all of them before what else
-        runs here; see `processors`. At high rates that processor would be too little for both,
-        while the others have time left: there the scheduler chooses."""
+        """Pin the sender and the gateway to one processor and the clients to the others.
+
+        All of them get a better niceness than other processes of the machine; see `processors`. At
+        high rates one processor would be too little for sender and gateway while the others are
+        idle: there the scheduler chooses.
+        """
         first, second = processors.split()
         apart = self.plan.apart and plan.rate_bps < FAST_BPS
         record: dict[str, Any] = {"apart": apart}
@@ -352,7 +363,7 @@ class Laboratory:
     # -- one step ---------------------------------------------------------------------------
 
     async def measure(self, plan: StepPlan, trial: bool = False) -> Step:
-        """Take the roles through one step; what it found is appended to the run."""
+        """Take the roles through one step; append its result to the run and return it."""
         self.view.begin(plan)
         names = await self._have_clients(plan.clients)
         await self._prepare(plan)
@@ -396,7 +407,7 @@ class Laboratory:
         return step
 
     async def _attach(self, plan: StepPlan, names: list[str]) -> None:
-        """Have each client subscribe; the first one is the control client, if there is one."""
+        """Have each client subscribe; in the paper's mode the first one is the control client."""
         asking = []
         for number, name in enumerate(names):
             fields = self._source(plan, number)
@@ -407,13 +418,13 @@ class Laboratory:
         await self.supervisor.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
 
     def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
-        """What a client attaches to."""
+        """Return the source of one client: the node's URL and the pattern to subscribe to."""
         everything = patterns(plan.exchange, self.feed.key, self.services)
         chosen = self._chosen[plan.exchange][number] if self._chosen else ""
         return {"url": f"amqp://127.0.0.1:{self.amqp_port}", "pattern": chosen or everything}
 
     async def _expect(self, plan: StepPlan, names: list[str]) -> list[int]:
-        """Tell clients what comes; how many AMQP messages that are for each."""
+        """Send the clients what to expect; return the number of AMQP messages for each."""
         planned = await self._planned(plan)
         telling = [
             self.supervisor.bus.ask(name, "expect", ASK_S, path=path)
@@ -427,7 +438,7 @@ class Laboratory:
         return [int(count) for count in planned["expected"]]
 
     async def _planned(self, plan: StepPlan) -> dict[str, Any]:
-        """Have the replayer fix what it sends; what it tells of it."""
+        """Have the replayer fix what it will send; return its answer."""
         (planned,) = await self.supervisor.ask_all(
             "planning", PLAN_S, [REPLAYER], "plan",
             rate_bps=plan.rate_bps, pace=plan.pace,
@@ -437,7 +448,7 @@ class Laboratory:
         return planned
 
     async def _play(self, plan: StepPlan, names: list[str]) -> Sent:
-        """Have it sent, and watch."""
+        """Have the replayer send the step, and show the progress meanwhile."""
         seconds = plan.warm_up_s + plan.duration_s + PLAY_SLACK_S
         watching = asyncio.create_task(self._watch(plan, names))
         try:
@@ -453,7 +464,7 @@ class Laboratory:
         return msgspec.convert(told["sent"], Sent, strict=False)
 
     def _load_watch(self, plan: StepPlan, names: list[str]) -> LoadWatch:
-        """What this step's roles use of processors, memory and network."""
+        """Return a watch of this step's roles: processors, memory and network bytes."""
         pids = {
             name: pid
             for name, pid in self._pids().items()
@@ -463,7 +474,7 @@ class Laboratory:
         return LoadWatch(by_role(pids), plan.warm_up_s, lambda: progress.get(REPLAYER, {}))
 
     async def _watch(self, plan: StepPlan, names: list[str]) -> None:
-        """Show how far the step is."""
+        """Show the step's progress until cancelled."""
         progress = self.supervisor.bus.progress
         while True:
             await asyncio.sleep(POLL_S * 4)
@@ -471,7 +482,7 @@ class Laboratory:
             self.view.show(progress.get(REPLAYER, {}).get("share", 0.0), clients)
 
     async def _drain(self, expected: list[int], names: list[str]) -> None:
-        """Wait until every client has everything, or until nothing comes any more."""
+        """Wait until every client has everything, or until nothing more arrives."""
         loop = asyncio.get_running_loop()
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
@@ -496,12 +507,12 @@ class Laboratory:
 
 
 def client_name(number: int) -> str:
-    """What the client with this number (from 0) is called."""
+    """Return the name of the client with this number (from 0)."""
     return f"{CLIENT_PREFIX}{number + 1}"
 
 
 def client_result(number: int, told: dict[str, Any], symbols: int = 0) -> ClientResult:
-    """A client's answer as a result."""
+    """Return a client's answer as a result."""
     return ClientResult(
         number=number,
         symbols=symbols,
@@ -518,7 +529,7 @@ def client_result(number: int, told: dict[str, Any], symbols: int = 0) -> Client
 
 
 def findings_of(results: Iterable[ClientResult]) -> list[str]:
-    """What fails a step, a line each; clients that found the same share one."""
+    """Return what fails a step, one line each; clients with equal findings share a line."""
     found: dict[str, list[int]] = {}
     for result in results:
         wrong = [
@@ -542,7 +553,7 @@ def findings_of(results: Iterable[ClientResult]) -> list[str]:
 
 
 def free_udp_port() -> int:
-    """A UDP port that nobody has at this moment."""
+    """Return a UDP port that is free at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

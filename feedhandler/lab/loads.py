@@ -2,8 +2,8 @@
 
 `LoadWatch` samples while its block runs, from the end of the warm-up on. What the replayer sends,
 and the gateway receives, is UDP, whose bytes the kernel does not count by socket: the replayer
-tells them, as Ethernet frames, as the rate is meant. `traffic_of` makes of the loads what went in
-and out of each place.
+reports them, as Ethernet frames, the unit of the rate. `traffic_of` computes from the loads the
+bytes in and out of each place.
 """
 
 import asyncio
@@ -18,12 +18,15 @@ from feedhandler.lab.sampling import Counts, Sampler
 REPLAYER, GATEWAY, BROKER, CLIENTS = "replayer", "gateway", "broker", "clients"
 #: All roles in the order of a packet's way.
 ROLES = (REPLAYER, GATEWAY, BROKER, CLIENTS)
-#: By which a client's role is told apart from others.
+#: The beginning of a client's name.
 CLIENT_PREFIX = "client-"
 
 
 def by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:
-    """Processes (name: process id) by role, in the order of a packet's way: all clients are one."""
+    """Group processes (name: process id) by role, in the order of a packet's way.
+
+    All clients are one role.
+    """
     found: dict[str, list[int]] = {role: [] for role in ROLES}
     for name, pid in pids.items():
         found.setdefault(CLIENTS if name.startswith(CLIENT_PREFIX) else name, []).append(pid)
@@ -31,7 +34,7 @@ def by_role(pids: Mapping[str, int]) -> dict[str, list[int]]:
 
 
 def counted(progress: Mapping[str, Any]) -> Counts:
-    """What the replayer's progress tells of bytes: its own out of it, and into the gateway."""
+    """Return byte counts from the replayer's progress: out of it, and into the gateway."""
     if "frame_bytes" not in progress:
         return {}
     at_s, sent = progress["at_ns"] / 1e9, progress["frame_bytes"]
@@ -39,9 +42,9 @@ def counted(progress: Mapping[str, Any]) -> Counts:
 
 
 class LoadWatch:
-    """Samples roles while its block runs, but for the warm-up; then `loads` has what was found.
+    """A context that samples the roles while its block runs, except for the warm-up; fills `loads`.
 
-    `progress` gives what the replayer told last.
+    `progress` returns the replayer's last report.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class LoadWatch:
 
 
 def traffic_of(step: Step) -> Iterator[Traffic]:
-    """Bytes in and out of gateway, broker and clients in a step's measured part, by its grain.
+    """Yield the bytes in and out of gateway, broker and clients in a step's measured part.
 
     Loads are sampled for about as long as the measured part lasts; bytes are scaled to that.
     """

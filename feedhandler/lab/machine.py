@@ -1,4 +1,4 @@
-"""What a measurement was made on and with: processors, kernel, network settings, versions."""
+"""The machine and software of a measurement: processors, kernel, network settings, versions."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ SYSCTLS = ("net/core/rmem_max", "net/core/wmem_max", "net/core/netdev_max_backlo
 
 
 def machine() -> dict[str, Any]:
-    """Processors, memory, kernel and its settings; what cannot be read is left out."""
+    """Describe processors, memory, kernel and its settings; leave out what cannot be read."""
     found: dict[str, Any] = {
         "system": platform.platform(),
         "architecture": platform.machine(),
@@ -36,7 +36,7 @@ def machine() -> dict[str, Any]:
 
 
 def _field(path: Path, name: str) -> str:
-    """The value of the first line `name : value` of a file; empty where there is none."""
+    """Return the value of the first line `name : value` of a file; empty where there is none."""
     if path.exists():
         for line in path.read_text().splitlines():
             key, _, value = line.partition(":")
@@ -46,7 +46,7 @@ def _field(path: Path, name: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of this product, of Python and of the packages that matter."""
+    """Return the versions of this product, of Python and of the packages that matter."""
     found = {"feedhandler": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,8 +1,7 @@
-"""What the source paper measured, to set a run's figures beside: tables 4 to 7, loads, setting.
+"""The source paper's results, to set a run's figures beside: tables 4 to 7, loads, setting.
 
-The figures themselves are data (`paper.toml`), as the source prints them: latencies in
-milliseconds, of the broker alone. What the paper has no figure for is None, and a report leaves
-that place empty.
+The figures are data (`paper.toml`), as the source prints them: latencies in milliseconds, of the
+broker alone. What the paper has no figure for is None, and a report leaves that cell empty.
 """
 
 from functools import cache
@@ -13,7 +12,7 @@ from msgspec import Struct
 
 
 class PaperRow(Struct, frozen=True):
-    """Latency to so many clients, milliseconds."""
+    """Latency with this number of clients, milliseconds."""
 
     clients: int
     mean: float
@@ -32,13 +31,16 @@ class PaperTable(Struct, frozen=True):
     rows: tuple[PaperRow, ...]
 
     def row(self, clients: int) -> PaperRow | None:
-        """The row of so many clients, if the paper has it."""
+        """Return the row for this number of clients; None where the paper has none."""
         return next((row for row in self.rows if row.clients == clients), None)
 
 
 class PaperLoads(Struct, frozen=True):
-    """Loads of one scenario: the broker's in percent of all its processors, from and to; bytes in
-    megabytes a second, `client_mb_s` of one client."""
+    """Loads of one scenario.
+
+    The broker's are ranges in percent of all its processors; bytes are megabytes a second,
+    `client_mb_s` of one client.
+    """
 
     broker_user_pct: tuple[float, float]
     broker_system_pct: tuple[float, float]
@@ -48,7 +50,7 @@ class PaperLoads(Struct, frozen=True):
 
 
 class PaperSetting(Struct, frozen=True):
-    """What was replayed, and before which broker."""
+    """The paper's replay and its broker's limits."""
 
     rate_mbps: float
     packets: int
@@ -62,7 +64,7 @@ class PaperSetting(Struct, frozen=True):
 
 
 class Paper(Struct, frozen=True):
-    """All that is taken from the paper."""
+    """All figures that are taken from the paper."""
 
     source: str
     setting: PaperSetting
@@ -70,7 +72,7 @@ class Paper(Struct, frozen=True):
     loads: dict[str, PaperLoads]
 
     def table(self, scenario: str, exchange: str) -> PaperTable:
-        """The table of a scenario and an exchange; there is one for each."""
+        """Return the table of a scenario and an exchange, which the paper has for each."""
         return next(
             table
             for table in self.tables
@@ -80,6 +82,6 @@ class Paper(Struct, frozen=True):
 
 @cache
 def paper() -> Paper:
-    """The figures, read once."""
+    """Return the paper's figures, read once."""
     data = files("feedhandler.lab").joinpath("paper.toml").read_bytes()
     return msgspec.toml.decode(data, type=Paper)

@@ -1,4 +1,4 @@
-"""What is to be measured: a run as the user asked for it, and the steps it consists of.
+"""The plan of a run as the user asked for it, and the steps it consists of.
 
 Text in, values out, no I/O. The words are the source paper's: scenario 1 publishes whole packets,
 scenario 2 each market message as an AMQP message of its own; a *direct* exchange is asked for each
@@ -24,9 +24,9 @@ GRAINS: dict[Scenario, str] = {"packets": "packet", "messages": "message"}
 CLIENTS_MAX = 64
 #: Symbols that one client may want: their keys are one address.
 SYMBOLS_MAX = 1_000
-#: Of a client that wants everything, among others that do not.
+#: The word of a client that wants everything, among others that do not.
 ALL = "all"
-#: A step: shorter tells nothing, longer than a day is a wrong unit.
+#: A step's duration: a shorter one measures nothing, longer than a day is a wrong unit.
 DURATION_S_MIN, DURATION_S_MAX = 0.5, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
@@ -34,7 +34,7 @@ _QUANTITIES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class Bound(Struct, frozen=True):
-    """A latency that a step may not exceed: the share of deliveries, and nanoseconds."""
+    """A latency that a step may not exceed: `share` of the deliveries within `bound_ns`."""
 
     quantity: str
     share: float
@@ -58,12 +58,12 @@ class StepPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def grain(self) -> str:
-        """What one AMQP message holds."""
+        """What one AMQP message holds: `packet` or `message`."""
         return GRAINS[self.scenario]
 
     @property
     def title(self) -> str:
-        """For people: what is measured."""
+        """The step in words, for people."""
         load = load_words(self.rate_bps, self.pace, self.symbols)
         return f"{self.scenario} {self.exchange}, {self.clients} clients, {load}"
 
@@ -81,7 +81,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: The HTTP port of its management; 0: its kind's.
     broker_management: int = 0
     rate_bps: float = 40e6
-    #: So many times the capture's own pace; 0: a steady rate.
+    #: A multiple of the capture's own pace; 0: a steady rate.
     pace: float = 0.0
     #: What clients want, in turn: a number of symbols, a share of them, or `ALL`; empty: all of
     #: them want everything.
@@ -100,7 +100,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     silent_s: float = 10.0
 
     def steps(self) -> Iterator[StepPlan]:
-        """What is measured, in turn."""
+        """Yield the steps to be measured, in order."""
         for scenario in self.scenarios:
             for exchange in self.exchanges:
                 for count in self.clients:
@@ -109,7 +109,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     def step(
         self, scenario: Scenario, exchange: Exchange, clients: int, rate_bps: float
     ) -> StepPlan:
-        """One step with this run's times."""
+        """Return one step with this run's durations."""
         return StepPlan(
             scenario=scenario,
             exchange=exchange,
@@ -123,14 +123,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def patterns(exchange: Exchange, feed_key: str, services: Iterable[int]) -> str:
-    """What a client subscribes to: everything, by each service's key, or by one pattern."""
+    """Return a subscription to everything: each service's key, or a topic exchange's pattern."""
     if exchange == "topic":
         return f"{feed_key}.#"
     return ",".join(f"{feed_key}.{service}" for service in services)
 
 
 def parse_clients(text: str) -> tuple[int, ...]:
-    """`1,2,4` as counts. Raises `UsageError`."""
+    """Parse `1,2,4` as client counts. Raises `UsageError`."""
     try:
         found = tuple(int(word) for word in text.split(","))
     except ValueError:
@@ -142,17 +142,20 @@ def parse_clients(text: str) -> tuple[int, ...]:
 
 
 def parse_rate(text: str) -> float:
-    """`40mbps` as bits of Ethernet frames a second, all lines together. Raises `UsageError`."""
+    """Parse `40mbps` as bits of Ethernet frames a second, all lines. Raises `UsageError`."""
     return read_rate(text, PaceKind.FRAME_BITS, "mbps")
 
 
 def parse_own_pace(text: str) -> float:
-    """`original` or `10x` as times a capture's own pace. Raises `UsageError`."""
+    """Parse `original` or `10x` as a multiple of a capture's own pace. Raises `UsageError`."""
     return read_rate(text, PaceKind.ORIGINAL, "x")
 
 
 def parse_symbols(text: str) -> tuple[str, ...]:
-    """`100`, `5%` or `100,5%,all` as what clients want, in turn. Raises `UsageError`."""
+    """Parse `100`, `5%` or `100,5%,all` as what clients want, in turn.
+
+    Returns an empty tuple where all want everything. Raises `UsageError`.
+    """
     words = tuple(word.strip().lower() for word in text.split(","))
     for word in words:
         if word == ALL:
@@ -169,7 +172,7 @@ def parse_symbols(text: str) -> tuple[str, ...]:
 
 
 def symbols_wanted(word: str, known: int) -> int:
-    """How many of so many known symbols such a word means, at least one; 0: everything."""
+    """Return how many of `known` symbols such a word means, at least one; 0: everything."""
     if word == ALL:
         return 0
     share = word.endswith("%")
@@ -177,7 +180,7 @@ def symbols_wanted(word: str, known: int) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """`60s`, `500ms`, `10min` or plain seconds. Raises `UsageError`."""
+    """Parse `60s`, `500ms`, `10min` or plain seconds as seconds. Raises `UsageError`."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(ms|s|min|m|h)?", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no duration", "write 60s, 500ms or 10min")
@@ -185,14 +188,14 @@ def parse_duration(text: str) -> float:
 
 
 def check_duration(seconds: float) -> float:
-    """A step's duration. Raises `UsageError` where it makes no sense."""
+    """Return a step's duration unchanged. Raises `UsageError` where it is out of range."""
     if not DURATION_S_MIN <= seconds <= DURATION_S_MAX:
         raise UsageError(f"a step of {seconds:g} s", f"give {DURATION_S_MIN} s to a day")
     return seconds
 
 
 def parse_bound(text: str) -> Bound:
-    """`p90=1ms` as a bound. Raises `UsageError`."""
+    """Parse `p90=1ms` as a bound. Raises `UsageError`."""
     match = re.fullmatch(r"(p50|p90|p99|p99\.9|max)=(\d+\.?\d*|\.\d+) ?(us|ms|s)", text.strip())
     if match is None:
         raise UsageError(f"{text!r} is no bound", "write p90=1ms; p50, p90, p99, p99.9 or max")

@@ -1,13 +1,13 @@
-"""Which part of a measurement runs on which processor, and who goes first.
+"""Placement of a measurement's parts on processors, and their priorities.
 
 In a data centre exchange, gateway and subscribers are machines of their own. On one machine they
 take turns, and a subscriber that takes the gateway's turn at every message that wakes it measures
 the scheduler. So the parts are kept apart: sender and gateway on the first processor, subscribers
-on the second. The sender goes first (real-time priority) where we have the right to ask for it: an
-exchange does not wait for its subscribers. Subscribers have no such priority: where they fill their
+on the second. The sender has real-time priority where we have the right to ask for it: an exchange
+does not wait for its subscribers. Subscribers have no such priority: where they fill their
 processor the kernel would halt them all for a twentieth of each second (`sched_rt_runtime_us`). All
-roles go before what else runs on the machine (`NICE`), where we may. What could be had is told, and
-belongs into the record.
+roles get a better niceness (`NICE`) than other processes, where we may set it. Functions return
+whether we may, which belongs in the record.
 """
 
 import contextlib
@@ -23,23 +23,25 @@ NICE = -15
 
 
 def split() -> tuple[set[int], set[int]]:
-    """The processors of sender and gateway, and those of subscribers; the same one where there is
-    no second. With more than two, subscribers have all the others."""
+    """Return the processors of sender and gateway, and those of subscribers.
+
+    Sender and gateway have the first, subscribers all the others, or the same where there is one
+    only.
+    """
     allowed = sorted(os.sched_getaffinity(0))
     first, rest = set(allowed[:1]), set(allowed[1:])
     return first, rest or first
 
 
 def pin(pid: int, processors: Iterable[int]) -> None:
-    """Keep all threads of a process on these processors; a thread that ends meanwhile is no
-    matter."""
+    """Keep all threads of a process on these processors; skip a thread that ends meanwhile."""
     for thread in os.listdir(f"/proc/{pid}/task"):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), processors)
 
 
 def put_first(pid: int) -> bool:
-    """Let a process, all its threads, go before ordinary ones; whether we may.
+    """Give all threads of a process the niceness `NICE`; return whether we may.
 
     Where the kernel groups processes by session (autogroup), niceness counts within the group
     alone, and the group has its own: a role's session is its own, so both are set.
@@ -57,7 +59,10 @@ def put_first(pid: int) -> bool:
 
 
 def set_real_time(pid: int = 0) -> bool:
-    """Let a process, or the calling thread, go first, but not what it starts; whether we may."""
+    """Give a process, or the calling thread, real-time priority; return whether we may.
+
+    Its children do not inherit the priority.
+    """
     policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
     try:
         os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY))
@@ -68,8 +73,11 @@ def set_real_time(pid: int = 0) -> bool:
 
 @contextlib.contextmanager
 def preferred(processors: set[int] | None = None) -> Iterator[bool]:
-    """The calling thread goes first meanwhile, on `processors` where they are given; yields whether
-    we may."""
+    """Give the calling thread real-time priority while the block runs; yield whether we may.
+
+    `processors` pins it to these meanwhile. Restores the scheduling policy and the affinity at the
+    end.
+    """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     allowed = os.sched_getaffinity(0)
     if processors is not None:
@@ -82,12 +90,12 @@ def preferred(processors: set[int] | None = None) -> Iterator[bool]:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """User and system time of a process so far."""
+    """Return user and system time of a process so far, seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def describe() -> dict[str, Any]:
-    """The arrangement, for the record."""
+    """Return the split of the processors, for the record."""
     first, second = split()
     return {"sender_and_gateway": sorted(first), "subscribers": sorted(second)}

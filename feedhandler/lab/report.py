@@ -1,14 +1,14 @@
 """The report of a run: tables, figures and one page, made from the results alone.
 
-What it is for: `write` puts everything into a folder; a run that lies there already is reported on
-again with `read_run` and `write`, after years and on another machine.
+What it is for: `write` puts everything into a folder; an old run is reported on again with
+`read_run` and `write`, after years and on another machine.
 
     tables.txt, tables.csv, tables.json   the paper's Tables 4 to 7, the paper's figures beside ours
     loads.txt                             bars, losses, bytes, loads and sweeps as text
     figure-08-... .svg                    the paper's figures 8 to 16
-    report.html                           all of it on one page, which needs nothing but itself
+    report.html                           all of it on one self-contained page
 
-What it leaves to others: measuring (`results` says what there is).
+What it leaves to others: measuring (`results` defines what is read).
 """
 
 import textwrap
@@ -18,14 +18,14 @@ from feedhandler import drawing
 from feedhandler.lab import report_figures, report_html, report_loads, report_tables
 from feedhandler.lab.results import Run
 
-#: Of a line of text below a table's title.
+#: Width of a note below a table's title.
 NOTE_CHARS = 100
-#: What to do where there is no matplotlib.
+#: The page's note where matplotlib is missing.
 NO_FIGURES = "There are no figures: matplotlib is missing (in the checkout: pip install '.[lab]')."
 
 
 def write(run: Run, out: Path) -> list[Path]:
-    """Write the report of `run` into `out`, which is made; the files written, the page last.
+    """Write the report of `run` into `out`, which is made; return the files written, the page last.
 
     Raises OSError where a file cannot be written. Without matplotlib all but the figures is
     written, and the page says so.
@@ -50,7 +50,7 @@ def write(run: Run, out: Path) -> list[Path]:
 
 
 def loads_text(run: Run) -> str:
-    """What is beside the latencies, as text."""
+    """Return the tables beside the latencies as text."""
     parts = []
     for table in report_loads.tables(run):
         note = "".join(f"{line}\n" for line in textwrap.wrap(table.note, NOTE_CHARS))

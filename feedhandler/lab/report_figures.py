@@ -2,12 +2,12 @@
 
 What it is for: 8 and 11, latency by the number of clients; 9, 10, 12 and 13, the cumulative
 distributions with their tails; 14 to 16, network, processors and memory of each role over time;
-what the bytes cost by subscription grain; and sweeps.
+bytes on the wire by subscription grain; and sweeps.
 
 What it promises: nothing but the run is read, nothing is shown on a screen (Agg), the same run
 gives the same pictures. The paper's curves are not known, so its table rows are drawn as points.
 
-matplotlib is an extra (`lab`): `drawing.available` tells whether it is there.
+matplotlib is an extra (`lab`): `drawing.available` returns whether it is installed.
 """
 
 import importlib
@@ -43,7 +43,7 @@ TAIL_SHARE = 1e-6
 
 
 class Figure(Struct, frozen=True):
-    """One SVG: `caption` says what is seen in it."""
+    """One SVG file, with its title and a caption for the reader."""
 
     path: Path
     title: str
@@ -52,7 +52,7 @@ class Figure(Struct, frozen=True):
 
 
 def draw(run: Run, folder: Path) -> list[Figure]:
-    """Draw all figures of a run into `folder`, which is there. Raises OSError."""
+    """Draw all figures of a run into `folder`, which exists. Raises OSError."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,7 +73,7 @@ _Plan = tuple[str, str, str, str, Callable[[Any, str], Any]]
 
 
 def _plans(run: Run) -> Iterator[_Plan]:
-    """Name, title, caption, group and painter of each figure, in the paper's order."""
+    """Yield name, title, caption, group and painter of each figure, in the paper's order."""
     made = groups(run)
     for scenario, number in (("packets", 8), ("messages", 11)):
         of_scenario = [each for each in made if each.scenario == scenario and _measured(each)]
@@ -125,7 +125,7 @@ def _latency_plan(made: list[Group], scenario: str, number: int) -> _Plan:
 
 
 def _latencies(made: list[Group], pyplot: Any, title: str) -> Any:
-    """Percentiles by the number of clients, a panel for each group."""
+    """Draw percentiles by the number of clients, a panel for each group."""
     size = (WIDTH, 1.1 + 2.6 * len(made))
     figure, panels = pyplot.subplots(
         len(made), 1, figsize=size, sharey=True, squeeze=False, layout="constrained"
@@ -141,7 +141,7 @@ def _latencies(made: list[Group], pyplot: Any, title: str) -> Any:
 
 
 def _percentiles(axes: Any, group: Group) -> None:
-    """Our percentiles as lines, the paper's as points."""
+    """Draw our percentiles as lines, the paper's as points."""
     shown = (("p50", "o", "-"), ("p90", "s", "--"), ("p99", "^", "-."), ("p999", "v", ":"))
     rows = [row_of(step) for step in group.steps if step.latency.count]
     clients = [row.clients for row in rows]
@@ -176,7 +176,7 @@ def _distribution_plan(group: Group) -> _Plan:
 
 
 def _distribution(group: Group, pyplot: Any, title: str) -> Any:
-    """The cumulative distribution and the tail of each number of clients."""
+    """Draw the cumulative distribution and the tail of each number of clients."""
     figure, (body, tail) = pyplot.subplots(2, 1, figsize=TALL, layout="constrained")
     titled(figure, title)
     steps = [step for step in group.steps if step.latency.count]
@@ -242,7 +242,7 @@ def _loads_plans(group: Group) -> Iterator[_Plan]:
 
 
 def _bandwidth(made: list[Group], pyplot: Any, title: str) -> Any:
-    """Bars of what one client takes, with the paper's mark."""
+    """Draw what one client takes as bars, with the paper's mark."""
     rows = []
     for group in made:
         step = group.steps[-1]
@@ -270,7 +270,7 @@ def _bandwidth(made: list[Group], pyplot: Any, title: str) -> Any:
 
 
 def _sweep(sweep: Sweep, pyplot: Any, title: str) -> Any:
-    """Trials, and the value that was still good."""
+    """Draw a sweep's trials, its bound, and the highest value that kept it."""
     figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
     titled(figure, title)
     scale = 1e6 if sweep.quantity == "rate" else 1
@@ -292,7 +292,7 @@ def _sweep(sweep: Sweep, pyplot: Any, title: str) -> Any:
 
 
 def bound_in_ms(bound: str) -> float | None:
-    """The milliseconds of a bound such as `p90=1ms`; None for what is none."""
+    """Return the milliseconds of a bound such as `p90=1ms`; None where the text is no bound."""
     text = bound.partition("=")[2]
     for unit, factor in (("ms", 1.0), ("us", 1e-3), ("ns", 1e-6), ("s", 1e3)):
         if text.endswith(unit):

@@ -1,7 +1,7 @@
 """A run as one HTML page that opens from disk: pictures inlined, no network, no script.
 
 What it is for: what a person reads first. Whether the run counts, which bars were met, the paper's
-tables beside ours, the figures, loads and bytes, and all that is needed to have the run again.
+tables beside ours, the figures, loads and bytes, and all that is needed to repeat the run.
 
 What it promises: every text of the run is escaped; the page refers to nothing outside itself.
 """
@@ -30,7 +30,7 @@ FINDINGS_MAX = 20
 
 
 def page(run: Run, figures: Sequence[Figure], without_figures: str = "") -> str:
-    """The whole page. `without_figures` says why there are none."""
+    """Return the whole page; `without_figures` says why there are none."""
     groups = report_tables.groups(run)
     parts = [
         f"<h1>Latency laboratory</h1>\n<p class='soft'>{escape(_subtitle(run))}</p>",
@@ -55,7 +55,7 @@ def _subtitle(run: Run) -> str:
 
 
 def _verdict(run: Run) -> str:
-    """Whether the run counts."""
+    """Return the verdict: whether the run counts, or its findings."""
     findings = run.findings
     if not findings:
         return verdict_box(
@@ -76,7 +76,7 @@ def _contents() -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; words stand to the left, columns of the paper are marked."""
+    """Return a table: words left-aligned, the paper's columns marked."""
     marks = [
         _mark(name, all(map(report_tables.is_figure, column)))
         for name, *column in zip(head, *rows, strict=True)
@@ -85,7 +85,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _mark(name: str, is_figure: bool) -> str:
-    """The class of a column's cells."""
+    """Return the CSS class of a column's cells."""
     return "paper" if name.endswith(PAPER) else "figure" if is_figure else "words"
 
 
@@ -94,7 +94,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def _latency_table(group: Group) -> str:
-    """As in the paper, each quantity with the paper's column and ours."""
+    """Return a latency table as in the paper, each quantity with the paper's column and ours."""
     shared = "".join(f"<th colspan='2'>{HEADS[each]}</th>" for each in SHARED)
     ours = "".join(f"<th>{HEADS[each]}</th>" for each in OURS)
     pairs = f"<th class='paper'>{PAPER}</th><th>{HERE}</th>" * len(SHARED)
@@ -116,7 +116,7 @@ def _latency_table(group: Group) -> str:
 
 
 def _told(table: Table, titled: bool = True) -> str:
-    """A table with its title and its note; nothing where it has no rows."""
+    """Return a table with its title and its note; an empty string where it has no rows."""
     if not table.rows:
         return ""
     title = f"<h3>{escape(table.title)}</h3>" if titled else ""
@@ -183,7 +183,7 @@ def _loads(groups: Sequence[Group], figures: Sequence[Figure]) -> str:
 
 
 def _method(run: Run) -> str:
-    """What the figures are, in words."""
+    """Return the section that says what the figures are, in words."""
     modes = {step.mode for step in run.steps}
     setting = paper().setting
     parts = [
@@ -234,7 +234,7 @@ def _setup(run: Run) -> str:
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """A tree of values as dotted names and texts, in its own order."""
+    """Return a tree of values as pairs of dotted name and text, in its own order."""
     found: list[tuple[str, str]] = []
     for name, value in values.items():
         place = f"{prefix}{name}"

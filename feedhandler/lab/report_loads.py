@@ -1,11 +1,11 @@
-"""What the roles of a run cost, what the bytes on the wire were, and which bars were met.
+"""Tables of a run's costs: the roles' loads, the bytes on the wire, and the bars that were met.
 
-What it is for: the tables beside the latencies. Each function gives headings and rows of text, for
-`report_tables.aligned` and for the HTML report alike.
+What it is for: the tables beside the latencies. Each function returns headings and rows of text,
+for `report_tables.aligned` and for the HTML report alike.
 
-What it promises: a processor's share is of one processor (100 %: all of one). Where the paper has
-a figure for a role it stands beside ours; the paper's processor shares are of all four of its
-broker's, and are told as that. Bytes are megabytes (10^6) a second, memory is MiB.
+What it promises: a processor's share is of one processor (100 %: all of one). Where the paper has a
+figure for a role it stands beside ours; the paper's processor shares are of all four of its
+broker's, and are marked so. Bytes are megabytes (10^6) a second, memory is MiB.
 """
 
 from msgspec import Struct
@@ -21,7 +21,7 @@ _DASH = "-"
 
 
 class Table(Struct, frozen=True):
-    """Headings and rows of text; `note` says what the reader has to know of them."""
+    """Headings and rows of text; `note` explains them to the reader."""
 
     title: str
     head: tuple[str, ...]
@@ -30,9 +30,10 @@ class Table(Struct, frozen=True):
 
 
 def rates(t_s: Array, amounts: Array) -> Array:
-    """Amounts a second between samples of a running total; the first sample's is since the start.
+    """Return amounts a second between samples of a running total (arrays of equal length).
 
-    A counter that begins anew (a role's socket was closed) counts as 0, never as less.
+    The first sample's rate is since the start. A counter that begins anew (a role's socket was
+    closed) counts as 0, never as less.
     """
     if not len(t_s):
         return t_s
@@ -47,14 +48,14 @@ def rates(t_s: Array, amounts: Array) -> Array:
 
 
 def rate(loads: Loads, amounts: Array) -> float:
-    """The mean of a running total's growth a second; 0 where it was not sampled."""
+    """Return the mean growth of a running total a second; 0 where it was not sampled."""
     if not len(amounts) or not len(loads.t_s) or loads.t_s[-1] <= 0:
         return 0.0
     return float(max(amounts)) / float(loads.t_s[-1])
 
 
 def step_name(step: Step) -> str:
-    """A step among others: `packets, direct, 10 clients, embedded, 40 Mbps`."""
+    """Name a step among others: `packets, direct, 10 clients, embedded, 40 Mbps`."""
     few = "1 client" if step.clients == 1 else f"{step.clients} clients"
     words = [step.scenario, step.exchange, few, step.broker, step.load]
     return ", ".join([*words, "paper's mode"] if step.mode == "paper" else words)
@@ -67,8 +68,10 @@ def _percent(values: Array) -> str:
 
 
 def _paper_rates(step: Step, role: str) -> tuple[str, str]:
-    """The paper's megabytes a second into and out of a role, as far as it tells them; its gateway
-    had a broker behind it."""
+    """Return the paper's megabytes a second into and out of a role, a dash where it gives none.
+
+    The paper's gateway had a broker behind it.
+    """
     loads = paper().loads[step.scenario]
     published = _DASH if step.broker == "embedded" else f"{loads.gateway_publish_mb_s:g}"
     known = {
@@ -81,7 +84,7 @@ def _paper_rates(step: Step, role: str) -> tuple[str, str]:
 
 
 def _paper_percents(step: Step, role: str) -> tuple[str, str]:
-    """The paper's user and system shares of its broker's four processors."""
+    """Return the paper's user and system shares of its broker's four processors."""
     if role != "broker":
         return _DASH, _DASH
     loads = paper().loads[step.scenario]
@@ -90,7 +93,7 @@ def _paper_percents(step: Step, role: str) -> tuple[str, str]:
 
 
 def loads_table(group: Group) -> Table:
-    """Each role's load in each step of a group, the paper's beside it."""
+    """Tabulate each role's load in each step of a group, the paper's beside it."""
     rows = []
     for step in group.steps:
         for loads in step.loads:
@@ -121,7 +124,7 @@ def loads_table(group: Group) -> Table:
 
 
 def bandwidth_table(run: Run) -> Table:
-    """Bytes in and out per subscription grain: what each client's subscription costs."""
+    """Tabulate bytes in and out by subscription grain: what each client's subscription costs."""
     rows: list[tuple[str, ...]] = []
     for group in groups(run):
         for step in group.steps:
@@ -158,7 +161,7 @@ def _bandwidth_row(step: Step, traffic: Traffic) -> tuple[str, ...]:
 
 
 def loss_table(run: Run) -> Table:
-    """What clients lost, got twice or out of order; and the limits of their queues."""
+    """Tabulate what clients lost, got twice or out of order; and the limits of their queues."""
     rows = []
     for group in groups(run):
         for step in group.steps:
@@ -178,7 +181,7 @@ def loss_table(run: Run) -> Table:
 
 
 def played_table(run: Run) -> Table:
-    """What was played at a capture's own pace, and what clients got that want some symbols."""
+    """Tabulate what was played at a capture's own pace, and what clients of some symbols got."""
     rows = []
     for group in groups(run):
         for step in group.steps:
@@ -203,7 +206,7 @@ def played_table(run: Run) -> Table:
 
 
 def bars_table(run: Run) -> Table:
-    """Which bars were met, and by how much the others were missed."""
+    """Tabulate which bars were met, and by how much the others were missed."""
     rows = []
     for group in groups(run):
         for step in group.steps:
@@ -232,7 +235,7 @@ _BUSY_NOTE = (
 
 
 def busy(step: Step) -> str:
-    """What the roles of a step took of processors, the busiest first."""
+    """Return the processor shares of a step's roles as text, the busiest first."""
     shares = []
     total = 0.0
     for loads in step.loads:
@@ -250,7 +253,7 @@ def busy(step: Step) -> str:
 
 
 def sweeps_table(run: Run) -> Table:
-    """What each search found: the last value that kept the bound, the first that did not."""
+    """Tabulate each search: the last value that kept the bound, the first that did not."""
     rows = []
     for sweep in run.sweeps:
         shown = [
@@ -272,7 +275,7 @@ def _quantity(quantity: str, value: float) -> str:
 
 
 def tables(run: Run) -> list[Table]:
-    """All of them, those that have rows."""
+    """Return all tables that have rows."""
     found = [bars_table(run), loss_table(run), played_table(run), bandwidth_table(run)]
     found += [loads_table(group) for group in groups(run)]
     found.append(sweeps_table(run))

@@ -1,7 +1,7 @@
 """Figures 14 to 16: network, processors and memory of each role over a step's measured part.
 
-A panel for each role, a line for each number of clients; bytes out of a role above those into it,
-user time above system time. Where the paper tells a role's load it is drawn in red. Samples are
+A row of panels for each role, a line for each number of clients; a column each for bytes out and
+in, or for user and system time. Where the paper gives a role's load it is drawn in red. Samples are
 averaged over stretches, so that lines stay lines.
 """
 
@@ -33,7 +33,7 @@ MEMORY: dict[str, _Quantity] = {"resident, MiB": lambda loads: loads.rss_bytes /
 
 
 def thinned(t_s: Array, values: Array) -> tuple[Array, Array]:
-    """Means over stretches of equal numbers of samples, at most `POINTS_MAX` of them."""
+    """Return means over stretches of equal numbers of samples, at most `POINTS_MAX` of them."""
     stretch = -(-len(t_s) // POINTS_MAX)
     if stretch <= 1:
         return t_s, values
@@ -43,7 +43,7 @@ def thinned(t_s: Array, values: Array) -> tuple[Array, Array]:
 
 
 def over_time(group: Group, quantities: dict[str, _Quantity], pyplot: Any, title: str) -> Any:
-    """One figure: a row of panels for each role, a column for each quantity."""
+    """Draw one figure: a row of panels for each role, a column for each quantity."""
     roles = list(dict.fromkeys(each.role for step in group.steps for each in step.loads))
     figure, panels = pyplot.subplots(
         len(roles),
@@ -78,7 +78,7 @@ def _panel(axes: Any, group: Group, role: str, quantity: _Quantity) -> None:
 
 
 def _mark_paper(axes: Any, group: Group, role: str, label: str) -> None:
-    """The paper's load of this role, where it has one of this quantity."""
+    """Mark the paper's load of this role, where it has one of this quantity."""
     told = paper().loads[group.scenario]
     bands = {"user, %": told.broker_user_pct, "system, %": told.broker_system_pct}
     lines = {
@@ -97,7 +97,7 @@ def _mark_paper(axes: Any, group: Group, role: str, label: str) -> None:
 
 
 def _legend(panels: Any) -> tuple[list[Any], list[str]]:
-    """Each label once, the paper's last."""
+    """Return handles and labels of the legend: each label once, the paper's last."""
     found: dict[str, Any] = {}
     for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -1,8 +1,8 @@
-"""The paper's Tables 4 to 7 out of a run, with the paper's figures beside ours.
+"""The paper's Tables 4 to 7 from a run, with the paper's figures beside ours.
 
-What it is for: steps that differ in nothing but the number of clients make one table (`Group`); a
-table is rows of plain figures (`Row`), which `text`, `as_csv` and `as_json` print. Loads, bandwidth
-and bars are tables too (`report_loads`), of which `aligned` makes text.
+What it is for: steps that differ only in the number of clients make one table (`Group`); a table is
+rows of plain figures (`Row`), which `text`, `as_csv` and `as_json` print. Loads, bandwidth and bars
+are tables too (`report_loads`), which `aligned` prints as text.
 
 What it promises: latencies are milliseconds here, as in the paper. What the paper has not measured
 stays empty. A table says how latency was measured, because the paper's figures are of the broker
@@ -20,7 +20,7 @@ from msgspec import Struct
 from feedhandler.lab.paper import PaperRow, PaperTable, paper
 from feedhandler.lab.results import Latency, Run, Step
 
-#: What both have, and what only we do.
+#: Quantities that the paper and we have, and those that only we have.
 SHARED = ("mean", "min", "max", "p50", "p90")
 OURS = ("p99", "p999")
 HEADS = {"mean": "Mean", "min": "Min", "max": "Max", "p50": "P50", "p90": "P90"}
@@ -36,7 +36,7 @@ PAPER, HERE = "paper", "here"
 
 
 class Group(Struct, frozen=True):
-    """Steps that differ in the number of clients alone, fewest first."""
+    """Steps that differ only in the number of clients, fewest first."""
 
     scenario: str
     exchange: str
@@ -52,22 +52,22 @@ class Group(Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """Of the table, 4 to 7."""
+        """The number of the paper's table, 4 to 7."""
         return self.table.number
 
     @property
     def name(self) -> str:
-        """For people: `Packets, direct exchange`."""
+        """The name for people: `Packets, direct exchange`."""
         return f"{self.scenario.capitalize()}, {self.exchange} exchange"
 
     @property
     def setting(self) -> str:
-        """What else it was measured with: broker and rate."""
+        """The rest of the setting for people: broker and load."""
         return f"{self.broker}, {self.steps[0].load}"
 
     @property
     def slug(self) -> str:
-        """For file names."""
+        """The name for files."""
         speed = f"{self.rate_bps / 1e6:g}mbps"
         step = self.steps[0]
         if step.pace or step.symbols:
@@ -77,7 +77,10 @@ class Group(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One number of clients, milliseconds and counts; `paper` is the paper's row, if it has one."""
+    """The figures for one number of clients: milliseconds and counts.
+
+    `paper` is the paper's row, if it has one.
+    """
 
     clients: int
     mean: float
@@ -95,8 +98,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def groups(run: Run) -> list[Group]:
-    """The run's steps by what they have in common, in the order of the paper's tables; trials of a
-    sweep left out."""
+    """Group the run's steps into tables, in the paper's order; leave out trials of a sweep."""
     found: dict[tuple[str, str, str, str, float, float, str], list[Step]] = {}
     for step in run.steps:
         if step.trial:
@@ -114,7 +116,7 @@ def groups(run: Run) -> list[Group]:
 
 
 def row_of(step: Step) -> Row:
-    """A step as a row of its table."""
+    """Return a step as a row of its table."""
     latency: Latency = step.latency
     p50, p90, p99, p999 = (each / 1e6 for each in latency.percentiles(0.5, 0.9, 0.99, 0.999))
     return Row(
@@ -138,7 +140,7 @@ def row_of(step: Step) -> Row:
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of text: words to the left, figures to the right."""
+    """Lay out columns of text: words to the left, figures to the right."""
     lines = [tuple(head), *map(tuple, rows)]
     columns = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -155,23 +157,23 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def is_figure(cell: str) -> bool:
-    """Whether a cell begins as a number does, or is empty."""
+    """Return whether a cell is a figure, or one of the words that stand for a figure."""
     return cell[:1].isdigit() or cell in ("-", "none", "no loss")
 
 
 def milliseconds(value: float | None) -> str:
-    """To the microsecond, as the paper prints it; a dash for none."""
+    """Format milliseconds to the microsecond, as the paper prints them; None as a dash."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def head() -> list[str]:
-    """The headings of a latency table."""
+    """Return the headings of a latency table."""
     shared = [f"{HEADS[each]} {who}" for each in SHARED for who in (PAPER, HERE)]
     return ["Clients", *shared, *(f"{HEADS[each]} {HERE}" for each in OURS)]
 
 
 def cells(row: Row) -> list[str]:
-    """A row below these headings."""
+    """Return a row's cells in the order of the headings."""
     shared = [
         milliseconds(None if whose is None else getattr(whose, each))
         for each in SHARED
@@ -181,12 +183,12 @@ def cells(row: Row) -> list[str]:
 
 
 def title(group: Group) -> str:
-    """What stands above a table."""
+    """Return the title of a group's table."""
     return f"Table {group.number}. {group.name}: latency in ms ({group.setting})"
 
 
 def text(run: Run) -> str:
-    """All latency tables as text."""
+    """Return all latency tables as text."""
     parts = []
     for group in groups(run):
         rows = [cells(row_of(step)) for step in group.steps]
@@ -204,7 +206,7 @@ _CSV_HEAD = (
 
 
 def as_csv(run: Run) -> str:
-    """All latency tables as one CSV, a line for each step."""
+    """Return all latency tables as one CSV, a line for each step."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
@@ -225,7 +227,7 @@ def as_csv(run: Run) -> str:
 
 
 def as_json(run: Run) -> bytes:
-    """All latency tables as JSON: a list, each with its rows."""
+    """Return all latency tables as JSON: a list, each with its rows."""
     tables = [
         {
             "table": group.number,

@@ -1,8 +1,8 @@
-"""What a laboratory run found, as values, and the two files that hold it.
+"""The results of a laboratory run, as values, and the two files that hold it.
 
-A `Run` is everything: how it was set up, on which machine, what each step measured, which bars it
-met. The report is made from it and from nothing else. `write_run` puts it into a folder as
-`run.json` and, for arrays, `run.npz`; `read_run` has it back.
+A `Run` is everything: its configuration, its machine, the measurements of each step, the bars it
+met. The report is made from it and from nothing else. `write_run` writes it into a folder as
+`run.json` and, for arrays, `run.npz`; `read_run` reads it back.
 
 Times are integer nanoseconds where they are single values, and seconds (float64) where they are an
 axis. A *step* is one measurement: one scenario, one exchange, one number of clients, one rate.
@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from feedhandler.codecs.errors import PeerError
 from feedhandler.histogram import BUCKETS, Histogram, percentiles_of, upper_bound
 
-#: Of the files; a reader refuses another one.
+#: Format version of the files; a reader refuses any other.
 FORMAT = 1
 #: The files of a run.
 JSON_NAME, ARRAYS_NAME = "run.json", "run.npz"
@@ -42,8 +42,10 @@ def _no_array() -> Array:
 
 
 class Latency(Struct, kw_only=True):
-    """A distribution of latencies: exact count, sum, extremes; `buckets` u64[BUCKETS] of
-    `feedhandler.histogram`, whose percentiles are within 3 percent."""
+    """A distribution of latencies: exact count, sum and extremes, and a histogram.
+
+    `buckets` is u64[BUCKETS] of `feedhandler.histogram`, whose percentiles are within 3 percent.
+    """
 
     count: int = 0
     sum_ns: int = 0
@@ -57,11 +59,11 @@ class Latency(Struct, kw_only=True):
         return self.sum_ns / self.count if self.count else 0.0
 
     def percentiles(self, *shares: float) -> list[int]:
-        """Nanoseconds below which these shares (0..1) lie, never above the maximum."""
+        """Return the latencies in ns below which these shares (0..1) lie, at most the maximum."""
         return [min(found, self.max_ns) for found in percentiles_of(self.buckets, *shares)]
 
     def cumulative(self) -> tuple[Array, Array]:
-        """The cumulative distribution: upper bounds in ns, and the share at or below each."""
+        """Return the cumulative distribution: upper bounds (int64, ns), and shares up to each."""
         filled = np.flatnonzero(self.buckets)
         bounds = np.array([upper_bound(int(bucket)) for bucket in filled], np.int64)
         shares = np.cumsum(self.buckets[filled]) / max(1, int(self.buckets.sum()))
@@ -69,7 +71,7 @@ class Latency(Struct, kw_only=True):
 
 
 def latency_of(histogram: Histogram) -> Latency:
-    """What a histogram has counted so far."""
+    """Return a copy of what a histogram has counted so far."""
     return Latency(
         count=int(histogram.count),
         sum_ns=int(histogram.total),
@@ -80,7 +82,7 @@ def latency_of(histogram: Histogram) -> Latency:
 
 
 def merged(parts: Iterable[Latency]) -> Latency:
-    """All deliveries of several distributions in one."""
+    """Merge several distributions into one."""
     whole = Latency()
     for part in parts:
         if not part.count:
@@ -94,7 +96,7 @@ def merged(parts: Iterable[Latency]) -> Latency:
 
 
 def load_words(rate_bps: float, pace: float, symbols: str) -> str:
-    """For people: `40 Mbps`, `10x the original pace, symbols 100,5%,all`."""
+    """Put a load into words: `40 Mbps`, `10x the original pace, symbols 100,5%,all`."""
     if not pace:
         speed = f"{rate_bps / 1e6:g} Mbps"
     else:
@@ -125,12 +127,12 @@ class Sent(Struct, kw_only=True):
 
     @property
     def rate_bps(self) -> float:
-        """Bits of Ethernet frames a second that were reached."""
+        """Rate that was reached, bits of Ethernet frames a second."""
         return self.frame_bits * 1e9 / self.duration_ns if self.duration_ns else 0.0
 
 
 class ClientResult(Struct, kw_only=True):
-    """What one client found: AMQP messages, each expected once and in order.
+    """The result of one client: AMQP messages, each expected once and in order.
 
     Warm-up included in the counts, excluded from `latency`. `findings` names the first few
     deliveries that were wrong, one line each. `symbols` is how many it wanted, 0: everything.
@@ -150,14 +152,14 @@ class ClientResult(Struct, kw_only=True):
 
 
 class Loads(Struct, kw_only=True):
-    """One role's load over the measured part, one row a sample.
+    """One role's load over the measured part, one row for each sample.
 
     t_s                    seconds since the measured part began
     user_cpu, system_cpu   share of one processor since the sample before (1.0: all of one)
     rss_bytes              resident memory
     net_in_bytes, net_out_bytes
                            through its sockets since the measured part began
-    queued_bytes           what waits in its queues, where it has some and tells (else empty)
+    queued_bytes           bytes waiting in its queues, where it reports them (else empty)
     """
 
     role: str
@@ -172,8 +174,10 @@ class Loads(Struct, kw_only=True):
 
 
 class Traffic(Struct, kw_only=True):
-    """Bytes through one place of the path during the measured part, for one subscription grain:
-    `where` is `gateway`, `broker` or `client`; bytes include the protocol's own."""
+    """Bytes through one place of the path during the measured part, for one subscription grain.
+
+    `where` is `gateway`, `broker` or `client`; bytes include the protocol's own.
+    """
 
     where: str
     grain: str
@@ -182,7 +186,7 @@ class Traffic(Struct, kw_only=True):
 
 
 class Verdict(Struct, kw_only=True):
-    """A bar that a step is of, and whether it was met; `bound_ns` 0: it is about loss alone."""
+    """One quantity of a step's bar, and whether it was met; `bound_ns` 0: of loss alone."""
 
     bar: str
     quantity: str
@@ -192,13 +196,15 @@ class Verdict(Struct, kw_only=True):
 
 
 class Step(Struct, kw_only=True):
-    """One measurement. `rate_bps` as asked, all lines together; where `pace` is given, the capture
-    was played at so many times its own pace, and `rate_bps` is the mean of that. `symbols`: how
-    many each client wanted (`100`, `5%`, `100,all` in turn), everything where empty. `warm_up_s` of
-    `duration_s` more was sent before the clock counted. `latency` is over all clients (of the
-    paper's mode: of the control client). `findings` fail the run, unless the step is a sweep's
-    `trial`, which is there to find where they begin. `queue_limit_bytes` of each subscription, 0:
-    none."""
+    """One measurement.
+
+    `rate_bps` is as asked, all lines together; where `pace` is given, the capture was played at
+    that multiple of its own pace, and `rate_bps` is the mean of that. `symbols`: how many each
+    client wanted (`100`, `5%`, `100,all` in turn), everything where empty. `warm_up_s` was sent
+    before the `duration_s` that are timed. `latency` is over all clients (in the paper's mode: of
+    the control client). `findings` fail the run, unless the step is a sweep's `trial`, which is
+    there to find where they begin. `queue_limit_bytes` is of each subscription, 0: none.
+    """
 
     scenario: Scenario
     exchange: Exchange
@@ -225,13 +231,15 @@ class Step(Struct, kw_only=True):
 
     @property
     def load(self) -> str:
-        """For people: how fast, and what clients wanted of it."""
+        """The load for people: how fast, and what clients wanted of it."""
         return load_words(self.rate_bps, self.pace, self.symbols)
 
 
 class Trial(Struct, kw_only=True):
-    """One trial of a sweep: what was tried, the latency that the bound is about, whether it was
-    kept without a loss, and if not, why."""
+    """One trial of a sweep: its value, the bound's latency, whether the bound was kept.
+
+    `why` says why not; a loss fails a trial too.
+    """
 
     value: float
     found_ns: int
@@ -241,8 +249,10 @@ class Trial(Struct, kw_only=True):
 
 class Sweep(Struct, kw_only=True):
     """A search: up to which `quantity` (`rate` in bit/s, or `clients`) a bound (`p90=1ms`) is kept.
-    `held` is the highest that kept it, `failed` the lowest that did not, None where there was
-    none. The trials' steps stand among the run's, in the same order."""
+
+    `held` is the highest that kept it, `failed` the lowest that did not, None where there was none.
+    The trials' steps are among the run's, in the same order.
+    """
 
     quantity: Literal["rate", "clients"]
     bound: str
@@ -254,8 +264,10 @@ class Sweep(Struct, kw_only=True):
 
 
 class Run(Struct, kw_only=True):
-    """Everything of a run. `configuration`, `machine`, `versions` and `seeds` are what is needed to
-    have it again."""
+    """Everything of a run.
+
+    `configuration`, `machine`, `versions` and `seeds` are what is needed to repeat it.
+    """
 
     format: int = FORMAT
     started: str = ""
@@ -278,7 +290,7 @@ class Run(Struct, kw_only=True):
 
 
 def write_run(run: Run, folder: Path) -> Path:
-    """Write both files into `folder`, which is made; the path of the JSON file."""
+    """Write both files into `folder`, which is made; return the path of the JSON file."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Array] = {}
     tree = _without_arrays(run, "", arrays)
@@ -289,7 +301,7 @@ def write_run(run: Run, folder: Path) -> Path:
 
 
 def _without_arrays(value: Any, place: str, arrays: dict[str, Array]) -> Any:
-    """`value` with each array replaced by its name in `arrays`: its place in the tree."""
+    """Return `value` with each array replaced by its name in `arrays`: its place in the tree."""
     if isinstance(value, np.ndarray):
         arrays[place] = value
         return {"npz": place}
@@ -303,8 +315,11 @@ def _without_arrays(value: Any, place: str, arrays: dict[str, Array]) -> Any:
 
 
 def read_run(folder: Path) -> Run:
-    """A run as it was written. Raises `PeerError` for what is none, `OSError` where it cannot be
-    read."""
+    """Read a run as it was written.
+
+    Raises `PeerError` where the file holds no run of this format, `OSError` where it cannot be
+    read.
+    """
     data = (folder / JSON_NAME).read_bytes()
     with np.load(folder / ARRAYS_NAME) as stored:
         arrays = dict(stored)

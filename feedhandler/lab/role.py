@@ -2,9 +2,9 @@
 
     python -m feedhandler.lab.role KIND NAME ENDPOINT
 
-KIND is `replayer`, `client` or `stamper`; NAME is what the controller calls it, ENDPOINT where the
-controller listens. It ends in order on SIGTERM; what goes wrong beyond a question is its last line
-on stderr.
+KIND is `replayer`, `client` or `stamper`; NAME is the controller's name for it, ENDPOINT where the
+controller listens. It ends in order on SIGTERM; an error outside a request is its last line on
+stderr.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from feedhandler.lab.replayer import Replayer
 from feedhandler.lab.stamper import Stamper
 from feedhandler.ops.console import ExitCode, run_guarded
 
-#: How often a role tells how far it is.
+#: How often a role reports its progress.
 PROGRESS_S = 0.5
 
 
 class Role(Protocol):
-    """What every role has."""
+    """The interface of every role."""
 
     @property
     def verbs(self) -> dict[str, Verb]: ...
@@ -40,7 +40,7 @@ ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client, "stamper
 
 
 async def serve(kind: str, name: str, endpoint: str) -> int:
-    """Do what the controller asks until SIGTERM."""
+    """Answer the controller's requests until SIGTERM; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

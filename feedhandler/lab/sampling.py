@@ -10,9 +10,9 @@ a second or so `Sampler` reads, for each role,
     other bytes            what the roles themselves count: the kernel counts no bytes of UDP
                            sockets
 
-What it promises: a sample costs a millisecond or two and nothing of the roles' own time; the
-moments are of one anchor; bytes of a connection that was closed and time of a process that has
-ended are not lost, so no total ever falls.
+What it promises: a sample costs a millisecond or two and none of the roles' own time; all times are
+relative to one start; bytes of a closed connection and time of an ended process are kept, so no
+total ever falls.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ SAMPLES_MAX = 172_800
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-#: Roles tell their counts at least so often.
+#: Roles report their counts at least this often.
 TOLD_EACH_S = 1.0
 
 #: By role: a moment (of `time.monotonic`), and the bytes into and out of it by then, beside its TCP
@@ -48,7 +48,7 @@ def _nothing() -> Counts:
 
 
 class Usage(Struct):
-    """What a process has used so far, and has now."""
+    """A process's processor time so far, and its present memory."""
 
     user_s: float = 0.0
     system_s: float = 0.0
@@ -56,14 +56,14 @@ class Usage(Struct):
 
 
 def usage_of(stat: str, statm: str) -> Usage:
-    """Read the two files' content (proc(5)): fields 14 and 15, and the second one."""
+    """Parse the content of the two files (proc(5)): fields 14 and 15, and the second one."""
     fields = stat.rpartition(")")[2].split()
     pages = int(statm.split()[1])
     return Usage(int(fields[11]) / _TICKS, int(fields[12]) / _TICKS, pages * _PAGE_BYTES)
 
 
 def read_usage(pid: int) -> Usage | None:
-    """Of a process; None where it has ended."""
+    """Read the usage of a process; None where it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
         return usage_of((folder / "stat").read_text(), (folder / "statm").read_text())
@@ -72,7 +72,7 @@ def read_usage(pid: int) -> Usage | None:
 
 
 def sockets_of(pid: int) -> set[int]:
-    """Inodes of a process's sockets; of one that has ended, or is somebody else's, none."""
+    """Return the inodes of a process's sockets; empty where it has ended or may not be read."""
     found = set()
     folder = f"/proc/{pid}/fd"
     with contextlib.suppress(OSError):
@@ -85,14 +85,17 @@ def sockets_of(pid: int) -> set[int]:
 
 
 def pids_listening(port: int) -> list[int]:
-    """Processes of this machine that listen on a TCP port, as far as we may look into them."""
+    """Return the processes of this machine that listen on a TCP port.
+
+    Processes whose descriptors we may not read are missing.
+    """
     wanted = set(listening(port))
     pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
     return [pid for pid in pids if wanted and wanted & sockets_of(pid)]
 
 
 class _Role:
-    """Totals of one role, from readings that may come and go."""
+    """Totals of one role, kept over processes and connections that end."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self.pids = tuple(pids)
@@ -101,7 +104,7 @@ class _Role:
         self.bytes: dict[int, tuple[int, int]] = {}
 
     def read(self) -> None:
-        """Take the processes' usage; one that has ended keeps its time and has no memory."""
+        """Read the processes' usage; one that has ended keeps its time and has no memory."""
         for pid in self.pids:
             found = read_usage(pid)
             if found is None:
@@ -110,13 +113,13 @@ class _Role:
                 self.usages[pid] = found
 
     def count(self, connections: Mapping[int, Connection]) -> None:
-        """Take the connections' bytes; one that is closed keeps them."""
+        """Read the connections' bytes; one that is closed keeps its last count."""
         for inode in self.sockets & connections.keys():
             each = connections[inode]
             self.bytes[inode] = (each.in_bytes, each.out_bytes)
 
     def totals(self) -> tuple[float, float, int, int, int]:
-        """User and system seconds, resident bytes, bytes in and out."""
+        """Return user and system seconds, resident bytes, bytes in and out."""
         usages = self.usages.values()
         return (
             sum(each.user_s for each in usages),
@@ -128,11 +131,10 @@ class _Role:
 
 
 class Sampler:
-    """Samples roles (name: process ids) from `start` to `stop`, each `interval_s`.
+    """Samples roles (name: process ids) from `start` to `stop`, on a thread of its own.
 
-    `counted` says what roles counted of themselves, at moments of their own: what it was at a
-    sample's moment lies between. Raises OSError at the start where the kernel does
-    not tell of sockets.
+    It samples every `interval_s`. `counted` returns bytes that the roles counted themselves, with
+    times of their own; values at a sample's time are interpolated.
     """
 
     def __init__(
@@ -154,13 +156,16 @@ class Sampler:
         self._began = 0.0
 
     def start(self) -> None:
-        """Begin: what was used and sent before is not counted."""
+        """Begin: usage and bytes before this are not counted.
+
+        Raises OSError where the kernel refuses sock_diag.
+        """
         self._began = time.monotonic()
         self._sample(0.0)
         self._thread.start()
 
     def stop(self) -> list[Loads]:
-        """End, with a last sample; what each role's load was, in the order given."""
+        """Take a last sample and end; return each role's load, in the order given."""
         self._ended.set()
         self._thread.join()
         t_s = time.monotonic() - self._began
@@ -172,7 +177,7 @@ class Sampler:
         return [self._loads(name) for name in self._roles]
 
     def _loads(self, name: str) -> Loads:
-        """The samples of one role; the first is what is counted from."""
+        """Return one role's samples; the first is the base that the others are counted from."""
         table = np.array(self._rows[name]).T
         t_s, elapsed = table[0], np.diff(table[0])
         ins, outs = table[4], table[5]
@@ -216,8 +221,10 @@ class Sampler:
 
 
 def _between(t_s: np.ndarray, told_s: np.ndarray, told: np.ndarray) -> np.ndarray:
-    """What a running total was at moments between those at which it was told; after the last of
-    them, it went on as between the last two."""
+    """Interpolate a running total, reported at times `told_s`, at the times `t_s`, all in s.
+
+    After the last report it is extrapolated at the last rate, for `TOLD_EACH_S` at most.
+    """
     found = np.interp(t_s, told_s, told)
     if len(told) > 1 and told_s[-1] > told_s[-2]:
         rate = (told[-1] - told[-2]) / (told_s[-1] - told_s[-2])
@@ -226,6 +233,6 @@ def _between(t_s: np.ndarray, told_s: np.ndarray, told: np.ndarray) -> np.ndarra
 
 
 def _shares(seconds: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
-    """Growth over elapsed time; 0 where no time has passed."""
+    """Return growth over elapsed time; 0 where no time has passed."""
     grown = np.diff(seconds)
     return np.divide(grown, elapsed, out=np.zeros_like(grown), where=elapsed > 0)

@@ -1,8 +1,9 @@
 """Bytes through each TCP socket of this machine, as the kernel counts them (sock_diag(7)).
 
-What it is for: the network load of each role. On loopback an interface's counters are everybody's;
-the kernel also counts for each connection what was received and what the peer has acknowledged, and
-gives that to anybody who asks. `request` and `parse` are the netlink messages, `tcp_bytes` asks.
+What it is for: the network load of each role. On loopback an interface's counters are shared by
+all; the kernel also counts for each connection what was received and what the peer has
+acknowledged, and any process may ask for that. `request` and `parse` are the netlink messages,
+`tcp_sockets` exchanges them.
 
 What it leaves to others: whose socket an inode is (`sampling`). UDP sockets are not counted by the
 kernel in this way.
@@ -41,7 +42,7 @@ ANSWER_BYTES = 1 << 16
 
 
 class Connection(Struct, frozen=True):
-    """One socket: its inode and local port, and the bytes that came and that arrived there."""
+    """One socket: its inode and local port, bytes received, and bytes acknowledged by the peer."""
 
     inode: int
     port: int
@@ -50,7 +51,7 @@ class Connection(Struct, frozen=True):
 
 
 def request(family: int, states: int = _STATES) -> bytes:
-    """The question for all TCP sockets of an address family in these states."""
+    """Return the netlink request for all TCP sockets of an address family in these states."""
     extensions = 1 << (_INET_DIAG_INFO - 1)
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
     flags = _NLM_F_REQUEST | _NLM_F_DUMP
@@ -59,8 +60,10 @@ def request(family: int, states: int = _STATES) -> bytes:
 
 
 def parse(answer: bytes) -> tuple[list[Connection], bool]:
-    """The sockets in one answer, and whether the dump is complete. Raises OSError for a refusal,
-    ValueError for what is no such answer."""
+    """Parse one answer: its sockets, and whether the dump is complete.
+
+    Raises OSError where the kernel refuses, ValueError where the lengths make no sense.
+    """
     found: list[Connection] = []
     at = 0
     while at + _HEADER.size <= len(answer):
@@ -92,7 +95,7 @@ def _connection(answer: bytes, at: int, end: int) -> Connection:
 
 
 def _attributes(answer: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Kind, begin and end of each attribute's content."""
+    """Yield kind, begin and end of each attribute's content. Raises ValueError for a bad length."""
     while at + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(answer, at)
         if length < _ATTRIBUTE.size or at + length > end:
@@ -102,7 +105,7 @@ def _attributes(answer: bytes, at: int, end: int) -> Iterator[tuple[int, int, in
 
 
 def tcp_sockets(states: int = _STATES) -> list[Connection]:
-    """All TCP sockets of this network namespace in these states. Raises OSError."""
+    """Return all TCP sockets of this network namespace in these states. Raises OSError."""
     found: list[Connection] = []
     kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
     with socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG) as netlink:
@@ -116,5 +119,5 @@ def tcp_sockets(states: int = _STATES) -> list[Connection]:
 
 
 def listening(port: int) -> list[int]:
-    """Inodes of the sockets that listen on a port."""
+    """Return the inodes of the sockets that listen on a port."""
     return [each.inode for each in tcp_sockets(_LISTEN) if each.port == port]

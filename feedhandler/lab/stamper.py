@@ -3,10 +3,10 @@
 What it is for: one process with two sockets, one for the gateway's datagrams and one for the
 control client's. The kernel stamps each as it arrives, so it does not matter when this process
 reads it. At the end of a step the two are matched by service, sequence and message number, and the
-differences are the latency of what is between the gateway's publication and the client's receipt.
+differences are the latency between the gateway's publication and the client's receipt.
 
-What it promises: what has no match is counted, on either side; datagrams of the warm-up are left
-out; no more are kept than `ROWS_MAX` a side.
+What it promises: unmatched datagrams are counted, on either side; datagrams of the warm-up are left
+out; each side keeps `ROWS_MAX` at most.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from feedhandler.ingest.lines import SO_TIMESTAMPNS, set_receive_buffer
 from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.control import DATAGRAM, ROW
 
-#: Of each side: an hour at the paper's rate of messages, some 600 MB.
+#: Limit of each side: an hour at the paper's rate of messages, some 600 MB.
 ROWS_MAX = 30_000_000
-#: Room in the kernel while this process is not on a processor.
+#: Receive buffer, for the time while this process is not on a processor.
 BUFFER_BYTES = 8 << 20
-#: How often the reading thread looks for the end, where nothing comes.
+#: How often the reading thread checks for the end, where nothing comes.
 LOOK_MS = 100
-#: Datagrams read of one socket before the other has its turn.
+#: Datagrams read from one socket before the other is read.
 TURN = 256
 
 SIDES = ("gateway", "client")
@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Side:
-    """One socket and the datagrams that it brought."""
+    """One socket and the datagrams that it received."""
 
     def __init__(self) -> None:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -57,12 +57,12 @@ class Side:
 
     @property
     def place(self) -> str:
-        """Where datagrams are to be sent."""
+        """The address that datagrams are to be sent to, `host:port`."""
         host, port = self.sock.getsockname()
         return f"{host}:{port}"
 
     def read(self) -> None:
-        """Take what waits, `TURN` datagrams at most."""
+        """Read the datagrams that wait, `TURN` at most."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(TURN):
                 data, ancillary, _, _ = self.sock.recvmsg(DATAGRAM.size + 1, 64)
@@ -76,14 +76,17 @@ class Side:
                 self.rows += (seconds * 10**9 + nanoseconds).to_bytes(8, "little")
 
     def take(self) -> Array:
-        """What came since the last time."""
+        """Return the datagrams since the last call (`STAMPED` rows), and forget them."""
         rows, self.rows = self.rows, bytearray()
         return np.frombuffer(bytes(rows), STAMPED)
 
 
 def matched(gateway: Array, client: Array) -> tuple[Array, int, int]:
-    """The differences of stamps (int64, ns) of what both sides have, and how many each has that the
-    other has not. Where a datagram came twice, the first counts."""
+    """Match the two sides' datagrams: return differences of stamps (int64, ns).
+
+    Returns each side's number of unmatched datagrams, too. Where a datagram came twice, the first
+    counts.
+    """
     published, received = _keys(gateway), _keys(client)
     common, ours, theirs = np.intersect1d(published, received, return_indices=True)
     found = client["stamp_ns"][theirs] - gateway["stamp_ns"][ours]
@@ -92,7 +95,7 @@ def matched(gateway: Array, client: Array) -> tuple[Array, int, int]:
 
 
 def _keys(rows: Array) -> Array:
-    """One number for each datagram: 16 bits of service, 32 of sequence, 16 of message."""
+    """Return one u64 for each datagram: 16 bits of service, 32 of sequence, 16 of message."""
     service = rows["service"].astype(np.uint64) << np.uint64(48)
     sequence = (rows["sequence"].astype(np.uint64) & np.uint64(0xFFFF_FFFF)) << np.uint64(16)
     return service | sequence | rows["number"].astype(np.uint64)
@@ -111,7 +114,7 @@ class Stamper:
 
     @property
     def verbs(self) -> dict[str, Verb]:
-        """What the controller may ask."""
+        """The verbs that the controller may send."""
         return {"places": self.places, "expect": self.expect, "latency": self.latency}
 
     def _read(self) -> None:
@@ -125,11 +128,11 @@ class Stamper:
                     by_number[number].read()
 
     async def places(self, request: Mapping[str, Any]) -> Answer:
-        """Where each side is to send to."""
+        """Answer the address that each side is to send to."""
         return {name: side.place for name, side in self.sides.items()}
 
     async def expect(self, request: Mapping[str, Any]) -> None:
-        """Begin a step: what is timed of it is in the file at `path`."""
+        """Begin a step; the file at `path` says which numbers are timed."""
         with np.load(Path(request["path"])) as stored:
             services, first = stored["services"].tolist(), stored["timed_from"].tolist()
         with self._lock:
@@ -138,25 +141,25 @@ class Stamper:
                 side.take()
 
     async def latency(self, request: Mapping[str, Any]) -> Answer:
-        """The latencies of the step, and what had no match."""
+        """Answer the latencies of the step, and the unmatched counts."""
         with self._lock:
             gateway, client = (self._timed(self.sides[name].take()) for name in SIDES)
         over = sum(side.over for side in self.sides.values())
         return await asyncio.to_thread(_answer, gateway, client, over)
 
     def _timed(self, rows: Array) -> Array:
-        """Without the warm-up's."""
+        """Return the rows without those of the warm-up."""
         first = np.zeros(1 << 16, np.uint64)
         for service, number in self._timed_from.items():
             first[service] = number
         return rows[rows["sequence"] >= first[rows["service"]]]
 
     def progress(self) -> Answer:
-        """How many datagrams wait to be matched."""
+        """Return how many datagrams of each side wait to be matched."""
         return {name: len(side.rows) // STAMPED.itemsize for name, side in self.sides.items()}
 
     async def close(self) -> None:
-        """At the end of the role."""
+        """End the reading thread and close the sockets, at the end of the role."""
         self._ended = True
         await asyncio.to_thread(self._thread.join)
         for side in self.sides.values():
@@ -164,7 +167,7 @@ class Stamper:
 
 
 def _answer(gateway: Array, client: Array, over: int) -> Answer:
-    """What the two sides' datagrams tell."""
+    """Match the two sides' datagrams, and return the histogram and the counts as an answer."""
     found, published_only, received_only = matched(gateway, client)
     histogram = Histogram()
     for value in found.tolist():

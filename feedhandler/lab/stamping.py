@@ -1,4 +1,4 @@
-"""The controller's side of the paper's measurement: the stamping role and what it found."""
+"""The controller's side of the paper's measurement: the stamping role and its results."""
 
 from typing import Any
 
@@ -11,19 +11,22 @@ from feedhandler.lab.supervisor import Supervisor
 STAMPER = "stamper"
 START_S, ASK_S = 60.0, 60.0
 #: Of the control datagrams that one side sent, the other may lack this share: a buffer that was
-#: full. More, and what was measured is not what happened.
+#: full. Where more are missing, the measurement does not count.
 UNMATCHED_SHARE_MAX = 0.01
 
 
 class Stamping:
-    """A stamping role that runs; `gateway` and `client` are where each is to send to."""
+    """A running stamping role; `gateway` and `client` are the addresses that each is to send to."""
 
     def __init__(self, supervisor: Supervisor, places: dict[str, Any]) -> None:
         self._supervisor = supervisor
         self.gateway, self.client = str(places["gateway"]), str(places["client"])
 
     async def latency(self) -> Latency:
-        """Of the step that is over. Raises `RoleFailed` where too little of it could be matched."""
+        """Return the latencies of the step that is over.
+
+        Raises `RoleFailed` where too few of its datagrams could be matched.
+        """
         (told,) = await self._supervisor.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
         lone = told["published_only"] + told["received_only"] + told["over"]
         if lone > UNMATCHED_SHARE_MAX * max(1, told["count"]):
@@ -36,7 +39,7 @@ class Stamping:
 
 
 async def start_stamping(supervisor: Supervisor) -> Stamping:
-    """Start the role."""
+    """Start the stamping role and return it once it is ready. Raises `RoleFailed`."""
     await supervisor.enlist_role(STAMPER, STAMPER)
     await supervisor.greeted("starting the stamping role", START_S, STAMPER)
     (places,) = await supervisor.ask_all("starting the stamping role", ASK_S, [STAMPER], "places")
@@ -44,7 +47,7 @@ async def start_stamping(supervisor: Supervisor) -> Stamping:
 
 
 def latency_of_answer(told: dict[str, Any]) -> Latency:
-    """A role's answer as a distribution."""
+    """Return a role's answer as a distribution."""
     buckets = np.zeros(BUCKETS, np.uint64)
     buckets[told["buckets"]] = told["counts"]
     return Latency(

@@ -1,9 +1,9 @@
-"""The roles' processes: started together, watched all the time, ended whatever happens.
+"""The roles' processes: started together, watched all the time, and always ended.
 
 Every step of a run has a name and a time-out, and goes on only while every role lives: `during`
-fails the run with one line that says at which step, which role, and its last words. A role that
-lives but says nothing is noticed by its silence (`silent_s`). Leaving the supervisor's context
-sends SIGTERM to all roles at once, and SIGKILL to those that do not end.
+fails the run with one line that names the step and the role, and quotes its last line. A role that
+lives but hangs is noticed by its silence (`silent_s`). Leaving the supervisor's context sends
+SIGTERM to all roles at once, and SIGKILL to those that do not end.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from feedhandler.ops.children import Child, ChildNotBuilt, Family, not_built
 
 #: How long roles may take to end in order.
 END_TIMEOUT_S = 5.0
-#: A role that has told no progress for so long hangs. They tell it twice a second; a machine that
+#: A role without a progress report for this long hangs. They report twice a second; a machine that
 #: is overloaded lets one wait for a second or two.
 SILENT_S = 10.0
-#: How often silence is looked for.
+#: How often the roles are checked for silence.
 LOOK_S = 0.25
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Supervisor(Family):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A second interrupt must not leave anybody behind.
+        # A second interrupt must not leave a process behind.
         await asyncio.shield(asyncio.ensure_future(self._end()))
         await self.bus.__aexit__(kind, error, trace)
 
@@ -74,7 +74,7 @@ class Supervisor(Family):
         return child
 
     async def enlist_role(self, name: str, kind: str) -> Child:
-        """Start a role that will greet on the bus."""
+        """Start a role, which will say `hello` on the bus."""
         return await self.enlist(name, "-m", "feedhandler.lab.role", kind, name, self.bus.endpoint)
 
     async def dismiss(self, name: str) -> None:
@@ -99,15 +99,18 @@ class Supervisor(Family):
     async def ask_all(
         self, step: str, timeout_s: float, names: list[str], verb: str, **fields: Any
     ) -> list[dict[str, Any]]:
-        """The same question to several roles; their answers in order."""
+        """Send the same request to several roles; return their answers in order."""
         asking = (self.bus.ask(name, verb, timeout_s, **fields) for name in names)
         return await self.during(step, timeout_s + 1.0, asyncio.gather(*asking), tuple(names))
 
     async def during(
         self, step: str, timeout_s: float, work: Awaitable[T], talking: tuple[str, ...] = ()
     ) -> T:
-        """The work's result. Raises `RoleFailed` where a process ends first, where the time is up,
-        or where one of the `talking` roles falls silent."""
+        """Await `work` and return its result.
+
+        Raises `RoleFailed` where a process ends first, where the time is up, or where one of the
+        `talking` roles falls silent.
+        """
         doing = asyncio.ensure_future(work)
         dying = asyncio.create_task(self._news.wait())
         silence = asyncio.create_task(self._silence(talking))
@@ -147,14 +150,17 @@ class Supervisor(Family):
         )
 
     def last_words(self, name: str) -> str:
-        """The last line that a role wrote on stderr, to be put behind what befell it."""
+        """Return the last line that a role wrote on stderr, to be appended to an error's text."""
         for child in self.children:
             if child.name == name:
                 return f"; last words: {child.last_words}" if child.last_words else ""
         return ""
 
     async def _silence(self, talking: tuple[str, ...]) -> str:
-        """The first of these roles that has told nothing new for `silent_s`; never, if none."""
+        """Return the first of these roles without new progress for `silent_s`.
+
+        Waits for ever while there is none.
+        """
         loop = asyncio.get_running_loop()
         heard = {name: (self.bus.told(name), loop.time()) for name in talking}
         while True:

@@ -1,9 +1,9 @@
-"""Where latency leaves a bound: a search over rates or client counts, one trial at a time.
+"""A search over rates or client counts for where latency exceeds a bound, one trial at a time.
 
-No I/O and no clock: `Search` says what to try next and is told what became of it. From where it
-begins it goes up by `STRIDE` while the bound is kept, or down until it is, then halves the distance
-between what kept it and what did not. Every machine has bad moments: what failed is tried once
-more before it counts.
+No I/O and no clock: `Search` proposes the next value and is given each result. From its start it
+goes up by `STRIDE` while the bound is kept, or down until it is, then halves the distance between
+what kept it and what did not. Every machine has bad moments: a value that failed is tried once more
+before it counts as failed.
 """
 
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from feedhandler.lab.results import Step, Trial
 from feedhandler.lab.thresholds import NOTHING_TIMED
 
 STRIDE = 2.0
-#: The search ends when held and failed rates are this close, and after so many different values.
+#: The search ends when held and failed rates are this close, and after this many values.
 RATIO_ENOUGH = 1.1
 VALUES_MAX = 14
 #: How often a value may fail before it counts as failed.
 TRIES = 2
-#: Rates beyond these are a wrong unit or below what a session has.
+#: Limits of rates: beyond them the unit is wrong, or the rate is below a session's own.
 RATE_BPS_MIN, RATE_BPS_MAX = 1e5, 1e11
 #: Sends that may leave late before a rate counts as not kept by the replayer itself.
 BEHIND_SHARE_MAX = 0.02
 
 
 class Search:
-    """The highest value that holds, by trial. `held` and `failed` are None while none is known."""
+    """A search for the highest value that holds; `held` and `failed` are None until known."""
 
     def __init__(self, start: float, whole: bool) -> None:
         self.held: float | None = None
@@ -37,7 +37,10 @@ class Search:
         self._failures = self._values = 0
 
     def values(self) -> Iterator[float]:
-        """What to try, until enough is known; each has to be told of before the next."""
+        """Yield the values to try, until enough is known.
+
+        `tell` must be called with each result before the next value is taken.
+        """
         while self._values < VALUES_MAX:
             yield self._value
             if self._failures:
@@ -49,7 +52,7 @@ class Search:
             self._value = following
 
     def tell(self, held: bool) -> None:
-        """What became of the latest value."""
+        """Record whether the bound was kept at the latest value."""
         if held:
             self.held, self._failures = self._value, 0
             return
@@ -58,7 +61,7 @@ class Search:
             self.failed, self._failures = self._value, 0
 
     def _next(self) -> float | None:
-        """What follows from what is known; None: enough is."""
+        """Return the next value to try; None where the search is over."""
         if self.held is None or self.failed is None:
             factor = STRIDE if self.failed is None else 1 / STRIDE
             return self._within(self._value * factor)
@@ -70,13 +73,13 @@ class Search:
         return (self.held + self.failed) / 2
 
     def _within(self, value: float) -> float | None:
-        """The value within the bounds; None where the bound itself was tried already."""
+        """Return the value clamped to the limits; None where that was tried already."""
         value = min(max(value // 1, self._lowest), self._highest)
         return None if value == self._value else value
 
 
 def trial_of(step: Step, value: float, bound: Bound) -> Trial:
-    """What a step says of a bound: kept only without a loss, and by a replayer that kept pace."""
+    """Judge a step by a bound: kept only without a loss, and by a replayer that kept the rate."""
     (found_ns,) = step.latency.percentiles(bound.share)
     if step.findings:
         why = step.findings[0]

@@ -1,9 +1,9 @@
-"""Which symbols a workload's messages are of, and what clients that want some of them get.
+"""The symbols of a workload's messages, and what clients that want some of them get.
 
 What it is for: in a bank few subscribers want everything. A client's symbols are drawn by a seed,
 each symbol as likely as it has messages: what trades most is wanted most. The same seed and client
-number draw the same symbols, whatever the number of clients. Of a choice it is known beforehand
-how many messages of each packet it is of, so that such a client's deliveries are checked like any
+number draw the same symbols, whatever the number of clients. For each choice the number of wanted
+messages in each packet is known beforehand, so that such a client's deliveries are checked like any
 other's. No I/O.
 """
 
@@ -17,16 +17,16 @@ from feedhandler.lab.plan import symbols_wanted
 from feedhandler.lab.results import Exchange
 from feedhandler.lab.workload import Workload
 
-#: Messages that are looked at at a time; one packet has less.
+#: Messages that are scanned at a time; one packet has fewer.
 INDEX_MESSAGES = 1 << 17
-#: The word of a key of what has no symbol.
+#: The word in the key of a message without a symbol.
 NONE = "-"
 
 Array = np.ndarray[Any, Any]
 
 
 class WorkloadSymbols:
-    """The symbols of a workload.
+    """The symbols of a workload. Raises `UsageError` where no message has one.
 
     words     the symbols' words in routing keys, in order; each once
     messages  int64: how many messages of the workload each has
@@ -52,8 +52,10 @@ class WorkloadSymbols:
         self._pairs = np.unique(np.column_stack([self._place, service]), axis=0)
 
     def choose(self, word: str, seed: int, client: int) -> Array | None:
-        """Places in `words` of what a client wants, rising; None: everything. `word` is one of
-        `--symbols`, `client` the client's number from 0."""
+        """Draw the symbols of a client: places in `words`, ascending; None: everything.
+
+        `word` is one of `--symbols`, `client` the client's number from 0.
+        """
         count = symbols_wanted(word, len(self.words))
         if not count:
             return None
@@ -62,8 +64,10 @@ class WorkloadSymbols:
         return np.sort(chance.choice(len(self.words), count, replace=False, p=shares))
 
     def patterns(self, chosen: Array, exchange: Exchange) -> str:
-        """What such a client subscribes to: of a topic exchange each symbol in any service, of a
-        direct one each key that there is."""
+        """Return the subscription to the chosen symbols.
+
+        On a topic exchange each symbol in any service, on a direct one each key that exists.
+        """
         if exchange == "topic":
             return ",".join(f"{self._feed_key}.*.{self.words[place]}" for place in chosen.tolist())
         pairs = self._pairs[np.isin(self._pairs[:, 0], chosen)]
@@ -72,7 +76,7 @@ class WorkloadSymbols:
         )
 
     def wanted(self, chosen: Array) -> Array:
-        """Of each packet of the workload, how many messages of it are of these symbols (u16)."""
+        """Count each packet's messages of these symbols (u16, for all packets of the workload)."""
         mine = np.zeros(len(self.words), bool)
         mine[chosen] = True
         packets = self._packet[mine[self._place]]
@@ -80,8 +84,10 @@ class WorkloadSymbols:
 
 
 def _symbols_of(workload: Workload) -> tuple[Array, Array]:
-    """Of every message: the number of its packet (int64), and its symbol as the scanner gives it
-    (u64)."""
+    """Return for every message the number of its packet (int64), and its symbol as scanned (u64).
+
+    Raises `UsageError` where a packet's messages cannot be scanned.
+    """
     index, header = MessageIndex(INDEX_MESSAGES), PacketHeader()
     packets: list[Array] = []
     symbols: list[Array] = []

@@ -1,17 +1,18 @@
-"""What one client saw: each delivery held against what was sent, and timed.
+"""A client's deliveries, checked against what was sent, and timed.
 
 What it is for: the hot path of a measuring client. One call takes everything that one read brought,
 in compiled code: counts it, times it from the gateway's kernel receive stamp to the client's read,
 and checks that each packet (or message) comes once and in order. The benches' subscribers use it
 for its counts and its histogram, without `expect`.
 
-What is expected stands in one array for all services (`Expected`): how many AMQP messages each
-sequence number brings, 0 where a feed that numbers messages leaves numbers out. An AMQP message is
-told from another by its place, sequence number and message number; of each service, places must
-rise. What does not is `misplaced`, and `verdict` says what of that came twice and what only late.
+One array for all services holds what is expected (`Expected`): how many AMQP messages each sequence
+number brings, 0 where a feed that numbers messages leaves numbers out. An AMQP message is
+identified by its place: sequence number and message number. Within a service, places must rise.
+Any other delivery is `misplaced`, and `verdict` separates those that came twice from those that
+came late.
 
 What it leaves to others: the connection (`client`), what is sent (`workload`). No clock: `take` is
-told the time.
+given the time.
 """
 
 from typing import Any
@@ -35,9 +36,9 @@ class Tally:
 
     deliveries    AMQP messages taken, quality messages left out
     body_bytes    bytes of their bodies
-    announced     sequence numbers that quality messages told as lost
+    announced     sequence numbers that quality messages declared lost
     misplaced     deliveries whose place was not above the one before of their service
-    strangers     deliveries that nobody sent
+    strangers     deliveries that were not sent
     histogram     latencies of what belongs to the measured part
     clock_from_ns without `expect`: nothing read before this is timed
     """
@@ -52,7 +53,7 @@ class Tally:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing is expected: deliveries are counted and timed, not checked."""
+        """Expect nothing: deliveries are counted and timed, not checked."""
         self.checking = False
         nothing = numpy.zeros(0, numpy.int64)
         self.bases = self.sizes = self.offsets = self.timed_from = memoryview(nothing)
@@ -62,11 +63,11 @@ class Tally:
     def expect(
         self, services: Any, bases: Any, sizes: Any, timed_from: Any, thinned: bool = False
     ) -> None:
-        """What comes next: of each service (int64 arrays, one place each) the first sequence
-        number, how many numbers there are, and the first one whose latency counts. `thinned`: not
-        every message of a packet is wanted, so message numbers have holes.
+        """Set what comes next, and start counts and histogram afresh.
 
-        Counts and histogram start afresh.
+        Of each service (int64 arrays, one element each): the first sequence number, how many
+        numbers there are, and the first one whose latency counts. `thinned`: not every message of a
+        packet is wanted, so message numbers may be left out.
         """
         numpy.asarray(self.slots)[:] = -1
         numpy.asarray(self.slots)[numpy.asarray(services)] = numpy.arange(len(services))
@@ -92,8 +93,10 @@ class Tally:
         rows=cython.p_longlong,
     )
     def take(self, batch: Batch, now_ns: cython.longlong) -> cython.int:
-        """Take one read's deliveries, read at `now_ns` of the clock that the gateway's stamps are
-        of."""
+        """Count, check and time one read's deliveries.
+
+        `now_ns` is the time of the read, of the clock that the gateway's stamps are of.
+        """
         if batch.notes:
             self._note(batch.quality)
         count, width = batch.count, batch.width
@@ -120,7 +123,7 @@ class Tally:
     def _placed(
         self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
     ) -> cython.bint:
-        """Check one delivery; whether its latency counts."""
+        """Check one delivery; return whether its latency counts."""
         slot = self.slots[service & 0xFFFF]
         if slot < 0:
             self._stranger(service, sequence, number)
@@ -162,14 +165,17 @@ class Tally:
         sequence: cython.longlong,
         number: cython.longlong,
     ) -> cython.int:
-        """Keep the first few that were wrong as text."""
+        """Keep the first few wrong deliveries as text."""
         if len(self.named) < _NAMED_MAX:
             which = "" if number == _WHOLE else f".{number}"
             self.named.append(f"service {service}, {sequence}{which}: {what}")
         return 0
 
     def _note(self, told: list) -> None:
-        """Count what quality messages tell as lost, of what is expected where something is."""
+        """Count the sequence numbers that quality messages declare lost.
+
+        With an expectation, only numbers that are expected count.
+        """
         for quality in told:
             first_number, end = 0, 1 << 63
             if self.checking:
@@ -182,8 +188,11 @@ class Tally:
                 self.announced += max(0, min(last + 1, end) - max(first, first_number))
 
     def verdict(self, expected: Any) -> dict[str, int]:
-        """What is lost, duplicated, reordered and strange; `expected` u16: AMQP messages of each
-        sequence number, services one behind the other as they were told to `expect`."""
+        """Return the counts of lost, duplicated and reordered deliveries, and the totals.
+
+        `expected` u16: AMQP messages of each sequence number, services one behind the other in the
+        order given to `expect`. Strangers count as duplicated.
+        """
         seen = numpy.asarray(self.seen).astype(numpy.int64)
         wanted = numpy.asarray(expected, numpy.int64)
         duplicated = int(numpy.maximum(seen - wanted, 0).sum())
@@ -196,7 +205,7 @@ class Tally:
         }
 
     def first_lost(self, expected: Any, services: Any) -> list[str]:
-        """The first few numbers of which something is missing, as text."""
+        """Return the first few incomplete sequence numbers, as text."""
         missing = numpy.asarray(self.seen) < numpy.asarray(expected)
         found = []
         for at in numpy.flatnonzero(missing)[:NAMED_MAX].tolist():

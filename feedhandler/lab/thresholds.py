@@ -1,4 +1,4 @@
-"""The bars that this product sets itself, and whether a step met those it is of.
+"""The bars that this product sets itself, and the verdicts of a step.
 
 Direct mode through the embedded node, everything on one machine with two processors; steps of at
 least a minute. What the source paper measured on seven machines stands beside each as `paper`.
@@ -9,15 +9,15 @@ from msgspec import Struct
 
 from feedhandler.lab.results import Scenario, Step, Verdict
 
-#: A shorter step tells something, but decides nothing.
+#: A shorter step is an indication only.
 DURATION_S_MIN = 60.0
 _SHARES = {"p50": 0.5, "p90": 0.9}
-#: Of a step whose clients got nothing any more when the clock began to count.
+#: The note of a step whose clients got nothing within the timed part.
 NOTHING_TIMED = "no delivery was timed"
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
-    """Of a step at `rate_bps` to `clients`: no loss, and these bounds in ns by percentile."""
+    """The bar of a step at `rate_bps` to `clients`: no loss, and bounds in ns by percentile."""
 
     name: str
     scenario: Scenario
@@ -49,7 +49,7 @@ THRESHOLDS = (
 
 
 def threshold_of(step: Step) -> Threshold | None:
-    """The bar that a step is of, whatever its exchange and its length."""
+    """Return the bar that applies to a step, whatever its exchange and length, or None."""
     if step.broker != "embedded" or step.mode != "direct" or step.pace or step.symbols:
         return None
     wanted = (step.scenario, step.clients, step.rate_bps)
@@ -59,8 +59,10 @@ def threshold_of(step: Step) -> Threshold | None:
 
 
 def judge(step: Step) -> list[Verdict]:
-    """Whether a step met its bar, one verdict each for loss and for every bound; none where no bar
-    is of such a step. Where no delivery was timed, no bound was met."""
+    """Judge a step by its bar: one verdict each for loss and for every bound.
+
+    Returns an empty list where no bar applies. Where no delivery was timed, no bound is met.
+    """
     bar = threshold_of(step)
     if bar is None:
         return []
@@ -83,8 +85,10 @@ def judge(step: Step) -> list[Verdict]:
 
 
 def in_the_way(step: Step) -> str:
-    """Where a step's processor time went, for a bar that was missed: each role's mean share of one
-    processor, the greatest first; empty where nobody sampled it."""
+    """Return where a step's processor time went, for a bar that was missed.
+
+    Each role's mean share of one processor, the greatest first; empty where it was not sampled.
+    """
     shares = {
         f"{loads.role} ({loads.processes})" if loads.processes > 1 else loads.role: float(
             np.mean(loads.user_cpu + loads.system_cpu)
@@ -97,7 +101,7 @@ def in_the_way(step: Step) -> str:
 
 
 def lines(step: Step) -> list[str]:
-    """The verdicts of a step for people, a line each."""
+    """Return the verdicts of a step for people, a line each."""
     found = []
     short = step.duration_s < DURATION_S_MIN
     for verdict in step.verdicts:

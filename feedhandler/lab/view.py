@@ -12,7 +12,7 @@ from feedhandler.ops.console import stderr_console, stdout_console
 from feedhandler.ops.fitted import kept
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-#: Columns of a step's line: width, and how soon each goes where it is narrow.
+#: Columns of a step's line: width, and rank: the highest is dropped first on a narrow terminal.
 _COLUMNS = {
     "scenario": (9, 1),
     "exchange": (8, 2),
@@ -31,8 +31,10 @@ _WORDS = 2
 
 
 class View:
-    """Where a run is shown. The bar goes to stderr where that is a terminal; `quiet` leaves the
-    steps' lines out."""
+    """The display of a run.
+
+    The bar goes to stderr where that is a terminal; `quiet` leaves the steps' lines out.
+    """
 
     def __init__(self, quiet: bool = False) -> None:
         console = stderr_console()
@@ -61,22 +63,22 @@ class View:
         self._bar.stop()
 
     def expect(self, steps: int) -> None:
-        """So many steps are to come in all; 0 where nobody knows."""
+        """Set how many steps are to come in all; 0 where that is not known."""
         self._steps = steps
 
     def tell(self, what: str) -> None:
-        """What is being done between steps."""
+        """Show what is being done between steps."""
         self._bar.update(self._task, description=what, detail="")
 
     def begin(self, plan: StepPlan) -> None:
-        """A step begins."""
+        """Show that a step begins."""
         self._done += 1
         self._began_s = time.monotonic()
         of = f"{self._done}/{self._steps} " if self._steps else f"{self._done} "
         self._bar.reset(self._task, description=f"{of}{plan.title}", detail="")
 
     def show(self, share: float, clients: list[dict[str, Any]]) -> None:
-        """How far the step is, and what the slowest client has seen."""
+        """Show the step's progress, and the worst latencies of any client."""
         detail = ""
         if clients:
             p50, p90 = (max(each[name] for each in clients) for name in ("p50_ns", "p90_ns"))
@@ -84,7 +86,7 @@ class View:
         self._bar.update(self._task, completed=share, detail=detail)
 
     def end(self, step: Step) -> None:
-        """A step's line, its findings, its bars."""
+        """Print a step's line and its bars."""
         if self._quiet:
             return
         if not self._headed:
@@ -103,7 +105,7 @@ class View:
             print(f"  {line}", flush=True)
 
     def _line(self, *cells: str) -> str:
-        """The cells of the columns that fit, below each other in all lines."""
+        """Lay out the cells of the columns that fit, aligned in all lines."""
         widths = [width for width, _ in _COLUMNS.values()]
         return " ".join(
             f"{cells[at]:<{widths[at]}}" if at < _WORDS else f"{cells[at]:>{widths[at]}}"
@@ -111,18 +113,18 @@ class View:
         )
 
     def tell_trial(self, trial: Trial) -> None:
-        """What a sweep's trial means."""
+        """Print whether a sweep's trial kept the bound, or why not."""
         if not self._quiet:
             print(f"  {'kept' if trial.held else 'left: ' + trial.why}", flush=True)
 
     def tell_sweep(self, sweep: Sweep) -> None:
-        """What a sweep found."""
+        """Print a sweep's outcome."""
         if not self._quiet:
             print(sweep_line(sweep), flush=True)
 
 
 def sweep_line(sweep: Sweep) -> str:
-    """A sweep's outcome in one line."""
+    """Return a sweep's outcome in one line."""
 
     def shown(value: float | None) -> str:
         if value is None:

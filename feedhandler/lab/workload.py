@@ -1,4 +1,4 @@
-"""What the replayer plays: packets in memory, and what each client must get of them.
+"""The replayer's workload: packets in memory, and what each client must get of them.
 
 A `Workload` is one pass: the data packets of a capture (each once, whichever line it was recorded
 on) or of a generated session, as columns over one buffer. It is played in a loop, numbered without
@@ -7,8 +7,8 @@ read while it plays, and every number is known beforehand (`expect`). Of a captu
 between packets, too, for playing at the capture's own pace.
 
 Control packets, heartbeats and resets are left out; what a recording lacks closes up, because
-packets are numbered anew. Sizes, contents, order and mix of services stay. No I/O: packets come
-from whoever reads them.
+packets are numbered anew. Sizes, contents, order and mix of services stay. No I/O: the caller reads
+the packets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,9 +32,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Expected:
-    """What one step brings: of each service the first number, how many numbers, the first that is
-    timed (int64 each); `counts` u16 of each number, services one behind the other: packets or
-    messages."""
+    """What one step brings to a client.
+
+    Of each service the first number, how many numbers, the first that is timed (int64 each);
+    `counts` u16 of each number, services one behind the other: packets or messages.
+    """
 
     services: Array
     bases: Array
@@ -50,22 +52,24 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one step plays: `packets` of the workload from its beginning, in whole and broken
-    passes, of which the first `warm_up` are not timed."""
+    """What one step plays: the first `packets` of the looped workload.
+
+    The first `warm_up` of them are not timed.
+    """
 
     packets: int
     warm_up: int
 
 
 class Workload:
-    """One pass of packets.
+    """One pass of packets. Raises `UsageError` where there is none.
 
     data      u8: the payloads one behind the other
     offset, length   u32: where each lies
     slot      int64: place in `services` (ascending service numbers)
     count     u16: its messages
     step      int64: how far it advances its service's numbers
-    ahead_ns  int64: how long after the first packet it was recorded; 0 where nobody knows
+    ahead_ns  int64: how long after the first packet it was recorded; 0 where not known
     pass_ns   how long a pass takes at that pace: a mean gap follows its last packet
     repeated  packets of the source that were copies, or older than one before
     """
@@ -99,7 +103,7 @@ class Workload:
         return len(self.length)
 
     def _number(self) -> None:
-        """Numbers within a pass: how far each packet lies ahead of its service's first."""
+        """Set each packet's number within a pass: how far it lies ahead of its service's first."""
         #: int64: numbers of its service before it; of each service, numbers in one pass.
         self.ahead = np.zeros(len(self), np.int64)
         self.span = np.zeros(len(self.services), np.int64)
@@ -114,46 +118,48 @@ class Workload:
         self.pass_bits = int(frames.sum()) * 8
 
     def _time(self, times_ns: Any) -> None:
-        """Gaps as they were recorded; none where the source's time goes back."""
+        """Keep the gaps as they were recorded; 0 where the source's time goes back."""
         times = np.asarray(times_ns, np.int64)
         self.ahead_ns = np.cumsum(np.maximum(np.diff(times, prepend=times[:1]), 0))
         self.pass_ns = int(self.ahead_ns[-1]) + int(self.ahead_ns[-1]) // max(1, len(self) - 1)
 
     @property
     def timed(self) -> bool:
-        """Whether it is known when its packets were recorded."""
+        """Whether it is known when the packets were recorded."""
         return self.pass_ns > 0
 
     @property
     def recorded_bps(self) -> float:
-        """Mean bits of Ethernet frames a second on one line, as recorded; 0 where nobody knows."""
+        """Mean bits of Ethernet frames a second on one line, as recorded; 0 where not known."""
         return self.pass_bits * 1e9 / self.pass_ns if self.timed else 0.0
 
     def packets_within_ns(self, time_ns: int) -> int:
-        """How many packets begin before so much of the recording's time has gone by."""
+        """Count the packets that begin before `time_ns` of the recording's time have passed."""
         passes, rest = divmod(time_ns, self.pass_ns)
         return passes * len(self) + int(np.searchsorted(self.ahead_ns, rest))
 
     def begins_ns(self, packet: int) -> int:
-        """When a step's packet with this number (from 0) begins, in the recording's time."""
+        """Return when a step's packet (from 0) begins, in ns of the recording's time."""
         passes, rest = divmod(packet, len(self))
         return passes * self.pass_ns + int(self.ahead_ns[rest])
 
     def peak_bits(self, window_ns: int, packets: int) -> int:
-        """The most bits of frames on one line that begin within a window of so much of the
-        recording's time, among a step's first `packets`; windows stand side by side."""
+        """Return the most bits of frames on one line that begin within one window of `window_ns`.
+
+        In the recording's time, among a step's first `packets`; windows stand side by side.
+        """
         bits = np.diff(self.bits_before, append=self.pass_bits)[:packets]
         windows = self.ahead_ns[:packets] // window_ns
         begins = np.flatnonzero(np.diff(windows, prepend=-1))
         return int(np.add.reduceat(bits, begins).max())
 
     def packets_within(self, bits: int) -> int:
-        """How many packets begin before so many bits of frames on one line have gone by."""
+        """Count the packets that begin before `bits` of frames on one line have been sent."""
         passes, rest = divmod(bits, self.pass_bits)
         return passes * len(self) + int(np.searchsorted(self.bits_before, rest))
 
     def numbers_before(self, packets: int) -> Array:
-        """Of each service, how many numbers the first `packets` of a step use (int64)."""
+        """Return for each service how many numbers the first `packets` of a step use (int64)."""
         passes, rest = divmod(packets, len(self))
         broken = np.zeros_like(self.span)
         np.add.at(broken, self.slot[:rest], self.step[:rest])
@@ -163,9 +169,11 @@ class Workload:
     def expect(
         self, stretch: Stretch, bases: Array, messages: bool, wanted: Array | None = None
     ) -> Expected:
-        """What clients get of a stretch whose services begin at `bases`; `messages`: each market
-        message is an AMQP message of its own; `wanted` (of each packet how many of its messages):
-        of clients that do not want everything."""
+        """Return what clients get of a stretch whose services begin at `bases`.
+
+        `messages`: each market message is an AMQP message of its own. `wanted`, for clients that do
+        not want everything: of each packet, how many of its messages.
+        """
         sizes = self.numbers_before(stretch.packets)
         counts = self.count if wanted is None else wanted
         brought = counts if messages else np.minimum(counts, 1)
@@ -179,15 +187,15 @@ class Workload:
         return Expected(self.services, bases, sizes, timed_from, np.concatenate(parts))
 
     def messages_in(self, first: int, end: int) -> int:
-        """Market messages of a step's packets `first` .. `end` - 1."""
+        """Count the market messages of a step's packets `first` .. `end` - 1."""
         return self._sum_before(self.count, end) - self._sum_before(self.count, first)
 
     def bytes_in(self, first: int, end: int) -> int:
-        """Their payload bytes."""
+        """Count the payload bytes of a step's packets `first` .. `end` - 1."""
         return self._sum_before(self.length, end) - self._sum_before(self.length, first)
 
     def bits_in(self, first: int, end: int) -> int:
-        """Their bits of Ethernet frames, on one line."""
+        """Count Ethernet frames' bits of a step's packets `first` .. `end` - 1, on one line."""
         ends = [
             passes * self.pass_bits + int(self.bits_before[rest])
             for passes, rest in (divmod(end, len(self)), divmod(first, len(self)))
@@ -195,7 +203,7 @@ class Workload:
         return ends[0] - ends[1]
 
     def packets_by_slot(self, first: int, end: int) -> Array:
-        """Of each service, how many packets they are (int64)."""
+        """Count a step's packets `first` .. `end` - 1 by service (int64)."""
         return self._slots_before(end) - self._slots_before(first)
 
     def _slots_before(self, packets: int) -> Array:
@@ -211,7 +219,7 @@ class Workload:
         return passes * int(column.sum(dtype=np.int64)) + int(column[:rest].sum(dtype=np.int64))
 
     def describe(self) -> dict[str, Any]:
-        """What is in it, for the record and for people."""
+        """Describe the workload, for the record and for people."""
         messages = int(self.count.sum(dtype=np.int64))
         packets = np.bincount(self.slot, minlength=len(self.services)).tolist()
         return {
@@ -229,10 +237,10 @@ class Workload:
 def workload_of(
     feed: Feed, packets: Iterable[tuple[int, bytes]], bytes_max: int = WORKLOAD_BYTES_MAX
 ) -> Workload:
-    """The data packets among `packets` (when each was recorded, in ns, and its bytes), the first
-    copy of each, until `bytes_max` are reached.
+    """Make a workload of the data packets among `packets` (time in ns, and bytes of each).
 
-    Raises `UsageError` where there is none.
+    Keeps the first copy of each, until `bytes_max` are reached. Raises `UsageError` where there is
+    no data packet.
     """
     header = PacketHeader()
     payloads: list[bytes] = []

@@ -1,29 +1,29 @@
-"""Is the gateway alive, and is it ready? A judgement over facts; no I/O, no clock.
+"""Whether the gateway is live and ready, judged from facts; no I/O, no clock.
 
-*Live*: it does its work at all, and a restart would not help it; what is not live should be
-restarted. The event loop turns (or nobody could answer), without having stood still for
-`LOOP_LAG_NS_MAX`, and the receive thread runs.
+*Live*: it works, so that a restart would not help; a gateway that is not live should be restarted.
+The event loop turns (else there would be no answer) and has not stood still for `LOOP_LAG_NS_MAX`,
+and the receive thread runs.
 
-*Ready*: subscribers may be sent here. The conditions are the operator's choice
+*Ready*: subscribers may connect. The conditions are the operator's choice
 (`settings.CONDITIONS`, `[health] ready_when`); a gateway that is starting or ending is never ready.
 
-Each answer is a list of reasons why not, one line each: an empty list is a yes.
+Each answer is a list of reasons against it, one line each: an empty list means yes.
 """
 
 from msgspec import Struct
 
 from feedhandler.config.observing import HealthConfig
 
-#: The event loop's last regular turn may lie back so long.
+#: The longest time since the event loop's last regular turn.
 LOOP_LAG_NS_MAX = 5_000_000_000
-#: Reasons of one kind that are told by name; the rest is counted.
+#: Reasons of one kind that are listed; the rest is counted.
 REASONS_MAX = 20
-#: Qualities that are not complete.
+#: Qualities of incomplete streams.
 UNWELL = ("STALE", "SILENT")
 
 
 class Facts(Struct, kw_only=True):
-    """What is judged. Channels by service, servers by name; times are durations."""
+    """The facts that are judged. Channels by service, servers by name; times are durations."""
 
     phase: str = "serving"  #: starting, serving or stopping
     receiving: bool = True
@@ -39,7 +39,7 @@ class Facts(Struct, kw_only=True):
 
 
 def not_live(facts: Facts) -> list[str]:
-    """Why the gateway is not live; nothing where it is."""
+    """Return why the gateway is not live; empty where it is."""
     reasons = []
     if facts.loop_lag_ns > LOOP_LAG_NS_MAX:
         reasons.append(f"the event loop stood still for {facts.loop_lag_ns / 1e9:.1f} s")
@@ -49,7 +49,7 @@ def not_live(facts: Facts) -> list[str]:
 
 
 def not_ready(facts: Facts, settings: HealthConfig) -> list[str]:
-    """Why the gateway is not ready; nothing where it is."""
+    """Return why the gateway is not ready; empty where it is."""
     if facts.phase != "serving":
         return [f"the gateway is {facts.phase}"]
     reasons = []

@@ -1,15 +1,15 @@
 """Metrics in the text format of Prometheus, from the counter tables and nothing else.
 
-`SCOPES` says what there is: of each scope (a line, a channel, a server ...) its labels, and names
-with their meaning out of `counters.py` and the `COUNTS` tables. `Reading`s bring the values; where
-they come from is `readings.py`'s business. A counter is `feedhandler_<scope>_<name>_total`; what
-may fall again, and a highest value, is a gauge without `_total`.
+`SCOPES` lists for each scope (a line, a channel, a server ...) its labels and its names, with their
+meaning from `counters.py` and the `COUNTS` tables. `Reading`s bring the values, which `readings.py`
+collects. A counter is `feedhandler_<scope>_<name>_total`; a value that may fall, or a highest
+value, is a gauge without `_total`.
 
 A gateway with many channels has tens of thousands of samples, and gathering them takes a good part
 of a second: far too long for an event loop that serves a stream. So everything goes by slices:
 `Gathering` takes one reading at a time, `text` yields the result in pieces of `SLICE_SAMPLES`
-samples, half a millisecond or so each, and whoever calls serves the stream in between. The values
-are therefore not of one instant, but each is a true one, and none goes back.
+samples, about half a millisecond each, and the caller serves the stream in between. The values are
+therefore not of one instant, but each is correct, and no counter goes back.
 
 `GatewayCollector` is the same for a registry of prometheus-client, all at once.
 """
@@ -39,7 +39,7 @@ from feedhandler.retrans.fix import resend_client, state_client
 #: The plain text format, which every version of Prometheus reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "feedhandler"
-#: Samples that are made text at a time.
+#: Samples that are formatted at a time.
 SLICE_SAMPLES = 50
 
 #: Upper bounds of the histograms' buckets, in nanoseconds: 10 us to 10 s.
@@ -51,7 +51,7 @@ BOUNDS_NS = (
 
 @dataclass(frozen=True)
 class Scope:
-    """One kind of thing that has counters: what it is called, and what they mean."""
+    """One kind of thing that has counters: its name, its labels, its counters' meaning."""
 
     name: str
     labels: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Reading:
-    """The values of one thing: `values` by the names of its scope."""
+    """The values of one thing, by the names of its scope."""
 
     scope: str
     values: Mapping[str, float]
@@ -70,8 +70,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class StateReading:
-    """Where a thing stands: `state` is one of `states`; `machine` a key of `counters.STATES` or of
-    `counters.DESTINATION_STATES`."""
+    """The state of one thing: `state` is one of `states`.
+
+    `machine` is a key of `counters.STATES` or of `counters.DESTINATION_STATES`.
+    """
 
     machine: str
     labels: tuple[str, ...]
@@ -81,7 +83,7 @@ class StateReading:
 
 @dataclass(frozen=True)
 class HistogramReading:
-    """Counts of a `Histogram`'s buckets; `name` is a key of `HISTOGRAMS`."""
+    """The counts of a `Histogram`'s buckets; `name` is a key of `HISTOGRAMS`."""
 
     name: str
     labels: tuple[str, ...]
@@ -104,7 +106,7 @@ def _scope(
 
 
 def _high(scope: type[Counter]) -> set[Counter]:
-    """The counters of the scope that hold a highest value: equal numbers are not equal things."""
+    """Return the counters that hold a highest value, which as enum members may equal others."""
     return {each for each in HIGH_WATER if isinstance(each, scope)}
 
 
@@ -155,9 +157,10 @@ _LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
 
 
 def buckets_of(counts: numpy.ndarray) -> tuple[list[tuple[str, float]], float]:
-    """A `Histogram`'s counts as cumulative buckets (upper bound in seconds, count) and the sum.
+    """Convert a `Histogram`'s counts to cumulative buckets and the sum of values in seconds.
 
-    A value within 3 percent below a bound may count as above it; the sum is good to 2 percent.
+    A bucket is (upper bound in seconds, count). A value within 3 percent below a bound may count as
+    above it; the sum is good to 2 percent.
     """
     running = numpy.concatenate(([0], numpy.cumsum(counts)))
     buckets = [
@@ -167,13 +170,15 @@ def buckets_of(counts: numpy.ndarray) -> tuple[list[tuple[str, float]], float]:
 
 
 def metric_name(scope: str, name: str) -> str:
-    """The name without the `_total` that a counter gets."""
+    """Return the name of a metric, without the `_total` that a counter gets."""
     return f"{NAMESPACE}_{scope}_{name}"
 
 
 class Gathering:
-    """Metric families, empty at first; `add` readings, then take `families`. Of scopes in `only`
-    alone, if any are named: no states and no histograms then."""
+    """Metric families, empty at first: `add` readings, then take `families`.
+
+    With `only`, families of these scopes alone, without states and histograms.
+    """
 
     def __init__(self, only: Collection[str] = ()) -> None:
         self._counts: dict[tuple[str, str], CounterMetricFamily] = {}
@@ -213,7 +218,7 @@ class Gathering:
             self._order += [*self._states.values(), *self._histograms.values()]
 
     def add(self, reading: AnyReading) -> None:
-        """Take one reading in; names that its scope does not know are an error."""
+        """Add one reading. Raises `KeyError` for names that its scope does not have."""
         if isinstance(reading, StateReading):
             family = self._states[reading.machine]
             for state in reading.states:
@@ -228,12 +233,12 @@ class Gathering:
                 target.add_metric(reading.labels, float(value))
 
     def families(self) -> list[Metric]:
-        """Everything, in the order of the tables; what has no values yet has its name and help."""
+        """Return all families in the order of the tables, those without values included."""
         return self._order
 
 
 class _Registry(Collector):
-    """What `generate_latest` wants: one family."""
+    """A registry of one family, as `generate_latest` takes it."""
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -243,7 +248,7 @@ class _Registry(Collector):
 
 
 def text(families: Iterable[Metric]) -> Iterator[bytes]:
-    """The families as text, in pieces of at most `SLICE_SAMPLES` samples."""
+    """Format the families, in pieces of at most `SLICE_SAMPLES` samples."""
     for family in families:
         samples = family.samples
         for start in range(0, max(1, len(samples)), SLICE_SAMPLES):
@@ -255,18 +260,18 @@ def text(families: Iterable[Metric]) -> Iterator[bytes]:
 
 
 class GatewayCollector(Collector):
-    """All metrics of what `read` reads, for a registry of prometheus-client."""
+    """A collector of all metrics that `read` reads, for a prometheus-client registry."""
 
     def __init__(self, read: Callable[[], Iterable[AnyReading]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """Every family with its values."""
+        """Return every family with its values."""
         gathering = Gathering()
         for reading in self._read():
             gathering.add(reading)
         return gathering.families()
 
     def describe(self) -> Iterable[Metric]:
-        """Every family, without values: registering reads nothing."""
+        """Return every family, without values: registering reads nothing."""
         return Gathering().families()

@@ -1,7 +1,7 @@
-"""A running gateway's values, one thing at a time, for `metrics.py`.
+"""The values of a running gateway, one thing at a time, for `metrics.py`.
 
 Each `next` reads one line, channel, server or subscription; between two the event loop may turn, so
-whatever may change meanwhile is looked up anew or copied first.
+what may change meanwhile is looked up again or copied first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAU
 
 
 def readings(gateway: "Gateway") -> Iterator[AnyReading]:
-    """Everything that is counted or measured in `gateway`."""
+    """Yield everything that is counted or measured in `gateway`."""
     yield from _lines(gateway)
     yield from _overlay(gateway)
     for place in range(len(gateway.streams)):
@@ -53,7 +53,7 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
 
 
 def _lines(gateway: "Gateway") -> Iterator[Reading]:
-    """Each socket once, refresh lines included, and what recovery brought as a line `R`."""
+    """Yield each socket once, refresh lines included, and what recovery brought as a line `R`."""
     receiver = gateway.receiver
     rows = {line.name: row for row, line in enumerate(receiver.lines)} | receiver.recovered_rows
     for name, row in rows.items():
@@ -73,7 +73,7 @@ def _lines(gateway: "Gateway") -> Iterator[Reading]:
 
 
 def _overlay(gateway: "Gateway") -> Iterator[Reading]:
-    """The receivers of lines that come through the overlay."""
+    """Yield the receivers of lines that come through the overlay."""
     for told in gateway.overlay.snapshot() if gateway.overlay is not None else ():
         values = {key: value for key, value in told.items() if key in _OVERLAY_VALUES}
         yield Reading("overlay_member", values, (str(told["tree"]), told["member"]))

@@ -1,10 +1,11 @@
-"""Who takes messages: counts by client host and source address, and what became of links, told.
+"""Subscriptions: counts by client host and source address, and log lines about links.
 
-Links come and go, and their names are the clients' choice: counted one by one they would make new
-series for ever. So links of one host with one address are counted together, those that have ended
-included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones are `other`.
+Links come and go, and clients choose their names: counted one by one they would make ever more
+series. So links of one host with one address are counted together, those that have ended included,
+and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones are `other`.
 
-The node calls it (`link_counts.LinkObserver`); it answers nothing and keeps nobody waiting.
+The node calls it (`link_counts.LinkObserver`) on the event loop; no call returns anything or
+blocks.
 """
 
 import traceback
@@ -17,7 +18,7 @@ from feedhandler.amqp.outlet import Outlet
 from feedhandler.counters import SubscriptionCounter, as_dict, counter_array
 from feedhandler.notes import Level, clean, tell
 
-#: Pairs of host and address that are kept apart.
+#: Pairs of host and address that are counted apart.
 SUBSCRIPTIONS_MAX = 500
 #: A longer address is cut in labels.
 ADDRESS_CHARS_MAX = 200
@@ -35,10 +36,10 @@ class Subscriptions:
         self._outlets: dict[Outlet, Labels] = {}
         self._live: dict[Labels, dict[Outlet, None]] = {}
 
-    # -- what the node tells ----------------------------------------------------------------
+    # -- called by the node -----------------------------------------------------------------
 
     def attached(self, outlet: Outlet, peer: str, address: str) -> None:
-        """A link was accepted; `peer` is the client's host:port."""
+        """Count a link that was accepted; `peer` is the client's host:port."""
         labels = (peer.rpartition(":")[0], clean(address)[:ADDRESS_CHARS_MAX])
         if labels not in self._ended and len(self._ended) >= SUBSCRIPTIONS_MAX:
             labels = OTHER
@@ -51,7 +52,7 @@ class Subscriptions:
         tell("link_attached", f"{peer}: link to {address}", Level.DEBUG, peer=peer, address=address)
 
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
-        """A link was refused."""
+        """Log that a link was refused."""
         which = f"to {address!r}" if address else "without an address"
         tell(
             "link_refused",
@@ -63,7 +64,7 @@ class Subscriptions:
         )
 
     def unread(self, peer: str, held_bytes: int) -> None:
-        """A client made us hold what it did not read, or left open, and is closed."""
+        """Log that a client was disconnected because it left too much unread or open."""
         tell(
             "connection_unread",
             f"{peer}: closed: what it did not read or left open took {held_bytes:,} bytes",
@@ -73,7 +74,7 @@ class Subscriptions:
         )
 
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
-        """A client did not come in."""
+        """Log that a client's log-in was refused."""
         who = f" as {user!r}" if user else ""
         tell(
             "login_refused",
@@ -86,7 +87,7 @@ class Subscriptions:
         )
 
     def faulted(self, peer: str, error: Exception) -> None:
-        """A connection was ended by an error of ours in handling it."""
+        """Log that a connection was ended by an internal error in handling it."""
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
         told = f"{type(error).__name__}: {error}"
@@ -100,7 +101,7 @@ class Subscriptions:
         )
 
     def overrun(self, outlet: Outlet, peer: str) -> None:
-        """A link is given up because too much waits for it; `ended` follows."""
+        """Count a link that is detached because too much waits for it; `ended` follows."""
         labels = self._outlets.get(outlet, OTHER)
         if labels in self._ended:
             self._ended[labels][SubscriptionCounter.OVERRUN] += 1
@@ -114,7 +115,7 @@ class Subscriptions:
         )
 
     def ended(self, outlet: Outlet) -> None:
-        """A link has gone, whoever ended it."""
+        """Add an ended link's counts to those of its subscription."""
         labels = self._outlets.pop(outlet, None)
         if labels is not None:
             del self._live[labels][outlet]
@@ -122,10 +123,10 @@ class Subscriptions:
             high = max(self._highest.get(labels, 0), outlet.queued_bytes_high)
             self._highest[labels] = high
 
-    # -- what is asked ----------------------------------------------------------------------
+    # -- read by the metrics ----------------------------------------------------------------
 
     def rows(self) -> Iterator[tuple[Labels, dict[str, float]]]:
-        """Each subscription: its labels (host, address) and its values by name."""
+        """Yield each subscription: its labels (host, address) and its values by name."""
         for labels in list(self._ended):
             live = list(self._live[labels])
             counts = self._ended[labels].copy()

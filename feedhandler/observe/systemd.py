@@ -1,6 +1,6 @@
-"""Telling systemd: READY=1, STOPPING=1, WATCHDOG=1 over the socket that it names (sd_notify(3)).
+"""Notifications to systemd: READY=1, STOPPING=1, WATCHDOG=1 over its socket (sd_notify(3)).
 
-Where the environment names none, nothing happens. A datagram that is not taken is given up: the
+Where the environment names none, nothing happens. A datagram that would block is dropped: the
 stream does not wait for systemd.
 """
 
@@ -9,15 +9,18 @@ import os
 import socket
 from collections.abc import Mapping
 
-#: What systemd sets: where to send to, the watchdog's period, and whom it watches.
+#: The variables that systemd sets: the socket, the watchdog's period, and the process it watches.
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
 WATCHDOG_PID_VARIABLE = "WATCHDOG_PID"
 
 
 class Notifier:
-    """Sends to the socket that `environment` names. `watchdog_ns`: half of the watchdog's period,
-    the time after which it wants to hear again; 0 where there is none."""
+    """A sender to the socket that `environment` names.
+
+    `watchdog_ns`: half of the watchdog's period, the time within which it wants the next sign of
+    life; 0 where there is none.
+    """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         path = environment.get(SOCKET_VARIABLE, "")
@@ -29,23 +32,23 @@ class Notifier:
         self.watchdog_ns = int(period_us) * 1000 // 2 if period_us.isdigit() else 0
 
     def ready(self, status: str) -> None:
-        """The start is over."""
+        """Report that the start is complete."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def status(self, status: str) -> None:
-        """One line for `systemctl status`."""
+        """Report one line for `systemctl status`."""
         self._send(f"STATUS={status}")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Report that the gateway is stopping."""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     def watchdog(self) -> None:
-        """Still alive."""
+        """Report that the gateway is alive."""
         self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Let the socket go."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

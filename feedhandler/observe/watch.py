@@ -1,13 +1,13 @@
-"""The gateway watched from within: health, changes that are told, the HTTP endpoint, systemd.
+"""The gateway's own monitoring: health, logged changes, the HTTP endpoint, systemd.
 
-`Watch` looks every `TICK_SECONDS`, in the event loop: how late the loop comes to it, who joins
-since when, which servers are connected, whether the gateway is ready. What changed is told
-(`notes`), and systemd's watchdog hears of it as long as the gateway is live. What cannot be seen by
-looking now and then is told by those who notice it: `quality_changed`, `line_changed`.
+`Watch` checks every `TICK_SECONDS`, in the event loop: how late the loop calls it, which channels
+join since when, which servers are connected, whether the gateway is ready. It logs changes
+(`notes`), and notifies systemd's watchdog while the gateway is live. Changes that polling would
+miss are reported by their source: `quality_changed`, `line_changed`.
 
-The stream does not depend on anything here, and nothing here does more than a millisecond or so at
-a time: a scrape of the metrics goes by slices, one scrape at a time, and its result serves whoever
-asks within `KEEP_SECONDS`.
+The stream does not depend on anything here, and nothing here runs longer than about a millisecond
+at a time: a scrape of the metrics goes by slices, one scrape at a time, and its result serves all
+requests within `KEEP_SECONDS`.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 TICK_NS = round(TICK_SECONDS * 1e9)
-#: A scrape's result is given again for so long.
+#: How long a scrape's result is reused.
 KEEP_SECONDS = 0.25
 #: Readings taken before the event loop turns.
 READINGS_SHARE = 4
 #: Text made before the event loop turns: about a slice of samples.
 TEXT_SHARE_BYTES = 4096
 
-#: How much a change to this quality matters; to any other: info.
+#: The log level of a change to this quality; to any other: info.
 _QUALITY_LEVELS = {
     State.RECOVERING: Level.DEBUG,
     State.STALE: Level.WARNING,
@@ -51,13 +51,13 @@ _QUALITY_LEVELS = {
 
 
 class Watch:
-    """Watches `gateway` from `run`'s begin to its end; `serving` and `stopping` tell its phase."""
+    """The monitor of `gateway` while `run` lasts; `serving` and `stopping` set its phase."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         config = gateway.config
         self.phase = "starting"
-        #: Stages that are timed here: how late the loop comes to a timer.
+        #: Stages that are timed here: how late the loop runs a timer.
         self.stages = {"lag": Histogram()}
         assert set(self.stages) < set(STAGES)
         self.web: WebServer | None = None
@@ -82,7 +82,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Watch meanwhile. Raises ConfigError where the endpoint's address cannot be had."""
+        """Watch while the context lasts. Raises `ConfigError` where the address cannot be bound."""
         self._loop = asyncio.get_running_loop()
         self._scraping = asyncio.Lock()
         if self.web is not None:
@@ -99,13 +99,13 @@ class Watch:
             self._notifier.close()
 
     def serving(self) -> None:
-        """Lines are joined and the node listens."""
+        """Note that lines are joined and the node listens, and notify systemd."""
         self.phase = "serving"
         channels = self._gateway.config.channels
         self._notifier.ready(f"serving {len(channels)} channels")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Note that the gateway is stopping, and notify systemd."""
         self.phase = "stopping"
         self._notifier.stopping()
         tell("stopping", f"{self._gateway.config.gateway.name}: stopping", Level.DEBUG)
@@ -118,7 +118,7 @@ class Watch:
         except Exception as error:
             # The stream goes on without being watched; an exception in a timer would end it.
             tell("watch", f"internal error: {type(error).__name__}: {error}", Level.ERROR)
-        # From one anchor; after a standstill from now on, not once for each tick missed.
+        # At fixed intervals; after a standstill from now on, not once for each missed tick.
         self._due_ns = max(self._due_ns + TICK_NS, now_ns)
         wait_ns = max(0, self._due_ns - time.monotonic_ns())
         self._timer = self._loop.call_later(wait_ns / 1e9, self._tick)
@@ -142,14 +142,14 @@ class Watch:
                 self._joining_since.pop(channel.service, None)
 
     def _servers(self) -> dict[str, bool]:
-        """Each server's name, and whether there is a connection to it."""
+        """Return each server's name, and whether there is a connection to it."""
         servers = self._gateway.core.recovery_snapshot()["servers"]
         return {name: told["up"] for name, told in servers.items()}
 
     # -- health -----------------------------------------------------------------------------
 
     def facts(self) -> Facts:
-        """What health is judged by, as of now."""
+        """Collect the facts that health is judged by, as of now."""
         gateway, now_ns = self._gateway, time.monotonic_ns()
         self._note_joining(now_ns)
         receiver, recorder = gateway.receiver, gateway.recorder
@@ -169,22 +169,22 @@ class Watch:
         )
 
     def not_live(self) -> list[str]:
-        """Why the gateway is not live."""
+        """Return why the gateway is not live; empty where it is."""
         return health.not_live(self.facts())
 
     def not_ready(self) -> list[str]:
-        """Why the gateway is not ready."""
+        """Return why the gateway is not ready; empty where it is."""
         return health.not_ready(self.facts(), self._gateway.config.health)
 
     def health(self) -> dict[str, Any]:
-        """Both answers with their reasons: the control socket's verb."""
+        """Return both judgements with their reasons, for the control socket's verb."""
         live, ready = self.not_live(), self.not_ready()
         return {
             "live": {"ok": not live, "reasons": live},
             "ready": {"ok": not ready, "reasons": ready},
         }
 
-    # -- what is told -----------------------------------------------------------------------
+    # -- what is logged ---------------------------------------------------------------------
 
     def _tell_readiness(self) -> None:
         if self.phase != "serving":
@@ -212,7 +212,7 @@ class Watch:
                 tell("server_down", f"server {name}: connection lost", server=name)
 
     def quality_changed(self, quality: QualityState, before: State) -> None:
-        """A service's stream is as complete as another word says."""
+        """Log that the quality of a service's stream changed."""
         state, service = quality.state, quality.service
         recovered = (before, state) == (State.RECOVERING, State.OK)
         level = Level.DEBUG if recovered else _QUALITY_LEVELS.get(state, Level.INFO)
@@ -230,7 +230,7 @@ class Watch:
         )
 
     def line_changed(self, kind: int, place: int, number: int) -> None:
-        """A mark of the ring, if it says that a line fell silent or is back."""
+        """Log that a line fell silent or is back, if the ring's control event says so."""
         if kind not in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK):
             return
         channels = self._gateway.receiver.channels
@@ -239,7 +239,7 @@ class Watch:
             return
         name, is_refresh = lines[number].name, place >= len(self._gateway.streams)
         level = Level.WARNING if kind == RecordKind.LINE_SILENT else Level.INFO
-        # Refresh lines say nothing while nobody refreshes.
+        # Refresh lines are silent between refreshes.
         level = Level.DEBUG if is_refresh else level
         service = channels[place].service
         if kind == RecordKind.LINE_SILENT:
@@ -256,7 +256,7 @@ class Watch:
         return verdict("ready", self.not_ready())
 
     async def _metrics(self) -> Answer:
-        """What was gathered a moment ago, or what is gathered now, the stream being served."""
+        """Return the last scrape's text if it is recent, else scrape anew."""
         async with self._scraping:
             if not self._scraped or self._loop.time() - self._scraped_at >= KEEP_SECONDS:
                 began = self._loop.time()
@@ -285,6 +285,6 @@ class Watch:
         return b"".join(pieces)
 
     def web_counts(self) -> dict[str, float]:
-        """What the endpoint counts, and how long the last scrape took."""
+        """Return the endpoint's counters, and the seconds that the last scrape took."""
         counts: dict[str, float] = dict(self.web.counts()) if self.web is not None else {}
         return {**counts, "gather_seconds": self._scrape_seconds}

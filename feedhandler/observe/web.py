@@ -1,16 +1,16 @@
 """A very small HTTP/1.1 server on the gateway's own event loop, for metrics and health.
 
-It answers GET and HEAD of the paths it is given, one request a connection, and nothing else. Who
-talks to it may be slow, many, or no HTTP client at all, and the stream must not notice: requests
-are bounded in bytes and in time, answers in time, connections in number (the one that has kept us
-waiting longest makes room), and nothing here raises into the loop. No TLS, no authentication: bind
-it to the loopback interface or to a management network. A request whose Host is a name that is
-not this server's is refused: a page of somebody else's, open in a browser of this network, could
-otherwise have its name lead here (DNS rebinding) and read the answer. A spare descriptor is kept,
-so that the health page answers where the process has none left.
+It answers GET and HEAD of the paths it is given, one request a connection, and nothing else.
+Clients may be slow, many, or speak no HTTP at all, and the stream must not be disturbed: requests
+are bounded in bytes and in time, answers in time, connections in number (the one whose request has
+been outstanding longest is closed), and nothing here raises into the loop. No TLS, no
+authentication: bind it to the loopback interface or to a management network. A request whose Host
+is a name that is not this server's is refused: otherwise a foreign page in a browser of this
+network could resolve its own name to this server (DNS rebinding) and read the answer. A spare
+descriptor is kept, so that the health page answers where the process has none left.
 
-Plain sockets and the loop's `sock_recv` and `sock_sendall`: a listener of asyncio or uvloop tells
-the loop of descriptors that ran out as of a fault, and a gateway ends on those.
+It uses plain sockets with the loop's `sock_recv` and `sock_sendall`: a listener of asyncio or
+uvloop reports exhausted descriptors to the loop's exception handler, which ends the gateway.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from feedhandler.descriptors import Shortage, has_client
 CONNECTIONS_MAX = 32
 #: The longest request, headers included.
 REQUEST_BYTES_MAX = 8192
-#: How long a client may take to ask, to take the answer, and to close after it.
+#: How long a client may take to send its request, to read the answer, and to close after it.
 REQUEST_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 LINGER_SECONDS = 1.0
 #: Read at a time, and at most after the answer.
 READ_BYTES = 4096
 LINGER_BYTES_MAX = 1 << 16
-#: How long clients wait when the process has no descriptor left for them.
+#: How long accepting pauses when the process has no descriptor left.
 ACCEPT_PAUSE_SECONDS = 0.1
 BACKLOG = 64
 TEXT = "text/plain; charset=utf-8"
@@ -48,7 +48,7 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a path answers with."""
+    """The answer to a request: body, status and content type."""
 
     body: bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -56,7 +56,7 @@ class Answer:
 
 
 def verdict(word: str, reasons: list[str]) -> Answer:
-    """`ready`, or `not ready` with a line for each reason."""
+    """Make the answer `ready`, or `not ready` (503) with a line for each reason."""
     if not reasons:
         return Answer(f"{word}\n".encode())
     body = "\n".join([f"not {word}", *reasons, ""])
@@ -67,7 +67,7 @@ Page = Callable[[], Awaitable[Answer]]
 
 
 class _BadRequest(Exception):
-    """The request is refused with this status."""
+    """A refusal of the request with this status."""
 
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
@@ -75,9 +75,11 @@ class _BadRequest(Exception):
 
 
 class WebServer:
-    """Serves `pages` by path at `address`, from `start` to `close`; `counts` by name. Requests may
-    be for addresses, this machine's own name, and those in `hosts`. `setting` is where the address
-    was given, for whom it may not be had."""
+    """A server of `pages` by path at `address`, from `start` to `close`.
+
+    Requests may be for addresses, this machine's own name, and those in `hosts`. `setting` names
+    where the address was given, for the error if it cannot be bound.
+    """
 
     def __init__(
         self,
@@ -96,28 +98,28 @@ class WebServer:
         self._counts = counter_array(WebCounter, 1)[0]
         self._listener: socket.socket | None = None
         self._paused: asyncio.TimerHandle | None = None
-        #: Connections, the longest waited for first; those that are answered are not here.
+        #: Connections that have sent no whole request yet, the oldest first.
         self._asking: dict[asyncio.Task[None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens: host and port."""
+        """The host and port where it listens."""
         assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return host, port
 
     def count(self, counter: WebCounter) -> None:
-        """One more."""
+        """Count one more."""
         self._counts[counter] += 1
 
     def counts(self) -> dict[str, int]:
-        """Every `WebCounter` by name."""
+        """Return every `WebCounter` by name."""
         return as_dict(WebCounter, self._counts)
 
     def start(self) -> None:
-        """Listen. Raises ConfigError where the address cannot be had."""
+        """Listen on the running loop. Raises `ConfigError` where the address cannot be bound."""
         self._loop = asyncio.get_running_loop()
         host, port = self._wanted
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -135,7 +137,7 @@ class WebServer:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     async def close(self) -> None:
-        """Stop listening and cut off whoever is connected."""
+        """Stop listening and close all connections."""
         if self._listener is None:
             return
         if self._paused is not None:
@@ -151,7 +153,7 @@ class WebServer:
     # -- connections ------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        """Take the clients that wait, each in a task of its own."""
+        """Accept the clients that wait, each in a task of its own."""
         assert self._listener is not None
         for _ in range(CONNECTIONS_MAX):
             try:
@@ -163,10 +165,10 @@ class WebServer:
                     if not has_client(self._listener):
                         return
                     self._shortage.tell(error.strerror)
-                    # The spare one is this client's; without one, the slowest makes room.
+                    # Give the spare one to this client; without one, close the slowest.
                     if self._give_spare() or self._make_room():
                         continue
-                # The listener stays readable: look again later.
+                # The listener stays readable: accept again later.
                 self._loop.remove_reader(self._listener.fileno())
                 self._paused = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
                 return
@@ -185,7 +187,7 @@ class WebServer:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _make_room(self) -> bool:
-        """Cut off whoever has not asked for longest; False where everybody is being answered."""
+        """Close the connection that has sent no request for longest; return whether one was."""
         self.count(WebCounter.PUSHED_OUT)
         oldest = next(iter(self._asking), None)
         if oldest is None:
@@ -196,20 +198,20 @@ class WebServer:
         return True
 
     def _ended(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
-        """The conversation is over, cut off perhaps before it began."""
+        """Clean up after a connection's task, which may have been cancelled before it began."""
         self._tasks.discard(task)
         self._asking.pop(task, None)
         sock.close()
         self._keep_spare()
 
     def _keep_spare(self) -> None:
-        """Have a descriptor that one client may be given where there is no other."""
+        """Open a spare descriptor, for one client where no other is left."""
         if self._spare is None and self._listener is not None:
             with contextlib.suppress(OSError):
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _give_spare(self) -> bool:
-        """Close the spare descriptor, if there is one."""
+        """Close the spare descriptor; return whether there was one."""
         if self._spare is None:
             return False
         os.close(self._spare)
@@ -217,7 +219,7 @@ class WebServer:
         return True
 
     async def _attend(self, sock: socket.socket) -> None:
-        """One connection, from its request to its end; whatever happens stays here."""
+        """Serve one connection; errors of the client are counted or ignored, never raised."""
         try:
             await self._converse(sock)
         except TimeoutError:
@@ -258,8 +260,11 @@ class WebServer:
             return Answer(text.encode(), HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _is_mine(self, host: str) -> bool:
-        """Whether a request for this host (name, perhaps :port) may be answered: an address is
-        nobody's name, and who sends none is no browser."""
+        """Check whether a request for this host (name, perhaps :port) may be answered.
+
+        Any address may: DNS rebinding needs a name. So may a request without Host, as no browser
+        sends one.
+        """
         name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
         name = name.strip("[]").lower()
         if not name or name in self._hosts:
@@ -271,7 +276,10 @@ class WebServer:
         return True
 
     async def _request(self, sock: socket.socket) -> tuple[str, str, str]:
-        """Method, path and Host of the request, whose other headers are read and not looked at."""
+        """Read the request; return its method, path and Host. Its other headers are ignored.
+
+        Raises `_BadRequest`, or `ConnectionAbortedError` where the client closed before the end.
+        """
         received = b""
         while b"\r\n\r\n" not in received:
             if len(received) >= REQUEST_BYTES_MAX:
@@ -285,7 +293,10 @@ class WebServer:
         return (*_parsed(received), _host(received))
 
     async def _part(self, sock: socket.socket) -> None:
-        """Close our side and wait for the client's: data unread would take the answer with it."""
+        """Close our side and wait for the client's.
+
+        Data left unread would make the kernel reset the connection, and discard the answer.
+        """
         with contextlib.suppress(TimeoutError, OSError):
             sock.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(LINGER_SECONDS):
@@ -295,7 +306,7 @@ class WebServer:
 
 
 def _parsed(received: bytes) -> tuple[str, str]:
-    """Method and path of a request's first line."""
+    """Parse method and path from a request's first line. Raises `_BadRequest`."""
     words = received.partition(b"\n")[0].rstrip(b"\r").split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
         raise _BadRequest(HTTPStatus.BAD_REQUEST)
@@ -306,7 +317,7 @@ def _parsed(received: bytes) -> tuple[str, str]:
 
 
 def _host(received: bytes) -> str:
-    """The Host that a request is for; "" where it names none."""
+    """Return the Host that a request is for; empty where it names none."""
     for line in received.split(b"\r\n\r\n", 1)[0].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"host":

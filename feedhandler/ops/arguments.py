@@ -1,6 +1,7 @@
-"""Arguments that want more reading than a number: shares, addresses, speeds, days, lists.
+"""Parsers of arguments that are more than a number: shares, addresses, speeds, days, lists.
 
-Each function takes the text as typed and raises `typer.BadParameter` where it makes no sense.
+Each function takes the text as typed and raises `typer.BadParameter`, or the parser's `UsageError`,
+where it makes no sense.
 """
 
 import datetime
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class LineAddress(Struct, frozen=True):
-    """Where a line goes."""
+    """The multicast group and port that a line goes to."""
 
     group: str
     port: int
 
 
 class Wanted(Struct, frozen=True):
-    """What of a recording is meant, as it was asked for: moments still wait for a recording."""
+    """The part of a recording that is asked for; moments are still relative to the recording."""
 
     begin: "Moment | None" = None
     end: "Moment | None" = None
@@ -41,7 +42,7 @@ class Wanted(Struct, frozen=True):
 
 
 def share(text: str | float) -> float:
-    """`5%` or `0.05` as 0.05; a default that is a number already passes too."""
+    """Parse `5%` or `0.05` as 0.05; a default that is a number already passes too."""
     text = str(text)
     try:
         value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
@@ -53,7 +54,7 @@ def share(text: str | float) -> float:
 
 
 def line_address(text: str) -> LineAddress:
-    """`239.1.1.1:5001` as group and port."""
+    """Parse `239.1.1.1:5001` as group and port."""
     try:
         host, port = split_address(text)
         group = ipaddress.IPv4Address(host)
@@ -65,7 +66,7 @@ def line_address(text: str) -> LineAddress:
 
 
 def pace(text: str) -> "Pace":
-    """`1`, `100x`, `40mbps`, `5000pps` or `flat` as the player's pace."""
+    """Parse `1`, `100x`, `40mbps`, `5000pps` or `flat` as the player's pace."""
     from feedhandler.replay.playing.pace import parse_pace
 
     folded = text.strip().lower()
@@ -75,7 +76,7 @@ def pace(text: str) -> "Pace":
 
 
 def date(text: str | None) -> datetime.date | None:
-    """`2026-11-20` as a date."""
+    """Parse `2026-11-20` as a date; None stays None."""
     if text is None:
         return None
     try:
@@ -85,12 +86,12 @@ def date(text: str | None) -> datetime.date | None:
 
 
 def words(text: str | None) -> tuple[str, ...]:
-    """`230,240` as its words."""
+    """Split `230,240` into its words; None has none."""
     return tuple(word for word in (text or "").replace(" ", "").split(",") if word)
 
 
 def line_maps(texts: Sequence[str]) -> "tuple[LineMap, ...]":
-    """Each `GROUP:PORT=GROUP:PORT[@A|B]`."""
+    """Parse each `GROUP:PORT=GROUP:PORT[@A|B]` as a line map."""
     from feedhandler.replay.playing.line_map import parse_map
 
     return tuple(parse_map(text) for text in texts)
@@ -105,7 +106,7 @@ def wanted(
     services: Sequence[int] | None,
     sequence: str | None,
 ) -> Wanted:
-    """The options that choose a part of a recording."""
+    """Parse the options that choose a part of a recording."""
     from feedhandler.replay.playing.moments import check_zone, parse_moment
     from feedhandler.replay.playing.selection import parse_group, parse_sequences
 
@@ -123,7 +124,7 @@ def wanted(
 def frames(
     raw: bool, source_mac: str | None, source_ip: str | None, bypass_queue: bool
 ) -> "FrameSettings | None":
-    """What raw frames are to say; None where none are asked for."""
+    """Parse the settings of raw frames; None where none are asked for."""
     from feedhandler.replay.playing.frame_lines import parse_mac
     from feedhandler.replay.playing.senders import FrameSettings
 
@@ -153,7 +154,7 @@ _SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 
 
 
 def span_ns(text: str | int) -> int:
-    """`90`, `90s`, `250ms`, `15min` or `1h` in nanoseconds; a bare number counts seconds."""
+    """Parse `90`, `90s`, `250ms`, `15min` or `1h` as nanoseconds; a bare number counts seconds."""
     if isinstance(text, int):
         return text  # a default, in nanoseconds already
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|min|h)?", text.strip().lower())
@@ -163,21 +164,21 @@ def span_ns(text: str | int) -> int:
 
 
 def megabits(text: str | float) -> float:
-    """`200mbps`, `1.5gbps` or `200` in Mbit/s of Ethernet frames."""
+    """Parse `200mbps`, `1.5gbps` or `200` as Mbit/s of Ethernet frames."""
     from feedhandler.replay.playing.pace import PaceKind, parse_rate
 
     return parse_rate(text, PaceKind.FRAME_BITS, "mbps") / 1e6
 
 
 def messages_per_second(text: str | float) -> float:
-    """`20000`, `20kmps` as messages a second."""
+    """Parse `20000`, `20kmps` as messages a second."""
     from feedhandler.replay.playing.pace import PaceKind, parse_rate
 
     return parse_rate(text, PaceKind.MESSAGES, "mps")
 
 
 def size_bytes(text: str | int) -> int:
-    """`100mb`, `64MiB` or `1000000` in bytes."""
+    """Parse `100mb`, `64MiB` or `1000000` as bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?|)b?", str(text).strip().lower())
     if match is None:
         raise typer.BadParameter(f"{text!r} is no size: write 100mb, 64mib or a number of bytes")
@@ -185,7 +186,7 @@ def size_bytes(text: str | int) -> int:
 
 
 class CaptureLine(Struct, frozen=True):
-    """A line to be captured: its address, and its own name and interface where it has them."""
+    """A line to be captured: its address, and its own name and interface, if given."""
 
     address: LineAddress
     name: str = ""
@@ -193,7 +194,7 @@ class CaptureLine(Struct, frozen=True):
 
 
 def capture_line(text: str) -> CaptureLine:
-    """`239.1.1.1:5001` or `A=239.1.1.1:5001@eth1`."""
+    """Parse `239.1.1.1:5001` or `A=239.1.1.1:5001@eth1` as a line to be captured."""
     name, equals, rest = text.rpartition("=")
     place, at, interface = rest.partition("@")
     if (equals and not name) or (at and not interface):

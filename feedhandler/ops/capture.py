@@ -23,16 +23,16 @@ from feedhandler.recording.capture import (
 )
 from feedhandler.recording.rotation import ROTATE_BYTES_MIN, Rotation
 
-#: How often the line that shows the progress is made.
+#: Interval of the progress line.
 PROGRESS_S = 0.25
-#: What the account is called, behind the capture's name.
+#: Suffix of the account's file, behind the capture's name.
 ACCOUNT_SUFFIX = ".json"
-#: Has something once a signal has come.
+#: A queue that is not empty once a signal has come.
 Stopping = queue.SimpleQueue[None]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to capture, where to, and what ends it."""
+    """The lines to capture, the file to write, and the bounds that end it."""
 
     lines: tuple[CaptureLine, ...]
     out: Path
@@ -47,11 +47,15 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Capture until something ends it, and print the account; `FOUND` where packets were lost."""
+    """Capture until a bound or a signal ends it; `FOUND` where packets were lost.
+
+    Prints the account and writes it beside the files. Raises `UsageError`, and `HostFault` where
+    the disk fails.
+    """
     settings = _settings(options)
     _refuse_taken(options)
     capturing = Capturing(settings)
-    # Not an event: its lock may be held where the signal comes, by its own `wait`.
+    # Not an event: `wait` may hold its lock when the signal comes, and `set` would block.
     stopping: Stopping = queue.SimpleQueue()
 
     def on_signal(_number: int, _frame: Any) -> None:
@@ -107,7 +111,7 @@ def _settings(options: Options) -> Settings:
 
 
 def _refuse_taken(options: Options) -> None:
-    """An older capture's account is not to be taken for this one's."""
+    """Raise `UsageError` where an older capture's account is there, unless it is replaced."""
     account = _account_path(options.out)
     if account.exists() and not options.overwrite:
         raise UsageError(f"{account} is there already", "name another file, or --overwrite")
@@ -118,7 +122,7 @@ def _account_path(out: Path) -> Path:
 
 
 def _is_stopped(stopping: Stopping) -> bool:
-    """Whether somebody wants an end; looks for so long as one state of the progress is shown."""
+    """Wait for one interval of the progress line; return whether a signal has come."""
     try:
         stopping.get(timeout=PROGRESS_S)
     except queue.Empty:
@@ -127,7 +131,7 @@ def _is_stopped(stopping: Stopping) -> bool:
 
 
 def _watch(capturing: Capturing, stopping: Stopping, options: Options) -> None:
-    """Show how it goes until it has ended or somebody wants it to."""
+    """Show the progress until the capture has ended or a signal asks it to."""
     last = capturing.account()
     with live_line(f"capturing {names(_lines(last))}", options.as_json) as show:
         while not capturing.ended.is_set() and not _is_stopped(stopping):
@@ -152,7 +156,7 @@ def _progress_text(account: Account, rate: float) -> str:
 
 
 def _share_done(account: Account, options: Options) -> float | None:
-    """How near the nearer of the two ends is; None where only a signal ends it."""
+    """Return how much of the nearer bound is used; None where only a signal ends the capture."""
     shares = []
     if options.count:
         shares.append(account.written / options.count)
@@ -176,7 +180,7 @@ def _warn_of_small_buffers(account: Account) -> None:
 
 
 def _save(account: Account, out: Path) -> None:
-    """The account beside the files; a full disk does not keep it from being printed."""
+    """Write the account beside the files; where that fails, say so and go on: it is printed too."""
 
     def encode(told: Any) -> bytes:
         return msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n"

@@ -1,4 +1,4 @@
-"""Captures as the commands open them: what is no capture is the caller's mistake."""
+"""Captures as the commands open them: a file that is no capture is the caller's mistake."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from feedhandler.replay.captures.reading import Capture
 
 
 def open_capture(path: Path) -> Capture:
-    """The capture at `path`. Raises `UsageError` for what is missing or is no capture."""
+    """Open the capture at `path`. Raises `UsageError` where it is missing or no capture."""
     try:
         return Capture(path)
     except PeerError as error:
@@ -17,20 +17,22 @@ def open_capture(path: Path) -> Capture:
 
 
 def open_captures(paths: Sequence[Path]) -> list[Capture]:
-    """All of them. Raises as `open_capture` does."""
+    """Open all captures. Raises as `open_capture` does."""
     return [open_capture(path) for path in paths]
 
 
 def refuse_taken(overwrite: bool, *paths: Path) -> None:
-    """Raise `UsageError` where one of the files to be written is there already, unless files may be
-    replaced. What is no file (a pipe, `/dev/null`) has nothing to lose."""
+    """Raise `UsageError` where one of the files to be written exists, unless `overwrite` is set.
+
+    A pipe or a device such as `/dev/null` has nothing to lose and passes.
+    """
     for path in () if overwrite else paths:
         if path.is_file():
             raise UsageError(f"{path} is there already", "name another file, or --overwrite")
 
 
 def read_slowly(captures: Sequence[Capture]) -> dict[str, int]:
-    """The datagrams that dpkt has read in them, by what made them slow (`slow_frames`)."""
+    """Count the datagrams that dpkt has read, by what made them slow (`slow_frames`)."""
     told: dict[str, int] = {}
     for capture in captures:
         for how, count in capture.statistics.slowly.items():
@@ -39,7 +41,7 @@ def read_slowly(captures: Sequence[Capture]) -> dict[str, int]:
 
 
 def not_read(captures: Sequence[Capture]) -> dict[str, int]:
-    """What in them was no datagram that can be read, by reason."""
+    """Count the records that held no readable datagram, by reason."""
     told: dict[str, int] = {}
     for capture in captures:
         for skip, count in capture.statistics.skipped.items():
@@ -49,7 +51,7 @@ def not_read(captures: Sequence[Capture]) -> dict[str, int]:
 
 
 def tell_reading(capture: Capture) -> None:
-    """Say on stderr what of the capture was read slowly, and what not at all."""
+    """Report on stderr what of the capture was read slowly, and what not at all."""
     slowly, skipped = read_slowly([capture]), not_read([capture])
     if slowly:
         told = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
@@ -60,7 +62,7 @@ def tell_reading(capture: Capture) -> None:
 
 
 def complain_if_cut(capture: Capture) -> bool:
-    """Say where the capture was cut short; was it?"""
+    """Report a capture that is cut short; return whether it is."""
     if capture.truncation is None:
         return False
     complain(f"{capture.path}: {capture.truncation}", "all before it was read")

@@ -1,4 +1,4 @@
-"""`feedhandler characterise`: what a session looks like, on Spark or in this process."""
+"""`feedhandler characterise`: the profile of a session, on Spark or in this process."""
 
 import contextlib
 from collections import Counter
@@ -43,16 +43,16 @@ from feedhandler.replay.playing.selection import parse_group
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
 PRINTED_ROWS = 24
-#: Datagrams that are looked at to tell whether captures are of the feed, and of which other one.
+#: Datagrams that are decoded to check whether captures are of the feed, or which feed fits.
 PROBE_DATAGRAMS = 200
 #: Channels, and types, that are named on stderr.
 TOLD_CHANNELS = 8
-#: How often a session that is followed is looked at.
+#: Interval of the reports of a session that is followed.
 EVERY_NS = 10_000_000_000
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to characterise, how, and where the report goes."""
+    """The captures or the lake to characterise, how to do it, and where the report goes."""
 
     captures: tuple[str, ...]
     lake: Path | None = None
@@ -75,7 +75,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Do the job, print and write; `FOUND` where a file is odd."""
+    """Characterise, print and write the report; `FOUND` where a file is odd."""
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     _refuse_senseless(options)
@@ -108,7 +108,7 @@ def run(options: Options) -> int:
 
 
 def _master(options: Options) -> str:
-    """Where the work is done. Raises `UsageError` for captures that are not there."""
+    """Return the master to work on. Raises `UsageError` for captures that do not exist."""
     if options.lake is not None:
         return NO_SPARK
     # The window function is Spark's alone.
@@ -117,7 +117,7 @@ def _master(options: Options) -> str:
 
 
 def _refuse_senseless(options: Options) -> None:
-    """Raise `UsageError` for what does not go together."""
+    """Raise `UsageError` where options contradict one another."""
     if options.lake is not None:
         parts = (options.captures, options.exact, any(options.window), options.services)
         if any(parts) or options.lines or options.packets_only or options.arbitrated:
@@ -137,7 +137,7 @@ def _refuse_senseless(options: Options) -> None:
 
 
 def _outcome(options: Options, feed: Feed) -> Outcome:
-    """What is in the captures, or in the lake."""
+    """Count the captures, or read the counts of the lake."""
     if options.lake is not None:
         return outcome_of(options.lake, options.feed, channels_of(options))
     request = request_of(options)
@@ -164,7 +164,7 @@ def _mapper(spark: Any) -> Mapper:
 
 
 def request_of(options: Options) -> Request:
-    """What is asked of the captures. Raises `UsageError`."""
+    """Make the request for the captures. Raises `UsageError`."""
     moments = [None if text is None else _full_time_ns(text) for text in options.window]
     return Request(
         feed=options.feed,
@@ -178,7 +178,7 @@ def request_of(options: Options) -> Request:
 
 
 def channels_of(options: Options) -> ChannelMap | None:
-    """The channel map that was given, if one was. Raises `ConfigError`."""
+    """Read the channel map that was given; None where none was. Raises `ConfigError`."""
     if options.channels is None:
         return None
     try:
@@ -196,7 +196,10 @@ def _of_lines(outcome: Outcome) -> Outcome:
 
 
 def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
-    """Say that nothing in the captures is of the feed, and which feed fits; is it so?"""
+    """Report captures that have no packet of the feed; return whether that is so.
+
+    The feed that fits is named as a hint.
+    """
     digest = outcome.digest if outcome.lines is None else outcome.lines
     datagrams = sum(each.datagrams for each in outcome.files)
     if digest.channels or not datagrams:
@@ -209,8 +212,10 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
 
 
 def tell_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
-    """Say on stderr what the tables rest on that nobody told: channels that were guessed, frames
-    that were read slowly; and messages of `unknown` types."""
+    """Report on stderr what the tables assume: guessed channels, frames read slowly.
+
+    And the messages of `unknown` types (type to count).
+    """
     told = tables.digest.channel_map
     names = tables.services_found
     if told is not None and told.origin == "guessed" and len(names) > 1:
@@ -253,7 +258,7 @@ def _full_time_ns(text: str) -> int:
 def _runner(
     options: Options, on_progress: Callable[[int, int], object]
 ) -> Iterator[tuple[Runner, int, Any]]:
-    """What tallies slices, how many at once, and the Spark session if there is one."""
+    """Yield the runner that tallies slices, how many run at once, and the Spark session or None."""
     if options.master == NO_SPARK:
         yield _told(on_progress), 1, None
         return
@@ -265,7 +270,7 @@ def _runner(
 
 
 def _told(on_progress: Callable[[int, int], object]) -> Runner:
-    """`in_process`, with its progress told."""
+    """Return `in_process` with its progress reported: bytes done, and bytes in all."""
 
     def runner(slices: Sequence[Slice], request: Request) -> Iterator[Any]:
         done, total = 0, sum(part.length for part in slices)
@@ -278,7 +283,7 @@ def _told(on_progress: Callable[[int, int], object]) -> Runner:
 
 
 def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
-    """Put the window function's interarrival in the place of the tallies'."""
+    """Replace the tallies' interarrival by that of Spark's window function, in place."""
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import exact_interarrival
     from feedhandler.characterise.digest import Histogram
@@ -302,7 +307,10 @@ def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
 
 
 def _write_profile(tables: Tables, path: Path) -> None:
-    """The session as a profile that `feedhandler generate` follows."""
+    """Write the session as a profile that `feedhandler generate` follows.
+
+    Raises `UsageError` or `HostFault` where the file cannot be written, after removing it.
+    """
     profile = profile_of(tables, path.stem)
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
@@ -338,7 +346,7 @@ def _printed(table: Table) -> FittedTable:
 
 
 def complain_of(files: Sequence[FileAccount]) -> bool:
-    """Name the odd files; were there any?"""
+    """Report the odd files on stderr; return whether there are any."""
     odd = [each for each in files if each.problem]
     for each in odd:
         complain(

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Check(Struct, frozen=True):
-    """One finding: what was looked at, how it stands, what was seen, how to mend it."""
+    """One finding: what was checked, its status, what was found, and the remedy."""
 
     name: str
     status: Literal["ok", "warn", "fail"]

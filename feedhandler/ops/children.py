@@ -1,7 +1,7 @@
-"""Child processes that end with their parent, and say why when they end early.
+"""Child processes that end with their parent, and report why when they end early.
 
 A `Child` is started with a command, watched line by line, and stopped with SIGTERM. `Family` holds
-several: leaving it stops all of them, however it is left. A child lives in a session of its own,
+several: leaving its context, in any way, stops all of them. A child lives in a session of its own,
 so that Ctrl-C in a terminal reaches the parent alone, which then stops the children in order; and
 the kernel sends it SIGTERM should the parent die without doing so.
 """
@@ -38,8 +38,10 @@ class ChildNotBuilt(UsageError):
 
 
 def not_built(who: str, words: str) -> ChildNotBuilt | None:
-    """What to raise where `words`, the last of a child, its own complaint or the end of a
-    traceback, tell of its compiled units; None where they say something else."""
+    """Return an error where `words`, the last of a child, report its compiled units; else None.
+
+    They may be its own message or the end of a traceback.
+    """
     told = REMEDY in words or NotCompiledError.__name__ in words
     if not told and not build_fault(ImportError(words)):
         return None
@@ -47,7 +49,7 @@ def not_built(who: str, words: str) -> ChildNotBuilt | None:
 
 
 class Child:
-    """One process: its lines of output, its end."""
+    """One child process: its lines of output, its end."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -58,7 +60,7 @@ class Child:
     def watch(
         self, on_line: Callable[[str], None] | None, on_error: Callable[[str], None] | None
     ) -> None:
-        """Call `on_line` for each line of stdout, `on_error` for each of stderr."""
+        """Call `on_line` with each line of stdout, `on_error` with each of stderr, from a task."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
 
@@ -71,13 +73,13 @@ class Child:
             self._tasks.append(asyncio.create_task(_each_line(stream, use)))
 
     async def wait(self) -> int:
-        """The exit code, once the process has ended and all its output was seen."""
+        """Wait until the process has ended and all its output was read; return the exit code."""
         code = await self.process.wait()
         await asyncio.gather(*self._tasks)
         return code
 
     async def stop(self) -> int:
-        """SIGTERM, and SIGKILL where that is not heeded in time; the exit code."""
+        """Send SIGTERM, and SIGKILL where it has not ended in time; return the exit code."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -89,12 +91,12 @@ class Child:
 
     @property
     def last_words(self) -> str:
-        """The last line on stderr, without our name; empty where there was none."""
+        """The last line on stderr, without the `feedhandler: ` prefix; empty where none came."""
         last = next((line for line in reversed(self.errors) if line.strip()), "")
         return last.removeprefix("feedhandler: ")
 
     def failure(self) -> ChildEnded | ChildNotBuilt:
-        """Why the child ended, as an error."""
+        """Return an error that says why the child ended."""
         code = self.process.returncode or 0
         if code < 0:
             return ChildEnded(f"the {self.name} ended early (signal {-code})")
@@ -111,7 +113,7 @@ async def _each_line(stream: asyncio.StreamReader, use: Callable[[str], None] | 
 
 
 def _end_with_parent() -> None:
-    """Runs in the child before the command: SIGTERM when the parent is gone."""
+    """Have the kernel send SIGTERM when the parent ends; called in the child before the command."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""`feedhandler config check|show`: is the file right, and what is in force."""
+"""`feedhandler config check|show`: check a file, and print the configuration in force."""
 
 from pathlib import Path
 
@@ -8,8 +8,11 @@ from feedhandler.ops.console import ExitCode
 
 
 def check(path: Path) -> int:
-    """Say `ok`, or raise `ConfigError` with the file, line and key that is wrong, or that asks for
-    what the feed has not."""
+    """Check a configuration and print `ok`.
+
+    Raises `ConfigError` with the file, line and key that is wrong, or that asks for what the feed
+    does not have.
+    """
     from feedhandler.capabilities import open_config
 
     config, _ = open_config(path)

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, one-line errors, JSON lines, signals that mean "finish".
+"""The commands' shared behaviour: exit codes, one-line errors, JSON lines, signals that end them.
 
 Results go to stdout, everything else (progress, warnings, errors) to stderr, so that a command's
 output can be piped. A reader that goes away (`| head`) ends a command quietly.
@@ -34,41 +34,42 @@ if TYPE_CHECKING:
 
 
 class ExitCode(enum.IntEnum):
-    """What a command's exit code tells.
+    """The meaning of a command's exit code.
 
     Ctrl-C and SIGTERM are the usual end of a command that goes on until it is stopped: `OK`. A job
-    that they end before it is done answers with `INTERRUPTED` (`feedhandler.__main__` tells which).
+    that they end before it is done answers with `INTERRUPTED` (`feedhandler.__main__` decides
+    which).
     """
 
     OK = 0  #: done as asked
     FOUND = 1  #: ran, and found something wrong: loss unannounced, a damaged file, a failed check
-    USAGE = 2  #: wrong arguments, configuration or input file, told before the work began
+    USAGE = 2  #: wrong arguments, configuration or input file, reported before the work began
     PEER = 3  #: the other side could not be reached, refused, or ended it
     BUG = 70  #: this program's or the host's fault; FEEDHANDLER_DEBUG=1 shows the traceback
     INTERRUPTED = 130  #: a job was ended by Ctrl-C or SIGTERM before it was done
 
 
-#: What asks a command to finish. A shell starts background jobs with SIGINT ignored; a command
+#: Signals that end a command. A shell starts background jobs with SIGINT ignored; a command
 #: ends in order on it all the same.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: What helps against complaints of the operating system that are no disk's.
+#: Remedies of operating-system errors other than a disk's.
 _REMEDIES = {
     errno.EACCES: "check its rights",
     errno.EROFS: "mounted for reading only: name another place",
 }
-#: Width of tables where stdout is no terminal and so tells none: a row is a line.
+#: Width of tables where stdout is no terminal and has none: a row is a line.
 PIPE_WIDTH = 500
 
 
 def stderr_console() -> "Console":
-    """Where progress and warnings go."""
+    """Return a console on stderr, for progress and warnings."""
     from rich.console import Console  # when something is drawn: a gateway never does
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def stdout_console() -> "Console":
-    """Where tables go; wide enough not to fold where stdout is no terminal."""
+    """Return a console on stdout, for tables; wide enough not to fold where it is no terminal."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
@@ -76,13 +77,13 @@ def stdout_console() -> "Console":
 
 
 def complain(message: str, hint: str = "") -> None:
-    """One line on stderr: what went wrong, and the remedy in brackets."""
+    """Print one line on stderr: what went wrong, and the remedy in brackets."""
     text = f"{message} ({hint})" if hint else message
     print(f"feedhandler: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on a line of its own; dates and the like as their text."""
+    """Print one JSON object on a line of its own; dates and the like as their text."""
     sys.stdout.write(json.dumps(value, default=_json_fallback, ensure_ascii=False) + "\n")
 
 
@@ -94,7 +95,7 @@ def _json_fallback(value: Any) -> Any:
 
 @contextmanager
 def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callable[..., None]]:
-    """A bar on stderr where that is a terminal; yields `update(completed=..., total=...)`."""
+    """Show a bar on stderr where that is a terminal; yield `update(completed=..., total=...)`."""
     if not sys.stderr.isatty():
         yield lambda **changes: None
         return
@@ -112,8 +113,10 @@ def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callab
 
 
 def run_guarded(work: Callable[[], int | None], interrupted: int = ExitCode.INTERRUPTED) -> int:
-    """Run a command's work; whatever it raises becomes one line and an exit code. `interrupted`:
-    what KeyboardInterrupt means, `OK` without a word."""
+    """Run a command's work; turn what it raises into one line on stderr and an exit code.
+
+    `interrupted`: the exit code after KeyboardInterrupt; with `OK` nothing is printed.
+    """
     try:
         code = work()
         sys.stdout.flush()
@@ -133,9 +136,9 @@ def run_guarded(work: Callable[[], int | None], interrupted: int = ExitCode.INTE
 
 @contextmanager
 def host_faults() -> Iterator[None]:
-    """For work that has begun: an `OSError` out of it is no longer the operator's mistake.
+    """Turn an `OSError` of work that has begun into a `HostFault`: it is no operator's mistake.
 
-    It leaves as `HostFault`, but a lost connection stays what it is.
+    A lost connection (`ConnectionError`, `TimeoutError`) passes unchanged.
     """
     try:
         yield
@@ -146,7 +149,7 @@ def host_faults() -> Iterator[None]:
 
 
 def report(error: Exception) -> int:
-    """One line for `error`, and the exit code that goes with it."""
+    """Print one line for `error`, and return the exit code that goes with it."""
     if isinstance(error, FeedhandlerError):
         complain(error.message, error.hint)
         if isinstance(error, ConfigError | UsageError):
@@ -171,25 +174,25 @@ def report(error: Exception) -> int:
 
 
 def _system_text(error: OSError) -> str:
-    """The operating system's complaint, behind the file that it is about."""
+    """Return the operating system's message, behind the name of the file that it is about."""
     place = f"{error.filename}: " if error.filename else ""
     return f"{place}{reason_of(error)}"
 
 
 def _remedy(error: OSError) -> str:
-    """What helps, where that is known."""
+    """Return the remedy of an error of the operating system; empty where none is known."""
     return DISK_FAULTS.get(error.errno or 0, "") or _REMEDIES.get(error.errno or 0, "")
 
 
 def _forget_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush cannot fail."""
+    """Point stdout at `/dev/null`, so that the interpreter's last flush cannot fail."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
 
 
 def _report_at_work(error: Exception) -> int:
-    """`report` for what comes out of a command's running loop, whose start lies behind it."""
+    """Report an error of a command's running loop: an `OSError` is then the host's fault."""
     try:
         with host_faults():
             raise error
@@ -199,9 +202,9 @@ def _report_at_work(error: Exception) -> int:
 
 @contextmanager
 def signal_handlers(handler: Any) -> Iterator[None]:
-    """SIGINT and SIGTERM go to `handler` meanwhile; afterwards to whom they went before.
+    """Have `handler` take SIGINT and SIGTERM while the block runs; then restore the handlers.
 
-    Signals are the main thread's: work on another one has none to handle.
+    Python takes signals on the main thread only: on any other thread nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -213,22 +216,23 @@ def signal_handlers(handler: Any) -> Iterator[None]:
         yield
     finally:
         for number, old in zip(ENDING_SIGNALS, before, strict=True):
-            # None: not installed from Python, so not to be had again.
+            # None: not installed from Python, so it cannot be restored.
             signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
 def interrupt(_number: int, _frame: Any) -> None:
-    """The handler of a command without an event loop: SIGTERM does what Ctrl-C does."""
+    """Raise KeyboardInterrupt on SIGTERM, too: the handler of a command without an event loop."""
     raise KeyboardInterrupt
 
 
 def run_command(
     choose: Callable[[], Callable[[], int]], interrupted: int = ExitCode.INTERRUPTED
 ) -> int:
-    """`choose` what to do, do it, and answer with the exit code; nothing interrupts what follows.
+    """Call `choose`, then the work that it returns; return the exit code.
 
-    Until the work begins, signals are whoever's they were (`feedhandler.__main__` ends at once).
-    `interrupted`: the exit code after a signal that the work itself does not take as its end.
+    Until the work begins, the handlers of signals stay (`feedhandler.__main__` ends at once); after
+    it, signals are ignored, so that nothing interrupts the end of the process. `interrupted`: the
+    exit code after a signal that the work itself does not take as its end.
     """
 
     def chosen_work() -> int:
@@ -238,7 +242,7 @@ def run_command(
 
     code = run_guarded(chosen_work, interrupted)
     with contextlib.suppress(KeyboardInterrupt), signal_handlers(interrupt):
-        # What still waits for a reader may be interrupted once more, the rest of the end not.
+        # Output that still waits for a reader may be interrupted once more, the rest may not.
         code = run_guarded(lambda: code, interrupted)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -247,7 +251,7 @@ def run_command(
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Signals wait meanwhile: one in the middle of an import leaves its traces on stderr."""
+    """Block signals while the block runs: amid an import one would leave a traceback on stderr."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         yield
@@ -260,8 +264,8 @@ def run_async(
 ) -> int:
     """Run `main(stop)` in an event loop of `loop_kind`; SIGINT and SIGTERM set `stop`.
 
-    An exception that nobody awaits (in a callback of the loop) sets `stop` too, and is reported.
-    Afterwards the signals are whose they were before: the loops would leave them to themselves.
+    An exception in a callback of the loop, or of a task that is not awaited, sets `stop` too, and
+    is reported. Afterwards the signals' handlers are restored: the loops would not do that.
     """
 
     async def with_signals() -> int:

@@ -1,10 +1,10 @@
 """Processors that stay awake while a gateway runs.
 
-An idle processor halts, and what it then has to be woken for waits: some microseconds on a machine
-of its own, some tens on a virtual one, at each hop from one process to the next. Linux lets a
-process forbid that for as long as it holds a file open (kernel documentation, PM quality of service
-interface: `/dev/cpu_dma_latency`, a 32-bit number of microseconds in the machine's byte order).
-It holds for all processors, costs power, and is over with the process, however that ends.
+An idle processor halts, and a thread that is then woken waits: some microseconds on a machine of
+its own, some tens on a virtual one, at each hop from one process to the next. Linux lets a process
+forbid that for as long as it holds a file open (kernel documentation, PM quality of service
+interface: `/dev/cpu_dma_latency`, a 32-bit number of microseconds in the machine's byte order). It
+holds for all processors, costs power, and ends with the process, in any case.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ _LATENCY_US = struct.pack("=i", 0)
 
 @contextlib.contextmanager
 def staying_awake(device: Path = DEVICE) -> Iterator[str]:
-    """Idle processors do not halt meanwhile. Yields why they do all the same, or nothing."""
+    """Keep idle processors from halting while the block runs; yield the fault, or ""."""
     try:
-        # Not created where it is missing: a plain file would keep nobody awake.
+        # Not created where it is missing: a plain file would keep no processor awake.
         held = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
     except OSError as error:
         yield f"{device}: {(error.strerror or str(error)).lower()}"
@@ -35,7 +35,7 @@ def staying_awake(device: Path = DEVICE) -> Iterator[str]:
 
 
 def fault(device: Path = DEVICE) -> str:
-    """Why `staying_awake` would not work here, or nothing; nothing is changed."""
+    """Return why `staying_awake` would not work here, or ""; changes nothing."""
     if not device.exists():
         return f"{device}: no such file or directory"
     return "" if os.access(device, os.W_OK) else f"{device}: permission denied"

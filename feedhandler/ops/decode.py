@@ -1,7 +1,7 @@
 """`feedhandler decode`: every message of a capture, for a reader or for a program.
 
 Packets that are not of the feed are counted by reason and reported at the end: how many there were,
-and of the first ones which they are and what exactly is wrong with them.
+and for the first ones the datagram's number and what exactly is wrong with it.
 """
 
 import datetime
@@ -25,18 +25,18 @@ from feedhandler.replay.captures.reading import Capture, Datagram
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
-#: What stands for the type where a packet carries no messages.
+#: The type of packets without messages.
 _CONTROL = ("heartbeat", "reset", "control", "unsequenced", "skip")
-#: How many packets between two looks at the progress bar.
+#: Packets between two updates of the progress bar.
 PROGRESS_PACKETS = 5000
-#: Datagrams that are looked at to tell what else they might be.
+#: Datagrams that are decoded to find the feed that fits.
 PROBE_DATAGRAMS = 200
-#: Rejected packets of each reason that are looked at again and told one by one, the first ones.
+#: Rejected packets of each reason, the first ones, whose faults are explained one by one.
 FAULTS_TOLD_MAX = 3
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to decode, what of it to show, and how."""
+    """The capture to decode, which messages to show, and how."""
 
     capture: Path
     feed: str
@@ -66,7 +66,7 @@ def run(options: Options) -> int:
     tell_reading(capture)
     cut = shown != options.limit and complain_if_cut(capture)
     if decoder.rejected and not decoder.packets:
-        # Another feed's capture: what is wrong with each packet is beside the point.
+        # Another feed's capture: the faults of single packets do not matter.
         count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
         hint = fitting_hint(_first_payloads(capture)) or "see --feed"
         complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint)
@@ -83,7 +83,7 @@ def _first_payloads(capture: Capture) -> list[bytes]:
 
 
 class Decoder:
-    """Datagrams in, the messages that were asked for out, as dicts.
+    """A filter: datagrams in, the messages that were asked for out, as dicts.
 
     `packets` counts those of the feed, `rejected` the others by reason; `faults` has lines on the
     first ones of each, `FAULTS_TOLD_MAX` at most.
@@ -99,7 +99,7 @@ class Decoder:
         self._known = ReferenceData(feed)
 
     def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
-        """Every wanted message, with the time at which it was captured."""
+        """Yield every wanted message, with the time at which it was captured (ns since 1970)."""
         for number, datagram in enumerate(datagrams, 1):
             day = self._options.day or self._feed.trading_day.of(datagram.time_ns)
             try:
@@ -113,7 +113,7 @@ class Decoder:
                     yield {"captured_ns": datagram.time_ns, **self._named(message)}
 
     def _reject(self, reason: str, number: int, datagram: Datagram) -> None:
-        """Count it; of the first ones find out what is wrong."""
+        """Count a rejected packet; of the first ones of each reason explain the fault."""
         self.rejected[reason] += 1
         told = self.faults.setdefault(reason, [])
         if len(told) < FAULTS_TOLD_MAX:
@@ -147,7 +147,7 @@ class Decoder:
 
 
 def _watched(capture: Capture, advance: Any) -> Iterator[Datagram]:
-    """The capture's datagrams, moving the progress bar along."""
+    """Yield the capture's datagrams, and move the progress bar along."""
     for number, datagram in enumerate(capture):
         if number % PROGRESS_PACKETS == 0:
             advance(completed=capture.share_done)
@@ -169,7 +169,7 @@ def _text_line(message: dict[str, Any]) -> str:
 
 
 def _clock(time_ns: int) -> str:
-    """The time of day, UTC, to the nanosecond."""
+    """Format a time (ns since 1970) as the time of day, UTC, to the nanosecond."""
     moment = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
     return f"{moment:%H:%M:%S}.{time_ns % 10**9:09}"
 

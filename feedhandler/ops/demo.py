@@ -1,14 +1,14 @@
-"""`feedhandler demo`: the main job, seen, and checked.
+"""`feedhandler demo`: the gateway's main job, shown live and checked.
 
-A simulated exchange, a gateway and three subscribers run as processes of their own. Both lines
-lose packets, independently, so arbitration has work to do, and both together lose one in a
-hundred, which the gateway has to get back from the exchange's retransmission server. One packet
-that server does not have either: it is announced lost, and a snapshot from the refresh server makes
-it good. The exchange writes a ledger of what it sends, each subscriber one of what it gets and of
-what is announced to it; at the end they are compared. A message that is neither delivered nor made
-good by a snapshot (or is delivered twice, changed, or out of order) is a fault.
+A simulated exchange, a gateway and three subscribers run as processes of their own. Both lines lose
+packets, independently, so arbitration has work to do, and both together lose one in a hundred,
+which the gateway has to get back from the exchange's retransmission server. One packet that server
+does not have either: it is announced lost, and a snapshot from the refresh server makes it good.
+The exchange writes a ledger of what it sends, each subscriber one of what it gets and of what is
+announced to it; at the end they are compared. A message that is neither delivered nor made good by
+a snapshot (or is delivered twice, changed, or out of order) is a fault.
 
-What is played is a `Scene` of `demo_scenes`: a session of UTP-MD, or of FIX channels.
+The session is a `Scene` of `demo_scenes`: one of UTP-MD, or of FIX channels.
 """
 
 import asyncio
@@ -55,21 +55,21 @@ END_SLACK_S = 60.0
 #: Nothing new at any subscriber for this long after the exchange's end: everything has arrived.
 IDLE_S = 1.0
 STATS_INTERVAL_MS = 500
-#: The gateway is there before the exchange: it looks for the servers so often that they are found
+#: The gateway starts before the exchange: it tries its servers this often, so that they are found
 #: before the first packet is lost.
 RECONNECT_US = 50_000
-#: Where the exchange's ports may begin, its servers' below what the kernel hands out by itself; the
-#: first is its own default.
+#: Bases of the exchange's ports, its servers' below the kernel's ephemeral ports; the first is the
+#: exchange's own default.
 PORT_BASES = [base + 10 * part for base in (30_000, 12_000, 16_000, 20_000) for part in range(3)]
 
 
-#: What a message's fate may be, as a report counts it.
+#: The fates of messages, as a report counts them.
 FATES = ("ok", "refreshed", "lost_announced", "lost_unannounced", "corrupt", "duplicated",
          "reordered", "phantom", "contradicted")  # fmt: skip
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What, how long, how much, how lossy. `feed`: its key."""
+    """The feed (its key), duration, rate, losses and seed of a demo."""
 
     feed: str = EURONEXT
     seconds: float = 20.0
@@ -82,7 +82,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Subscriber(Struct):
-    """One of the three: what it asks for, and what it has told so far."""
+    """One of the three subscribers: its subscription, and its latest report."""
 
     name: str
     pattern: str
@@ -93,7 +93,7 @@ class Subscriber(Struct):
     latency: dict[str, int] = {}
 
     def on_line(self, line: str) -> None:
-        """Take a line of the subscriber's output."""
+        """Take a line of the subscriber's output, a JSON object."""
         told = json.loads(line)
         self.received = told.get("received", self.received)
         self.latency = told.get("latency", self.latency)
@@ -102,7 +102,7 @@ class Subscriber(Struct):
 
 
 class Verdict(Struct):
-    """What the ledgers say."""
+    """The result of comparing the ledgers."""
 
     published: int
     reports: dict[str, CheckReport]
@@ -110,30 +110,32 @@ class Verdict(Struct):
     latency_p99_ns: int
     #: The gateway's own account: retransmitted packets, requests, refreshes.
     recovery: dict[str, int] = {}
-    #: What the lines did, as the exchange tells it: by name, of how many datagrams it lost which.
+    #: The exchange's account of its lines: by name, counts of datagrams sent and lost.
     lines: dict[str, dict[str, int]] = {}
 
     @property
     def delivered(self) -> int:
-        """Messages at all subscribers together."""
+        """Messages delivered to all subscribers together."""
         return sum(report.delivered for report in self.reports.values())
 
     @property
     def lost_unannounced(self) -> int:
-        """Messages that a subscriber asked for, did not get, and was not told of."""
+        """Messages that a subscriber asked for, did not get, and that were not announced lost."""
         return sum(report.lost_unannounced for report in self.reports.values())
 
     @property
     def lost(self) -> int:
-        """Messages that a subscriber asked for and never got, announced or not; those that a
-        snapshot made good are not among them."""
+        """Messages that a subscriber asked for and never got, announced or not.
+
+        Those that a snapshot made good are not among them.
+        """
         return self.lost_unannounced + sum(
             report.lost_announced for report in self.reports.values()
         )
 
     @property
     def faults(self) -> list[str]:
-        """Everything that a gateway may not do here, a line each."""
+        """All faults of the gateway, a line each."""
         found = []
         for name, report in self.reports.items():
             if report.expected == 0:
@@ -145,8 +147,10 @@ class Verdict(Struct):
 
 
 def run(options: Options) -> int:
-    """Run the demo; `FOUND` where the ledgers disagree or a process died. Raises
-    `NotCompiledError`."""
+    """Run the demo; `FOUND` where the ledgers disagree or a process died.
+
+    Raises `NotCompiledError`.
+    """
     require_units(SCENES[options.feed].units)
     return run_async(lambda stop: Demo(options, stop).run())
 
@@ -167,7 +171,7 @@ class Demo:
         self.port_base = PORT_BASES[0]
 
     async def run(self) -> int:
-        """All stages; the children and the temporary folder go whatever happens."""
+        """Run all stages; stops the children and removes the temporary folder in any case."""
         with tempfile.TemporaryDirectory(prefix="feedhandler-demo-") as folder:
             self.folder = Path(folder)
             self.subscribers = list(self._subscribers())
@@ -262,16 +266,16 @@ class Demo:
             watching.cancel()
 
     def _on_exchange_line(self, line: str) -> None:
-        """The exchange's account, when it has ended."""
+        """Take the exchange's account, which it prints at its end."""
         self.lines = json.loads(line)["lines"]
 
     def _on_exchange_error(self, line: str) -> None:
-        """The session is over: rates from here on would tell of nothing."""
+        """Freeze the rates once the session is over: later ones would mean nothing."""
         if CLOSED in line:
             self.rates.frozen = True
 
     async def _note_end(self, exchange: Child) -> None:
-        """The servers are gone, too."""
+        """Wait for the exchange, with its servers, to end."""
         if await exchange.wait() == 0:
             self.rates.frozen = True
             self.exchange_ended.set()
@@ -288,7 +292,10 @@ class Demo:
             await asyncio.sleep(IDLE_S / 10)
 
     async def _stop_children(self) -> None:
-        """Subscribers first, so that they leave in order; then the gateway."""
+        """Stop the subscribers first, so that they leave in order; then the gateway.
+
+        Raises the failure of a child that ended with another exit code than 0.
+        """
         for child in reversed(self.family.children):
             if child.process.returncode is None and await child.stop() != 0:
                 raise child.failure()
@@ -296,7 +303,7 @@ class Demo:
                 raise child.failure()
 
     async def _watch_statistics(self, port: int) -> None:
-        """Show each snapshot of the statistics bus."""
+        """Show each snapshot of the statistics bus, and keep recovery's counts; until cancelled."""
         rates, view = self.rates, None
         if not self.options.as_json:
             view = make_view(sys.stdout.isatty())
@@ -392,7 +399,7 @@ class Demo:
 
 
 def line_texts(verdict: Verdict) -> Iterator[str]:
-    """What each line lost of what was sent."""
+    """Yield a line of text for each line: what it lost of what was sent."""
     for name, counts in verdict.lines.items():
         yield (
             f"  line {name}: {counts['dropped']:,} of {counts['datagrams']:,} datagrams lost, "
@@ -401,8 +408,11 @@ def line_texts(verdict: Verdict) -> Iterator[str]:
 
 
 def free_port_base(scene: Scene, held: contextlib.ExitStack) -> int:
-    """Where the exchange's ports may begin so that nobody on this host listens on any of them, and
-    no other demo takes them while `held` is open: a name in the kernel says whose they are."""
+    """Return a base for the exchange's ports, all of which are free on this host.
+
+    While `held` is open, no other demo takes them: a name in the kernel (an abstract socket)
+    reserves them. Raises `UsageError` where every range is in use.
+    """
     for base in random.sample(PORT_BASES, len(PORT_BASES)):
         claim = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):

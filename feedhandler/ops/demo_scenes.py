@@ -1,4 +1,4 @@
-"""What the demo plays, by feed: subscribers, the gateway's configuration, the exchange."""
+"""The demo's sessions, by feed: subscribers, the gateway's configuration, the exchange."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,15 +23,15 @@ from feedhandler.replay.generating.packets import SERVICES
 
 #: Compiled units that the demo's processes need: `make demo` compiles no others.
 UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
-#: Both lines come from one sender on this machine, side by side: what has not come from either
-#: after this long will not come, and is asked for.
+#: Both lines come from one sender on this machine, side by side: a packet that came from neither
+#: after this long will not come, and is requested.
 GAP_WAIT_US = 1_000
 #: A publisher of FIX sends a channel's datagrams one line after the other, from one thread: on a
-#: busy machine it may be put aside in between.
+#: busy machine it may be preempted in between.
 FIX_GAP_WAIT_US = 10_000
-#: What the gateway calls the servers of Resend Requests, and of Market Data Requests.
+#: The gateway's names of the servers of Resend Requests, and of Market Data Requests.
 SERVER, STATES = "rts", "mds"
-#: When the packet goes missing that the retransmission server does not have, as a share of the
+#: When the packet is lost that the retransmission server does not have either, as a share of the
 #: session: late enough to find books that are full, early enough to be seen made good.
 HOLE_AT_SHARE = 0.25
 
@@ -41,9 +41,9 @@ class Scene(Struct, frozen=True):
 
     subscribers   name, routing-key pattern and granularity of each
     gap_wait_us   how long the gateway waits for the other line
-    config        the gateway's, for a base of ports; further sections by name
-    arguments     of `feedhandler exchange`, for a session of so many seconds
-    groups        where the exchange's multicast goes, for a base of ports
+    config        makes the gateway's configuration, for a base of ports and further sections
+    arguments     makes those of `feedhandler exchange`, for a session of this many seconds
+    groups        yields the exchange's multicast groups and ports, for a base of ports
     tcp_ports     of its servers, above the base
     units         compiled units that its processes need
     """
@@ -59,7 +59,7 @@ class Scene(Struct, frozen=True):
 
 
 def _subscribers(key: str, service: int, symbol: str) -> tuple[tuple[str, str, str], ...]:
-    """One for a channel, one for a security, one for all."""
+    """Return subscribers of one channel, of one security, and of everything."""
     return (
         ("service", f"{key}.{service}", "packet"),
         ("symbol", f"{key}.{service}.{symbol}", "message"),

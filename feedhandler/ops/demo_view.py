@@ -1,7 +1,7 @@
-"""The demo's live table: what each service carries, from two snapshots of the statistics bus.
+"""The demo's live table: each service's traffic, from two snapshots of the statistics bus.
 
-A snapshot is what the gateway publishes: counters since its start. `Rates` turns a sequence of
-them into rows; `LiveView` redraws a table on a terminal, `PlainView` prints a line now and then.
+The gateway publishes snapshots: counters since its start. `Rates` turns a sequence of them into
+rows; `LiveView` redraws a table on a terminal, `PlainView` prints a line now and then.
 """
 
 import time
@@ -16,7 +16,7 @@ from feedhandler.ops.fitted import FittedTable
 
 #: A plain line this often, where stdout is no terminal.
 PLAIN_INTERVAL_S = 5.0
-#: What a snapshot calls the line on which retransmitted packets come in.
+#: A snapshot's name of the line on which retransmitted packets come in.
 RECOVERED = "R"
 
 
@@ -40,7 +40,10 @@ class Row(Struct, frozen=True):
 
 
 class Rates:
-    """Rows from snapshots. Once `frozen`, rates and latencies stay as they were, counters go on."""
+    """A converter of snapshots into rows.
+
+    Once `frozen`, rates and latencies stay as they were, while counters go on.
+    """
 
     def __init__(self) -> None:
         self.frozen = False
@@ -48,7 +51,7 @@ class Rates:
         self._latest: dict[int, Row] = {}
 
     def rows(self, snapshot: dict[str, Any]) -> list[Row]:
-        """One row a service, in order."""
+        """Return one row for each service, in the snapshot's order."""
         now_ns = int(snapshot["time_ns"])
         return [self._row(now_ns, channel) for channel in snapshot["channels"]]
 
@@ -80,17 +83,17 @@ class Rates:
 
 
 class View(Protocol):
-    """Something that shows rows as they come."""
+    """A display of rows."""
 
     def show(self, rows: list[Row]) -> None:
         """Show the newest rows."""
 
     def close(self) -> None:
-        """The last rows were shown."""
+        """End the display after the last rows."""
 
 
 def make_view(is_terminal: bool) -> View:
-    """A live table on a terminal, else plain lines."""
+    """Make a live table on a terminal, else plain lines."""
     return LiveView() if is_terminal else PlainView()
 
 
@@ -102,7 +105,7 @@ class LiveView:
         self._live.start()
 
     def show(self, rows: list[Row]) -> None:
-        """Redraw."""
+        """Redraw the table."""
         self._live.update(table(rows), refresh=True)
 
     def close(self) -> None:
@@ -111,7 +114,7 @@ class LiveView:
 
 
 class PlainView:
-    """The table every few seconds, where nothing can be redrawn."""
+    """The rows as plain lines every few seconds, where nothing can be redrawn."""
 
     def __init__(self, interval_s: float = PLAIN_INTERVAL_S) -> None:
         self._interval_s = interval_s
@@ -119,14 +122,14 @@ class PlainView:
         self._rows: list[Row] = []
 
     def show(self, rows: list[Row]) -> None:
-        """Print when it is time to."""
+        """Print the rows when the interval has passed."""
         self._rows = rows
         if time.monotonic() >= self._due:
             self._due += self._interval_s
             self._print()
 
     def close(self) -> None:
-        """Nothing is left to print: the summary follows."""
+        """Print nothing more: the summary follows."""
 
     def _print(self) -> None:
         for row in self._rows:
@@ -141,7 +144,7 @@ class PlainView:
 
 
 def table(rows: list[Row]) -> Table:
-    """The rows as a table, with a sum below."""
+    """Lay out the rows as a table, with a sum below."""
     # All of it fits into a terminal of eighty columns.
     made = FittedTable(
         (),
@@ -177,5 +180,5 @@ def table(rows: list[Row]) -> Table:
 
 
 def milliseconds(ns: float) -> str:
-    """`0.24 ms`."""
+    """Format nanoseconds as `0.24 ms`."""
     return f"{ns / 1e6:,.2f} ms"

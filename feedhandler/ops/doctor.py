@@ -1,9 +1,9 @@
-"""`feedhandler doctor`: does this host have what a feed gateway needs, and how to mend it.
+"""`feedhandler doctor`: checks of a host for what a feed gateway needs, and the remedies.
 
 Each check is a function that returns one or more `Check`s; none changes anything on the host, and
-none needs privileges. `fail` means that a gateway will not work here, or that everybody on the host
-can read a secret; `warn` that it will lose packets, time or comfort under load, or that what is its
-own is open to others.
+none needs privileges. `fail` means that a gateway will not work here, or that every user of the
+host can read a secret; `warn` that it will lose packets, time or comfort under load, or that its
+own data are open to others.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ CERTIFICATE_DAYS_MIN = 14
 CPUS_WANTED = 2
 #: Descriptors beside connections and lines: files, pipes, the loop's own.
 SPARE_DESCRIPTORS = RESERVED
-#: Bounds of memory that are told one by one.
+#: Bounds of memory that are named.
 LARGEST_BOUNDS = 3
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
@@ -52,8 +52,7 @@ def run(
     topologies: Sequence[Path] = (),
     follow_clock: bool = False,
 ) -> int:
-    """Look at everything and print it, the overlay's topologies too; `FOUND` where anything
-    fails."""
+    """Run all checks and print them, those of overlay `topologies` too; `FOUND` where any fails."""
     from feedhandler.capabilities import open_config
 
     config = open_config(path)[0] if path else loopback_config()
@@ -77,8 +76,10 @@ def run(
 def all_checks(
     config: Config, is_default: bool = False, path: Path | None = None
 ) -> Iterator[Check]:
-    """Every check for `config`, which stands in the file `path`; the ports of a default
-    configuration are not looked at."""
+    """Yield every check for `config`, which is in the file `path`.
+
+    The ports of a default configuration are not checked.
+    """
     yield from check_modules()
     yield check_cpus()
     yield from check_receive_buffer(config.receive.socket_buffer_bytes)
@@ -114,7 +115,7 @@ def all_checks(
 
 
 def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
-    """Every line that the gateway joins, with its name: of channels, of refreshes, of servers."""
+    """Yield every line that the gateway joins, with its name: of channels, refreshes, servers."""
     for channel in config.channels:
         for line in channel.lines:
             if not line.topology:
@@ -128,7 +129,7 @@ def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
 
 
 def check_modules() -> Iterator[Check]:
-    """The compiled units are there, and taken."""
+    """Check that the compiled units exist, and are used."""
     missing = missing_units()
     if 0 < len(missing) < len(UNITS):
         found = f"units missing: {', '.join(missing)}"
@@ -154,17 +155,19 @@ def check_modules() -> Iterator[Check]:
 
 
 def _check_journals(config: Config) -> Iterator[Check]:
-    """Folders of queues and journals, where what reads them is compiled."""
+    """Check the folders of queues and journals, where their reader is compiled."""
     try:
         from feedhandler.ops.doctor_journals import check_journals
     except NotCompiledError:
-        return  # `check_modules` has told it
+        return  # `check_modules` reports it
     yield from check_journals(config)
 
 
 def check_queues(config: Config) -> Check:
-    """What may wait for slow receivers: the sum of all bounds, which only `max_links` links that
-    are all behind reach."""
+    """Report what may wait for slow receivers, bytes: the sum of all bounds.
+
+    Only `max_links` links that are all behind reach it.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     amqp, most = config.amqp, config.waiting_bytes_max
     found = f"{most:,} bytes at most: {amqp.max_links:,} links of {amqp.queue_bytes:,}"
@@ -176,11 +179,14 @@ def check_queues(config: Config) -> Check:
 
 
 def check_memory(config: Config) -> Iterator[Check]:
-    """All that clients can make the gateway keep, by what bounds it; where the node is compiled."""
+    """Report the memory that clients can make the gateway use, by bounds.
+
+    Yields nothing where the node is not compiled.
+    """
     try:
         from feedhandler.ops.memory_bounds import memory_bounds
     except NotCompiledError:
-        return  # `check_modules` has told it
+        return  # `check_modules` reports it
     bounds = sorted(memory_bounds(config), key=lambda each: each.most, reverse=True)
     largest = ", ".join(f"{each.name} {each.most:,}" for each in bounds[:LARGEST_BOUNDS])
     found = f"{sum(each.most for each in bounds):,} bytes at most by clients: {largest}, ..."
@@ -188,7 +194,7 @@ def check_memory(config: Config) -> Iterator[Check]:
 
 
 def check_cpus() -> Check:
-    """The receive thread and the event loop have a core each."""
+    """Check that the receive thread and the event loop have a core each."""
     count = len(os.sched_getaffinity(0))
     if count < CPUS_WANTED:
         remedy = "give it two cores: one receives, one publishes"
@@ -197,7 +203,7 @@ def check_cpus() -> Check:
 
 
 def check_receive_buffer(wanted_bytes: int) -> Iterator[Check]:
-    """A socket really gets the receive buffer that is configured."""
+    """Check that a socket really gets the receive buffer that is configured."""
     granted = host.granted_receive_buffer(wanted_bytes)
     found = f"{granted:,} of {wanted_bytes:,} bytes granted"
     if granted < wanted_bytes:
@@ -208,7 +214,7 @@ def check_receive_buffer(wanted_bytes: int) -> Iterator[Check]:
 
 
 def check_interface(interface: str) -> Iterator[Check]:
-    """The interface exists, is up, does multicast, and a datagram sent there comes back."""
+    """Check that the interface exists, is up, does multicast, and returns a datagram sent there."""
     label = f"interface {interface}"
     state = host.interface_state(interface)
     if state is None:
@@ -249,7 +255,7 @@ def _self_test(interface: str) -> Check:
 
 
 def check_join(name: str, line: LineConfig, interface: str) -> Check:
-    """One configured line can be joined, the way the gateway will."""
+    """Check that one configured line can be joined, the way the gateway will."""
     place = f"{line.group}:{line.port}" + (f" from {line.source}" if line.source else "")
     try:
         open_line(Line(line.name, line.group, line.port, interface, line.source or None)).close()
@@ -259,7 +265,7 @@ def check_join(name: str, line: LineConfig, interface: str) -> Check:
 
 
 def check_port(address: tuple[str, int], what: str = "AMQP", key: str = "amqp.listen") -> Check:
-    """The port to listen on is free; `key` names it in the configuration."""
+    """Check that the port to listen on is free; `key` names it in the configuration."""
     name = f"{what} port {address[1]}"
     try:
         host.try_listen(address)
@@ -270,7 +276,7 @@ def check_port(address: tuple[str, int], what: str = "AMQP", key: str = "amqp.li
 
 
 def check_certificate(tls: TlsConfig) -> Check:
-    """The node's TLS files can be used, and for how long."""
+    """Check that the node's TLS files can be used, and for how long."""
     name = "TLS certificate"
     try:
         server = ServerTls(tls.certificate, tls.key, tls.client_ca, where="amqp.tls.")
@@ -289,7 +295,7 @@ def check_certificate(tls: TlsConfig) -> Check:
 
 
 def check_clock() -> Check:
-    """The clock is steered, and fine enough for nanosecond stamps."""
+    """Check that the clock is synchronised, and fine enough for nanosecond stamps."""
     resolution_ns = round(time.clock_getres(time.CLOCK_REALTIME) * 1e9)
     clock = host.clock_state()
     if clock is None:
@@ -305,14 +311,14 @@ def check_clock() -> Check:
 
 
 def check_privileges() -> Check:
-    """May the receive buffer exceed net.core.rmem_max? Not required."""
+    """Report whether receive buffers may exceed net.core.rmem_max, which is not required."""
     if host.has_net_admin():
         return Check("privileges", "ok", "CAP_NET_ADMIN: receive buffers may exceed rmem_max")
     return Check("privileges", "ok", "no CAP_NET_ADMIN; not needed where rmem_max suffices")
 
 
 def check_awake(wanted: bool) -> Check:
-    """Idle processors can be kept from halting, where that is asked for."""
+    """Check that idle processors can be kept from halting, where that is asked for."""
     fault = cpu_latency.fault()
     if wanted and fault:
         return Check("idle processors", "warn", fault, AWAKE_HINT)
@@ -323,7 +329,7 @@ def check_awake(wanted: bool) -> Check:
 
 
 def check_descriptors(wanted: int) -> Check:
-    """There are descriptors enough for every line and connection."""
+    """Check that there are enough descriptors for every line and connection."""
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"limit {limit:,}, wanted {wanted:,}"
     if limit != resource.RLIM_INFINITY and limit < wanted:

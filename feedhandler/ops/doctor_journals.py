@@ -1,9 +1,9 @@
-"""`feedhandler doctor` on what the gateway keeps on disk: durable queues, journals of destinations.
+"""`feedhandler doctor` on the gateway's data on disk: durable queues, journals of destinations.
 
 What it is for: each folder of a `[[queue]]` table, and each `journal_folder` of a `[[publish]]`
-table with `when_full = "journal"`, is looked at as the gateway will find it: can it be used, is it
-on a file system that keeps what is written, who has it open, can its files be believed, and is
-there room for all that it may grow to.
+table with `when_full = "journal"`, is checked as the gateway will find it: whether it can be used,
+whether its file system keeps what is written, which process has it open, whether its files verify,
+and whether there is room for all that it may grow to.
 
 It writes nothing and holds no lock, so it may run beside the gateway that has the queues open.
 """
@@ -28,7 +28,7 @@ from feedhandler.journal.store import place_of_block
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
 
-#: What says that an NFS mount does not fail what it cannot write at once, and keeps locks itself.
+#: The remedy: an NFS mount that retries writes instead of failing them, and has locks of its own.
 NFS_WANTED = "version 4.1 or later, mounted hard, from a server that exports sync"
 NFS_VERSION_MIN = (4, 1)
 #: File systems that are in memory, and go with the host's power.
@@ -52,7 +52,7 @@ class Journal(Struct, frozen=True):
 
 
 def check_journals(config: Config) -> Iterator[Check]:
-    """Everything about queues and journals; nothing where the configuration has none."""
+    """Check all queues and journals; yields nothing where the configuration has none."""
     journals = journals_of(config)
     folders: dict[str, str] = {}
     for journal in journals:
@@ -75,14 +75,14 @@ def check_journals(config: Config) -> Iterator[Check]:
 
 
 def queues_of(config: Config) -> list[DurableQueueConfig]:
-    """The queues that a gateway with `config` has: its own, and those that clients have created."""
+    """Return the queues of a gateway with `config`: its own, and those that clients created."""
     from feedhandler.amqp.durable.creation import configs_in  # it needs the journal compiled
 
     return [*config.queues, *configs_in(config.amqp.queues_folder)]
 
 
 def journals_of(config: Config) -> list[Journal]:
-    """The queues and journals that a gateway with `config` opens."""
+    """Return the queues and journals that a gateway with `config` opens."""
     day = config.trading_day.of(load_feed(config.gateway.feed))
     found = [
         Journal(f"queue {queue.name}", "folder", "blocks_max", queue.folder, queue.settings())
@@ -97,7 +97,7 @@ def journals_of(config: Config) -> list[Journal]:
 
 
 def check_folder(journal: Journal, folder: str) -> Check:
-    """The folder is there or can be made, and it and what is in it can be written."""
+    """Check that the folder exists or can be made, and that its files can be written."""
     name = f"{journal.label} folder"
     stands_on = host.existing_part(folder)
     if not stands_on.is_dir():
@@ -117,7 +117,7 @@ def check_folder(journal: Journal, folder: str) -> Check:
 
 
 def _to_be_written(folder: str, stands_on: Path) -> list[Path]:
-    """What the gateway has to write, as far as it is there: the folder first, then its files."""
+    """Return the existing paths that the gateway has to write: the folder first, then its files."""
     if stands_on != Path(folder) or not _is_writable(stands_on):
         return [stands_on]
     return [stands_on, *(path for path in sorted(stands_on.iterdir()) if path.is_file())]
@@ -129,7 +129,7 @@ def _is_writable(path: Path) -> bool:
 
 
 def check_file_system(journal: Journal, folder: str) -> Iterator[Check]:
-    """The file system keeps what is written, as far as the kernel tells."""
+    """Check that the file system keeps what is written, as far as the kernel knows."""
     name = f"{journal.label} file system"
     system = host.file_system_of(folder)
     if system is None:
@@ -147,7 +147,7 @@ def check_file_system(journal: Journal, folder: str) -> Iterator[Check]:
 
 
 def _check_nfs(name: str, system: host.FileSystem) -> Check:
-    """What is wrong with an NFS mount; where nothing is, what only its server knows."""
+    """Report an NFS mount's faults; where it has none, what only its server knows."""
     version = next((x[5:] for x in system.options if x.startswith("vers=")), "")
     major, _, minor = version.partition(".")
     numbers = (int(major or 0), int(minor or 0)) if (major + minor).isdigit() else (0, 0)
@@ -161,7 +161,7 @@ def _check_nfs(name: str, system: host.FileSystem) -> Check:
 
 
 def check_contents(journal: Journal) -> Iterator[Check]:
-    """Nobody has it open, and what is there can be opened by this version."""
+    """Check that no process has the queue open, and that this version can open its files."""
     name, folder = f"{journal.label} files", journal.folder
     try:
         if not os.path.exists(os.path.join(folder, CONTROL_NAME)):
@@ -181,7 +181,7 @@ def check_contents(journal: Journal) -> Iterator[Check]:
 
 
 def _read(name: str, journal: Journal) -> Check:
-    """Recovery, as the gateway will do it, without writing."""
+    """Recover the queue as the gateway will, without writing, and report its problems."""
     files = RealFiles(read_only=True)
     try:
         recovered = recover(files, journal.folder)
@@ -197,7 +197,7 @@ def _read(name: str, journal: Journal) -> Check:
 
 
 class _Wanted(Struct):
-    """What journals still want of one file system: at once, and when all are at their bounds."""
+    """What journals still need of one file system: at once, and when all are at their bounds."""
 
     place: str
     free_bytes: int
@@ -207,7 +207,7 @@ class _Wanted(Struct):
 
 
 def check_room(journals: list[Journal]) -> Iterator[Check]:
-    """Each file system has room for all that is to be kept on it, taken together."""
+    """Check that each file system has room for all that is to be kept on it, taken together."""
     systems: dict[int, _Wanted] = {}
     for journal in journals:
         have, block_bytes = _blocks_of(journal)
@@ -227,7 +227,7 @@ def check_room(journals: list[Journal]) -> Iterator[Check]:
 
 
 def _blocks_of(journal: Journal) -> tuple[int, int]:
-    """How many blocks there are, and their size; (0, as configured) where none can be read."""
+    """Return number and size of a journal's blocks; (0, configured size) where none can be read."""
     files = RealFiles(read_only=True)
     try:
         control = read_control(files, journal.folder)

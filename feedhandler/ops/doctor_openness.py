@@ -1,9 +1,9 @@
-"""`feedhandler doctor` and the start of a gateway on what is open to others: files, folders, ports.
+"""`feedhandler doctor`, and a gateway's start, on what is open to others: files, folders, ports.
 
-What it looks at: keys and password files, the configuration where it holds a password or its hash,
+What it checks: keys and password files, the configuration where it holds a password or its hash,
 and the folders of queues, journals and recordings, which hold what users get by entitlement only.
-What the gateway makes itself is its user's alone (`private_files`); these were made by somebody
-else, or by an older version. And the endpoints that ask nobody who he is (metrics, statistics,
+What the gateway makes itself only its own user can read (`private_files`); the others were made by
+another user or by an older version. And the endpoints without a log-in (metrics, statistics,
 control), where other machines reach them.
 """
 
@@ -20,7 +20,10 @@ from feedhandler.private_files import openness
 
 
 def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
-    """A finding for each secret, and each folder that is open; `path` is the configuration's."""
+    """Yield a finding for each secret, each open folder and each endpoint that others reach.
+
+    `path` is the configuration's file.
+    """
     for label, secret in secrets_of(config, path):
         yield check_secret(label, secret)
     for label, folder in folders_of(config):
@@ -35,14 +38,14 @@ def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
 
 
 def endpoints_of(config: Config) -> Iterator[tuple[str, str]]:
-    """The endpoints without a log-in: the setting, and what it says."""
+    """Yield the endpoints without a log-in: the setting's name and its value."""
     yield "metrics.listen", config.metrics.listen
     yield "stats.bind", config.stats.bind
     yield "control.bind", config.control.bind
 
 
 def is_reachable(endpoint: str) -> bool:
-    """Whether other machines may reach an endpoint (host:port, or a ZeroMQ one)."""
+    """Return whether other machines may reach an endpoint (host:port, or a ZeroMQ one)."""
     scheme, separator, rest = endpoint.partition("://")
     if separator and scheme != "tcp":
         return False
@@ -56,7 +59,7 @@ def is_reachable(endpoint: str) -> bool:
 
 
 def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
-    """Each file with a secret, and what it is."""
+    """Yield each file with a secret: a label, and the path."""
     if path is not None and _holds_secrets(config):
         yield "configuration rights", str(path)
     if config.amqp.tls.key:
@@ -75,7 +78,7 @@ def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
 
 
 def folders_of(config: Config) -> Iterator[tuple[str, str]]:
-    """Each folder of the gateway's own data, and whose it is."""
+    """Yield each folder of the gateway's own data: its owner's label, and the path."""
     if config.amqp.queues_folder:
         yield "amqp.queues_folder", config.amqp.queues_folder
     for queue in config.queues:
@@ -89,14 +92,14 @@ def folders_of(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _holds_secrets(config: Config) -> bool:
-    """Does the configuration itself have a password, or the hash of one?"""
+    """Return whether the configuration itself has a password, or the hash of one."""
     return any(user.password for user in config.amqp.users) or any(
         destination.to != destination.shown_to for destination in config.publish
     )
 
 
 def check_secret(name: str, path: str) -> Check:
-    """Whom but its user a file with a secret is open to."""
+    """Check whether a file with a secret is open to others than its user."""
     found = openness(path)
     if not found:
         return Check(name, "ok", f"{path}: its user's alone")
@@ -107,7 +110,7 @@ def check_secret(name: str, path: str) -> Check:
 
 
 def _remedy(path: str) -> str:
-    """`chmod`; where another user has the file, it must be ours first, or we could not read it."""
+    """Return the `chmod` command; behind a `chown` where another user owns the file."""
     close = f"chmod 600 {path}"
     if os.stat(path).st_uid == os.geteuid():
         return close

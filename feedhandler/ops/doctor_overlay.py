@@ -1,4 +1,4 @@
-"""`feedhandler doctor` on the overlay: topologies, who of them can run here, and by which clock."""
+"""`feedhandler doctor` on the overlay: topologies, members that can run here, and their clock."""
 
 import socket
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from feedhandler.overlay.running import open_socket
 from feedhandler.overlay.topology import Member, Topology
 from feedhandler.overlay.topology_file import read_topology, receiving_member
 
-#: Members told by name.
+#: Members that are named.
 NAMES_MAX = 4
 
 
 def check_lines(config: Config) -> Iterator[Check]:
-    """Each line that comes through the overlay: its topology, its address here, and the clock."""
+    """Check each line that comes through the overlay: topology, address here, and the clock."""
     lines = config.overlay_lines
     for (_, number, *_), line in lines:
         name = f"line {config.channels[int(number)].service}.{line.name}"
@@ -34,8 +34,10 @@ def check_lines(config: Config) -> Iterator[Check]:
 
 
 def check_topology(path: Path, follows: bool) -> Iterator[Check]:
-    """A topology's file: that it can be read, by its owner alone; which members can run on this
-    machine; and whose clock they go by."""
+    """Check a topology: its file and the file's rights, its members on this machine, the clock.
+
+    `follows`: members ask for the sender's time.
+    """
     try:
         topology = read_topology(path)
     except ConfigError as error:
@@ -51,7 +53,7 @@ def check_topology(path: Path, follows: bool) -> Iterator[Check]:
 
 
 def _check_members(topology: Topology) -> Check:
-    """Members whose addresses are this machine's, and of those the ones that run, or cannot."""
+    """Report the members with addresses of this machine, and those whose address is taken."""
     here = {host for host in {each.address[0] for each in topology.members} if _is_here(host)}
     members = [each for each in topology.members if each.address[0] in here]
     if not members:
@@ -67,7 +69,7 @@ def _check_members(topology: Topology) -> Check:
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is this machine's."""
+    """Return whether an address is this machine's."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             sock.bind((host, 0))
@@ -77,7 +79,7 @@ def _is_here(host: str) -> bool:
 
 
 def check_address(name: str, me: Member) -> Check:
-    """A member's address is this machine's, and free."""
+    """Check that a member's address is this machine's, and free."""
     try:
         open_socket(me).close()
     except ConfigError as error:
@@ -86,7 +88,7 @@ def check_address(name: str, me: Member) -> Check:
 
 
 def check_clock(follows: bool, remedy: str) -> Check:
-    """The sender's time is known: the machine's clock is kept, or members ask for it."""
+    """Check that the sender's time is known: by a synchronised clock, or because members ask."""
     name = "overlay clock"
     if follows:
         return Check(name, "ok", "the sender's time is asked for, up the tree")

@@ -1,7 +1,7 @@
 """`feedhandler exchange`: a simulated session on two lines, in real time, with its servers.
 
-A session is UTP-MD's, or that of FIX channels. Lines, refresh lines and the TCP servers all have
-their places counted from one `port_base`, so that a gateway's configuration follows from it.
+A session is UTP-MD's, or that of FIX channels. The ports of lines, refresh lines and TCP servers
+are all offsets from one `port_base`, so that a gateway's configuration follows from it.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 if TYPE_CHECKING:
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
-#: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
+#: Offsets from `port_base`; for lines A and B and the refresh lines the service is added.
 LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
 #: Bytes of each service that the retransmission server keeps: minutes of the default rate, and with
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
-#: Which of a server's counts the account names.
+#: Prefixes of the counts of a server that the account names.
 COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_")
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
@@ -42,14 +42,14 @@ NOT_OF_FIX = {
     "refresh_s": "--refresh-s",
     "refresh_over_tcp": "--refresh-over-tcp",
 }
-#: Said on stderr after the last message, where clients may still want something.
+#: Printed on stderr after the last message, while clients may still have requests.
 CLOSED = "the session is closed; the servers stay while they are asked"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to send, how fast, how long, and what goes wrong on each line.
+    """The session to send, its speed and duration, and the faults of each line.
 
-    `refresh_s` 0: snapshots at request alone; `servers` False: lines A and B and nothing else.
+    `refresh_s` 0: snapshots at request only; `servers` False: lines A and B and nothing else.
     """
 
     feed: str = EURONEXT
@@ -91,7 +91,7 @@ def run(options: Options) -> int:
 
 
 def _run_fix(options: Options) -> int:
-    """The same with FIX channels."""
+    """Send a session of FIX channels, as `run` does."""
     from feedhandler.fixcast.exchange import FixExchange
 
     exchange = FixExchange(fix_plan(options))
@@ -114,7 +114,7 @@ def _run_fix(options: Options) -> int:
 
 
 def fix_plan(options: Options) -> "FixExchangePlan":
-    """The options in the FIX exchange's own terms. Raises `UsageError` for what it has not."""
+    """Convert the options into a plan of the FIX exchange. Raises `UsageError`."""
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
     usual = Options()
@@ -144,7 +144,7 @@ def fix_plan(options: Options) -> "FixExchangePlan":
 
 
 def plan(options: Options) -> ExchangePlan:
-    """The options in the exchange's own terms."""
+    """Convert the options into a plan of the UTP-MD exchange. Raises `UsageError`."""
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(

@@ -13,13 +13,12 @@ from feedhandler.ops.fitted import FittedTable
 
 
 def open_feed(name_or_path: str) -> Feed:
-    """The feed, or a `ConfigError` that names the known ones."""
+    """Load a feed by name or path. Raises `ConfigError` that names the known ones."""
     return load_feed(name_or_path)
 
 
 def fitting_feed(payloads: Sequence[bytes]) -> str:
-    """The built-in feed whose packets most of the payloads are, by its own decoder; empty for
-    none."""
+    """Return the built-in feed that decodes most of the payloads, more than half; "" for none."""
     best, most = "", len(payloads) // 2
     for name in list_feeds():
         feed = load_feed(name)
@@ -30,13 +29,13 @@ def fitting_feed(payloads: Sequence[bytes]) -> str:
 
 
 def fitting_hint(payloads: Sequence[bytes]) -> str:
-    """What to do about datagrams that are none of the feed that was named."""
+    """Return a hint about datagrams that are not of the feed that was named."""
     name = fitting_feed(payloads)
     return f"they fit --feed {name}" if name else "no built-in feed fits: see --feed"
 
 
 def is_packet(feed: Feed, payload: bytes) -> bool:
-    """Whether a datagram is a packet of the feed, with messages that are whole."""
+    """Return whether a datagram is a packet of the feed, with whole messages."""
     try:
         feed.decode_packet(payload)
     except BadPacket:
@@ -79,7 +78,7 @@ def _print_list(feeds: list[Feed]) -> None:
 
 
 def _capabilities(feeds: list[Feed]) -> Table:
-    """What each feed has: a line for each thing that can be done with feeds."""
+    """Tabulate what each feed has: a row for each capability."""
     table = FittedTable(("what it has", *(feed.key for feed in feeds)))
     for each in CAPABILITIES:
         table.add_row(each.title, *("yes" if each.has(feed) else "-" for feed in feeds))
@@ -126,7 +125,7 @@ def _layouts(feed: Feed) -> list[Layout]:
 
 
 def _print_json_messages(feed: Feed) -> None:
-    """One object a message layout."""
+    """Print one JSON object for each message layout."""
     for layout in _layouts(feed):
         print_json(
             {

@@ -1,8 +1,7 @@
-"""Tables on a terminal: where there is no room, whole columns go, never digits.
+"""Tables on a terminal: where there is no room, whole columns are dropped, never digits.
 
 What it is for: `FittedTable` is drawn at the width that it is given. A column of figures is shown
-whole or not at all; one of words folds between words first. Which columns were left out is told
-below.
+whole or not at all; one of words folds between words first. The dropped columns are named below.
 """
 
 import copy
@@ -16,7 +15,7 @@ GAP = 1
 
 
 def kept(ranks: Sequence[int], widths: Sequence[int], room: int) -> list[int]:
-    """Which columns of these widths fit into `room`, `GAP` between them, in their order.
+    """Choose the columns of these widths that fit into `room`, `GAP` between them; keep the order.
 
     For lines that are written one at a time. Those of the highest rank go first, of two with the
     same rank the right one; one always stays.
@@ -30,7 +29,7 @@ def kept(ranks: Sequence[int], widths: Sequence[int], room: int) -> list[int]:
 class FittedTable(Table):
     """A plain table: columns of words, then of figures.
 
-    `drop_first` names the columns that are left out first, in that order, where there is no room;
+    `drop_first` names the columns that are dropped first, in that order, where there is no room;
     after them go the others, the last one first. The first column always stays.
     """
 
@@ -61,7 +60,7 @@ class FittedTable(Table):
             yield console.render_str(f"(no room for {', '.join(hidden)})", style="dim")
 
     def _shown(self, console: Console, options: ConsoleOptions) -> list[Column]:
-        """The columns there is room for, in their order."""
+        """Return the columns there is room for, in their order."""
         needs = {id(column): self._need(console, options, column)[0] for column in self.columns}
         shown = list(self.columns)
         for column in self._by_worth():
@@ -71,7 +70,10 @@ class FittedTable(Table):
         return shown
 
     def _widths(self, console: Console, options: ConsoleOptions, shown: list[Column]) -> list[int]:
-        """What each column needs, and of what is left as much as it wants, from the left."""
+        """Return the columns' widths: what each needs, then what is left to those that want it.
+
+        Columns get the rest from the left.
+        """
         wanted = [self._need(console, options, column) for column in shown]
         left = max(0, options.max_width + GAP - sum(least + GAP for least, _ in wanted))
         widths = []
@@ -82,7 +84,10 @@ class FittedTable(Table):
         return widths
 
     def _need(self, console: Console, options: ConsoleOptions, column: Column) -> tuple[int, int]:
-        """The least width of a column (all of a figure, the longest word), and the most."""
+        """Return the least and the greatest width of a column.
+
+        The least is all of a figure, or the longest word.
+        """
         unbounded = options.update(max_width=10 * options.max_width + 1000)
         measured = self._measure_column(console, unbounded, column)
         least = measured.maximum if column.no_wrap else measured.minimum
@@ -90,7 +95,7 @@ class FittedTable(Table):
         return least - padding, measured.maximum - padding
 
     def _by_worth(self) -> list[Column]:
-        """All columns but the first, those that go first in front."""
+        """Return all columns but the first, those that are dropped first in front."""
         named = {str(column.header): column for column in self.columns[1:]}
         first = [named[heading] for heading in self._drop_first if heading in named]
         return first + [column for column in self.columns[:0:-1] if column not in first]

@@ -1,4 +1,4 @@
-"""`feedhandler fix check`: messages of a file as readable fields; what is wrong with bad ones."""
+"""`feedhandler fix check`: messages of a file as readable fields, and the faults of bad ones."""
 
 import sys
 from pathlib import Path
@@ -15,8 +15,10 @@ FILE_BYTES_MAX = 1 << 30
 def check(
     source: str, dictionary: str, transport: str | None, separator: str, bad: bool, as_json: bool
 ) -> int:
-    """Print every message of `source` (`-`: standard input), or only bad ones; `FOUND` where one is
-    bad, or there is none."""
+    """Print the messages of `source`, or only bad ones; `FOUND` where one is bad or there is none.
+
+    `source` `-` is standard input; `separator` stands for SOH where it is not empty.
+    """
     known = load_dictionary(dictionary, transport)
     data = _read(source)
     if separator:
@@ -39,7 +41,7 @@ def check(
 
 
 def _read(source: str) -> bytes:
-    """The bytes of a file or of standard input. Raises `UsageError` where they cannot be read."""
+    """Read a file or standard input. Raises `UsageError` where it is unreadable or too large."""
     try:
         if source == "-":
             data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
@@ -54,7 +56,7 @@ def _read(source: str) -> bytes:
 
 
 def _text(each: Explained, number: int) -> str:
-    """A message as lines."""
+    """Format a message as lines of text."""
     title = f"{each.code} {each.name}".strip() or "no message"
     lines = [f"message {number}, byte {each.at}, {each.size} bytes: {title}"]
     for field in each.fields:
@@ -66,7 +68,7 @@ def _text(each: Explained, number: int) -> str:
 
 
 def _figures(each: Explained) -> dict[str, object]:
-    """A message for a program."""
+    """Return a message as a dict, for JSON."""
     fields = [
         {
             "tag": field.tag,

@@ -33,7 +33,7 @@ _SYMBOL = re.compile(rb"\x0155=([^\x01]+)")
 
 
 def _definition(path: Path) -> Channels:
-    """The definition, its warnings told."""
+    """Read the definition and print its warnings."""
     channels = read_channels(path)
     for warning in channels.warnings:
         complain(f"warning: {warning}")
@@ -51,8 +51,11 @@ def publish(
     settings: PublisherSettings,
     requests: str = "",
 ) -> int:
-    """Publish the messages of a file, or of standard input, until it ends; meanwhile answer Market
-    Data Requests at the address `requests`, where there is one."""
+    """Publish the messages of a file, or of standard input, until it ends.
+
+    Meanwhile Market Data Requests are answered at the address `requests`, or the definition's, if
+    any.
+    """
     channels = _definition(path)
     ids = [channel] if channel else list(channels.channels)
     requests = requests or _market_data_of(channels, ids)
@@ -94,8 +97,10 @@ def _publish(
 
 
 def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
-    """Where the definition has Market Data Requests answered for these channels; "" for nowhere.
-    Raises `UsageError` for more than one place: a publisher has one."""
+    """Return the definition's address for Market Data Requests of these channels; "" for none.
+
+    Raises `UsageError` for more than one address: a publisher has one.
+    """
     groups = [
         channels.retransmission_of(channels.channels[id]) for id in ids if id in channels.channels
     ]
@@ -111,8 +116,7 @@ def _market_data_of(channels: Channels, ids: Sequence[str]) -> str:
 def _runs(
     channels: Channels, messages: list[bytes], channel: str, content: str
 ) -> Iterator[tuple[str, list[bytes]]]:
-    """Messages that follow one another, by the channel they go to: the one that is given, or that
-    of their instruments."""
+    """Yield runs of messages for one channel: the given one, or that of their instruments."""
     if channel:
         yield channel, messages
         return
@@ -122,7 +126,7 @@ def _runs(
 
 
 def _channel_of(channels: Channels, message: bytes, content: str) -> str:
-    """The one channel of all instruments that a message names. Raises `UsageError`."""
+    """Return the one channel of all instruments that a message names. Raises `UsageError`."""
     symbols = {symbol.decode("latin-1") for symbol in _SYMBOL.findall(message)}
     found = {channels.of(symbol, content) for symbol in symbols}
     if not symbols:
@@ -133,8 +137,10 @@ def _channel_of(channels: Channels, message: bytes, content: str) -> str:
 
 
 async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
-    """The messages of a file, as many at a time as come, until it ends or `stop` is set. The file
-    may be a capture of a channel."""
+    """Yield the messages of a file, or of a capture of a channel, as many at a time as come.
+
+    Until it ends or `stop` is set. Raises `UsageError` for what is no whole FIX message.
+    """
     if captured := _captured(path):
         messages = iter(captured)
         while not stop.is_set() and (some := list(itertools.islice(messages, _CAPTURED_TOGETHER))):
@@ -162,8 +168,8 @@ async def _messages(file: IO[bytes], path: Path, stop: asyncio.Event) -> AsyncIt
 
 
 def _captured(path: Path) -> CapturedChannel | None:
-    """The channel in a capture; None where the file is none."""
-    # What is no plain file, a pipe say, can be read but once.
+    """Open the file as a capture of a channel; None where it is no capture."""
+    # A pipe, say, can be read only once.
     if path == STDIN or not path.is_file():
         return None
     try:
@@ -173,11 +179,11 @@ def _captured(path: Path) -> CapturedChannel | None:
 
 
 async def _read_or_stop(file: IO[bytes], stop: asyncio.Event) -> bytes:
-    """What comes next; nothing where the file ends or `stop` is set.
+    """Read what comes next; returns b"" where the file ends or `stop` is set.
 
-    A thread of its own reads, which a process that ends does not wait for: standard input may
-    bring nothing for ever. It reads past Python's buffer, whose lock it would hold at the end, and
-    an interpreter that cannot have that lock aborts.
+    A thread of its own reads, which does not keep the process from ending: standard input may bring
+    nothing for ever. It reads past Python's buffer, whose lock it would hold at the end, and an
+    interpreter that cannot take that lock aborts.
     """
     loop = asyncio.get_running_loop()
     reading: asyncio.Future[bytes] = loop.create_future()
@@ -233,7 +239,10 @@ def receive(
     as_json: bool,
     settings: ReceiverSettings,
 ) -> int:
-    """Receive until Ctrl-C, or until `count` messages have come."""
+    """Receive until Ctrl-C, or until `count` messages have come; `FOUND` where any were lost.
+
+    Also where a channel is sealed, or where nothing of it could be opened.
+    """
     channels = _definition(path)
 
     async def main(stop: asyncio.Event) -> int:
@@ -272,7 +281,7 @@ def receive(
 
 
 def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:
-    """Say that a channel is sealed, or that signatures are false or missing."""
+    """Report that a channel is sealed, or that signatures are false or missing."""
     if as_json:
         print_json({"channel": channel, **what})
         sys.stdout.flush()
@@ -283,7 +292,7 @@ def _notice(channel: str, what: dict[str, object], as_json: bool) -> None:
 
 
 def _drops(receiver: Receiver, as_json: bool) -> bool:
-    """Print what was dropped of sealed channels, by reason; whether nothing of one was opened."""
+    """Print the drops of sealed channels, by reason; return whether nothing of one was opened."""
     shut = False
     if clear := receiver.counts["answers_in_clear"]:
         if as_json:
@@ -307,7 +316,7 @@ def _drops(receiver: Receiver, as_json: bool) -> bool:
 
 
 def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
-    """Print an event. Messages that are recorded are not printed too."""
+    """Print an event; messages that are recorded are not printed too."""
     if isinstance(event, Deliver) and recorded:
         return
     if isinstance(event, Stated):
@@ -325,7 +334,7 @@ def _show(channel: str, event: Any, as_json: bool, recorded: bool) -> None:
 
 
 def _show_state(channel: str, event: Stated, as_json: bool) -> None:
-    """Print the books' state: what it is as of, its snapshots, the messages since."""
+    """Print the books' state: its message number, its snapshots, and the messages since."""
     said = {"as_of": event.as_of, "number": event.number, "securities": len(event.states)}
     messages = [*event.states, *(body for _, body in event.since)]
     if as_json:

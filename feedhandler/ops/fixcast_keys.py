@@ -1,6 +1,6 @@
 """`feedhandler fixcast keys`: keys of channels in files, given to users by a server.
 
-Nothing here prints a secret: keys are told by channel, id and time.
+No function here prints a secret: keys are named by channel, id and time.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _SECOND = 1_000_000_000
 
 
 def new(path: Path, channels: Sequence[str], hours: float, sign: bool) -> int:
-    """Make the first key of channels, and keys for signing."""
+    """Make the first key of channels, and signing keys where `sign` is set; print their paths."""
     folder = KeyFolder(path)
     now_ns = time.time_ns()
     for channel in channels:
@@ -51,7 +51,7 @@ def new(path: Path, channels: Sequence[str], hours: float, sign: bool) -> int:
 
 
 def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, hours: float) -> int:
-    """Make the next key of channels, from `in_s` on; those before end `overlap_s` later."""
+    """Make the next key of channels, valid from `in_s` on; those before end `overlap_s` later."""
     folder = KeyFolder(path)
     now_ns = time.time_ns()
     for channel in channels or _channels(folder):
@@ -68,7 +68,7 @@ def rotate(path: Path, channels: Sequence[str], in_s: float, overlap_s: float, h
 
 
 def _channels(folder: KeyFolder) -> list[str]:
-    """The channels that have keys in a folder. Raises `UsageError` where none has."""
+    """Return the channels that have keys in a folder. Raises `UsageError` where none has."""
     if found := folder.channels():
         return found
     raise UsageError(f"{folder.path}: there are no keys", "feedhandler fixcast keys new")
@@ -79,7 +79,7 @@ def _end(begin_ns: int, hours: float) -> int:
 
 
 def list_keys(path: Path, as_json: bool) -> int:
-    """What keys there are. `FOUND` where a channel has none that is valid now."""
+    """List the keys of a folder; `FOUND` where a channel has none that is valid now."""
     folder = KeyFolder(path)
     now_ns = time.time_ns()
     found = ExitCode.OK
@@ -111,8 +111,10 @@ def _state(key: ChannelKey, now_ns: int) -> str:
 
 
 def give(path: Path, channels: Sequence[str], to: Path) -> int:
-    """Copy what a receiver of channels needs into another folder: keys that are not over, and
-    public keys. Never a private key for signing."""
+    """Copy what a receiver of channels needs into another folder.
+
+    That is keys that have not expired, and public keys; never a private key for signing.
+    """
     folder, other = KeyFolder(path), KeyFolder(to)
     now_ns = time.time_ns()
     other.make()
@@ -141,7 +143,7 @@ class _Source:
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring keys of the folder into the rings."""
+        """Add the folder's keys to the rings, and drop those that have expired."""
         now_ns = time.time_ns()
         for channel, ring in self.rings.items():
             ring.expire(now_ns)
@@ -150,7 +152,7 @@ class _Source:
                     ring.add(key)
 
     def changed(self) -> EntitlementConfig | None:
-        """The configuration where it is another one than before."""
+        """Read the configuration again; return it where it has changed, else None."""
         config = read_config(self._path)
         if config == self.config:
             return None
@@ -159,7 +161,7 @@ class _Source:
 
 
 def serve(path: Path, plain: bool) -> int:
-    """Give users what they are entitled to, until it is stopped."""
+    """Run the server that gives users what they are entitled to, until it is stopped."""
     source = _Source(path)
     config = source.config
     tls = (
@@ -176,7 +178,7 @@ def serve(path: Path, plain: bool) -> int:
         service = EntitlementService(server, config.users())
 
         def look() -> Iterable[Action]:
-            """Keys and users of the moment; what is wrong is told once, and the old ones stay."""
+            """Apply the present keys and users; report an error once, and keep the old ones."""
             try:
                 source.refresh()
                 changed = source.changed()
@@ -202,7 +204,7 @@ def serve(path: Path, plain: bool) -> int:
 
 
 def _follow(server: EntitlementServer, config: EntitlementConfig) -> Iterable[Action]:
-    """Entitle users as the configuration says now; those who are gone to nothing."""
+    """Entitle users as the configuration says now; dismiss those who are gone."""
     now_ns = time.time_ns()
     entitled_now = config.entitled()
     for name in server.users - entitled_now.keys():
@@ -256,7 +258,7 @@ def fetch(
 
 
 class _Keeper:
-    """Writes what is given into a folder, and knows when it is all there."""
+    """A writer of what is given into a folder, which knows when it is complete."""
 
     def __init__(self, to: Path) -> None:
         self._folder = KeyFolder(to)
@@ -267,7 +269,7 @@ class _Keeper:
         self._folder.make()
 
     def take(self, event: Event, stop: asyncio.Event | None) -> None:
-        """Keep what is given; `stop` is set once every channel has a key."""
+        """Write what is given; set `stop` once every granted channel has a key."""
         match event:
             case ChannelKey():
                 self._keyed.add(event.channel)
@@ -289,7 +291,7 @@ class _Keeper:
             stop.set()
 
     def code(self, stopped: bool) -> int:
-        """The exit code. Raises `PeerError` where the server has ended the session."""
+        """Return the exit code. Raises `PeerError` where the server has ended the session."""
         if self._refused is not None:
             raise PeerError(f"logged out: {self._refused or 'no reason given'}", "see the server")
         if stopped:

@@ -1,4 +1,4 @@
-"""`feedhandler fixcast plan`: channels for volumes that a table tells, or that a capture has."""
+"""`feedhandler fixcast plan`: channels for volumes given by a table, or measured in a capture."""
 
 import datetime
 import itertools
@@ -22,7 +22,7 @@ from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import fitting_hint, open_feed
 
-#: Datagrams that are looked at to tell what else they might be.
+#: Datagrams that are decoded to find the feed that fits.
 PROBE_DATAGRAMS = 200
 
 
@@ -45,8 +45,10 @@ class Wanted:
 
 
 def make_plan(wanted: Wanted) -> int:
-    """Print a definition of channels for measured volumes; its spread goes to stderr. `FOUND` where
-    it is not even, or the capture is cut short."""
+    """Print a definition of channels for measured volumes; its spread goes to stderr.
+
+    Returns `FOUND` where it is not even, or the capture is cut short.
+    """
     if not wanted.feed:
         if wanted.busiest or wanted.by_service:
             raise UsageError("a table tells neither minutes nor services", "give a capture: --feed")
@@ -63,8 +65,10 @@ def make_plan(wanted: Wanted) -> int:
 
 
 def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
-    """A capture's volumes, and whether it was whole. Raises `UsageError` where nothing in it names
-    an instrument."""
+    """Return a capture's volumes, and whether it was whole.
+
+    Raises `UsageError` where nothing in it names an instrument.
+    """
     feed = open_feed(wanted.feed)
     meter = VolumeMeter(feed, wanted.by_service)
     capture = open_capture(wanted.measured)
@@ -88,7 +92,10 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
 def _plan_of(
     wanted: Wanted, volumes: list[Volume], when: str = "", others: Sequence[Volume] = ()
 ) -> int:
-    """Plan, print, and tell how even it is; `others` are what instruments weigh `when` else."""
+    """Plan and print the channels, and report how even the load is.
+
+    `others` are the volumes of the same instruments over the other span, which `when` describes.
+    """
     planned = plan(volumes, wanted.channels)
     sys.stdout.write(definition(planned, wanted.prefix, wanted.port, wanted.sources))
     for number, share in enumerate(planned.shares, 1):

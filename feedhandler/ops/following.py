@@ -1,9 +1,9 @@
 """`feedhandler characterise --follow`: a session's report while its recordings are written.
 
 What is new in the recordings is counted in batches, in this process or by a stream of Spark's, and
-after each the whole report is written anew, file by file in place of the one before. What is
-counted is kept in the report's folder (`STATE`), so that whoever begins again goes on there, even
-after a `kill -9`: nothing is lost and nothing counts twice.
+after each the whole report is written anew, file by file in place of the one before. The counts are
+kept in the report's folder (`STATE`), so that a later run goes on from them, even after a `kill
+-9`: nothing is lost and nothing counts twice.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ STATE = "_followed"
 _CHECKPOINT = "checkpoint"
 #: The channels, as they were guessed when following began.
 _CHANNELS = "channels.json"
-#: How often a running query is asked whether it has ended.
+#: Interval of the checks whether a running query has ended.
 ASK_S = 0.5
-#: How long a batch may still take after a signal, in s; cut off, it is done again the next time.
+#: Time for a batch to end after a signal, in s; one that is cut off is repeated by the next run.
 PATIENCE_S = 2.0
 
 
 class _Session:
-    """What is followed, and its report."""
+    """A session that is followed, and its report."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -59,7 +59,7 @@ class _Session:
         # Absolute, so that a recording is the same one wherever the next run is begun.
         self.captures = tuple(map(absolute, options.captures))
         self.request = self._with_channels(request_of(options))
-        # What comes while a market is open is little: `auto` is this process.
+        # Recordings grow slowly while a market is open: `auto` is this process.
         self.on_spark = options.master not in (NO_SPARK, AUTO)
         asked = {
             "captures": self.captures,
@@ -72,8 +72,11 @@ class _Session:
         self.odd = False
 
     def _with_channels(self, request: Request) -> Request:
-        """The request with the channels, where packets do not tell them: as they were guessed when
-        following began, else guessed from what is there by now; waits until something is."""
+        """Return the request with channels, where packets do not carry them.
+
+        They are those guessed when following began, else guessed from what is there by now; waits
+        until something is.
+        """
         if request.channels is not None or self.feed.table.service_size:
             return request
         kept = self.options.out / STATE / _CHANNELS
@@ -91,7 +94,7 @@ class _Session:
             time.sleep(self.options.every_ns / 1e9)
 
     def write(self) -> None:
-        """The report of all that is counted by now."""
+        """Write the report of all that is counted by now."""
         options, batch = self.options, self.following.last
         outcome = self.following.outcome(self.captures, complete=options.once)
         tables = Tables(outcome, self.feed, self.zone)
@@ -113,14 +116,16 @@ class _Session:
             self.odd = complain_of(outcome.files) or foreign
 
     def batch_taken(self) -> None:
-        """Show what a batch brought; who reads to the end of what is there waits for that."""
+        """Report a batch; with `once` the report is written at the end only."""
         if not self.options.once:
             self.write()
 
 
 def follow(options: Options) -> int:
-    """Follow until a signal comes, or to the end of what is there (`once`); `FOUND` where a file is
-    odd then."""
+    """Follow until a signal comes, or to the end of what is there (`once`).
+
+    Returns `FOUND` where, with `once`, a file is odd.
+    """
     _refuse_parts(options)
     session = _Session(options)
     if options.master == AUTO:
@@ -128,7 +133,7 @@ def follow(options: Options) -> int:
     if session.following.last >= 0:
         session.batch_taken()
     runner = _follow_on_spark if session.on_spark else _follow_here
-    # A signal is the end of what goes on until then; to the end of what is there it is too early.
+    # A signal is the usual end of following; with `once` it is an interruption.
     with contextlib.nullcontext() if options.once else contextlib.suppress(KeyboardInterrupt):
         runner(session)
     if options.once and session.following.last < 0:
@@ -153,7 +158,7 @@ def _refuse_parts(options: Options) -> None:
 
 
 def _follow_here(session: _Session) -> None:
-    """Batches in this process."""
+    """Count batches in this process."""
     options = session.options
     while True:
         for _ in batches_here(
@@ -166,7 +171,7 @@ def _follow_here(session: _Session) -> None:
 
 
 def _follow_on_spark(session: _Session) -> None:
-    """Batches of a stream, whose offsets are in its checkpoint."""
+    """Count batches of a Spark stream, whose offsets are in its checkpoint."""
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import told_by_worker
 
@@ -184,7 +189,7 @@ def _follow_on_spark(session: _Session) -> None:
 
 
 def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any:
-    """The running stream. What goes wrong with a batch is noted in `failed`."""
+    """Start the stream and return its query; errors of a batch are appended to `failed`."""
     checkpoint = session.options.out.absolute() / STATE / _CHECKPOINT
     stream = spark.readStream.format("feedhandler").options(**_stream_options(session)).load()
     writer = stream.writeStream.foreachBatch(_taking(session, failed))
@@ -193,8 +198,10 @@ def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any
 
 
 def _taking(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any, int], None]:
-    """What a batch of the stream is given to; what goes wrong is noted, for Spark tells it in words
-    of its own."""
+    """Return the callback for a batch of the stream.
+
+    Its errors are appended to `failed`, because Spark reports them in words of its own.
+    """
     from feedhandler.characterise.source import piece_of_row
 
     def take(batch: Any, number: int) -> None:
@@ -219,7 +226,7 @@ def _encoded(channels: ChannelMap | None) -> str:
 
 
 def _stream_options(session: _Session) -> dict[str, str]:
-    """What the data source is told, as it wants it."""
+    """Return the options of the data source, as text."""
     options = session.options
     told = {
         "feed": options.feed,

@@ -1,4 +1,4 @@
-"""`feedhandler control`: tell a running gateway to do something, over its control socket."""
+"""`feedhandler control`: send a request to a running gateway, over its control socket."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ from feedhandler.ops.status import endpoint_of
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Whom to tell what. `gateway` is an endpoint or a TOML file; `server` empty means all."""
+    """The request and its gateway: an endpoint or a TOML file; `server` empty means all."""
 
     verb: str
     gateway: str | None = None
@@ -18,7 +18,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Tell it, and print what came of it."""
+    """Send the request, and print the result."""
     request = {"do": options.verb, "server": options.server}
     told = ask(endpoint_of(options.gateway), request, options.timeout_s)
     if options.as_json:

@@ -20,13 +20,13 @@ from feedhandler.replay.generating.traffic_capture import (
 )
 from feedhandler.spans import span_text
 
-#: What `--json` tells; the ledger has the rest.
+#: The keys that `--json` prints; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
           "mean_payload_bytes", "mean_message_bytes", "mean_messages", "services")  # fmt: skip
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to generate and where to write it."""
+    """The session to generate and the file to write."""
 
     out: Path
     profile: str = "market"
@@ -41,8 +41,10 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Tell what it will take, generate, write, and tell what was written. Raises `UsageError` where
-    a file that is there would be lost, or the disk cannot hold the new one."""
+    """Announce what it will take, generate, write, and report what was written.
+
+    Raises `UsageError` where an existing file would be lost, or the disk cannot hold the new one.
+    """
     refuse_taken(options.overwrite, options.out, ledger_path(options.out))
     traffic = Traffic(
         load_profile(options.profile),
@@ -66,12 +68,12 @@ def run(options: Options) -> int:
 
 
 def _announce(out: Path, coming: Forecast) -> None:
-    """One line on stderr; `UsageError` where the file system has less room."""
+    """Print one line on stderr; raise `UsageError` where the file system has less room."""
     folder = out.absolute().parent
     size = f"about {coming.file_bytes / 1e9:,.2f} GB"
     # What is no file (a pipe, `/dev/null`) takes any amount.
     if folder.is_dir() and (out.is_file() or not out.exists()):
-        # The file of this name is written anew: its room is there as well.
+        # A file of this name is replaced: its room is free as well.
         freed = out.stat().st_size if out.is_file() else 0
         free = shutil.disk_usage(folder).free + freed
         if coming.file_bytes > free:

@@ -1,6 +1,6 @@
-"""What the kernel tells about this host, asked the way a gateway will ask it. Linux only.
+"""State of this host as the kernel reports it, asked the way a gateway will ask it. Linux only.
 
-Every function answers a question and leaves nothing behind; `OSError` comes through where the
+Every function answers a question and leaves nothing behind; `OSError` passes through where the
 kernel's refusal is the answer.
 """
 
@@ -43,21 +43,21 @@ class InterfaceState(Struct, frozen=True):
 
 
 class SelfTest(Struct, frozen=True):
-    """A datagram went out and came back."""
+    """The result of a self-test whose datagram came back."""
 
     elapsed_us: int
     has_kernel_stamp: bool
 
 
 class ClockState(Struct, frozen=True):
-    """What the kernel knows of the clock's steering."""
+    """The kernel's view of the clock's synchronisation."""
 
     is_synchronised: bool
     error_us_max: int
 
 
 class FileSystem(Struct, frozen=True):
-    """What a path is on: its kind as `mount` names it, where it is mounted, with which options."""
+    """A mounted file system: its kind as `mount` names it, its mount point and its options."""
 
     kind: str
     place: str
@@ -65,12 +65,12 @@ class FileSystem(Struct, frozen=True):
 
 
 def interface_names() -> list[str]:
-    """All interfaces of this network namespace."""
+    """Return the names of all interfaces of this network namespace."""
     return [name for _, name in socket.if_nameindex()]
 
 
 def interface_state(interface: str) -> InterfaceState | None:
-    """The state of the interface with this name or IPv4 address; None where there is none."""
+    """Return the state of the interface with this name or IPv4 address; None without one."""
     for name in interface_names():
         address = interface_address(name)
         if interface in (name, address) or _on_loopback(interface, address):
@@ -86,12 +86,12 @@ def interface_state(interface: str) -> InterfaceState | None:
 
 
 def _on_loopback(wanted: str, address: str) -> bool:
-    """All of 127/8 lies on the loopback interface, whatever address it shows."""
+    """Return whether both addresses are in 127/8, all of which lies on the loopback interface."""
     return wanted.startswith("127.") and address.startswith("127.")
 
 
 def interface_address(name: str) -> str:
-    """The interface's first IPv4 address, or an empty string."""
+    """Return the interface's first IPv4 address, or an empty string."""
     try:
         return socket.inet_ntoa(_ask(_SIOCGIFADDR, name)[20:24])
     except OSError:
@@ -99,19 +99,19 @@ def interface_address(name: str) -> str:
 
 
 def _ask(request: int, name: str) -> bytes:
-    """One `ifreq` answered by the kernel."""
+    """Send one `ifreq` to the kernel and return its answer. Raises `OSError`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         return fcntl.ioctl(asker, request, struct.pack("256s", name.encode()[:15]))
 
 
 def granted_receive_buffer(wanted_bytes: int) -> int:
-    """How much of a receive buffer of `wanted_bytes` a line's socket gets."""
+    """Return how many bytes of a receive buffer of `wanted_bytes` a line's socket gets."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return set_receive_buffer(probe, wanted_bytes)
 
 
 def strict_reverse_path(name: str) -> bool:
-    """Does the kernel drop packets whose source it would not route back this way?"""
+    """Return whether the kernel drops packets whose source it would not route back this way."""
     values = []
     for scope in ("all", name):
         try:
@@ -123,7 +123,7 @@ def strict_reverse_path(name: str) -> bool:
 
 
 def multicast_self_test(interface: str) -> SelfTest | None:
-    """Join a group as a line does and send one datagram there; None if it never comes.
+    """Join a group as a line does and send one datagram there; None if it does not come back.
 
     Raises `ConfigError` where the group cannot be joined, `OSError` where sending fails.
     """
@@ -151,7 +151,7 @@ def multicast_self_test(interface: str) -> SelfTest | None:
 
 
 def _bound_probe() -> socket.socket:
-    """A socket that holds a free UDP port, for as long as it is open."""
+    """Return a socket that holds a free UDP port for as long as it is open."""
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     probe.bind(("127.0.0.1", 0))
     return probe
@@ -181,7 +181,7 @@ class _Timex(ctypes.Structure):
 
 
 def clock_state() -> ClockState | None:
-    """Is the clock steered, and how far may it be off? None where the kernel does not tell."""
+    """Return whether the clock is synchronised, and its maximum error; None where not known."""
     answer = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(answer)) < 0:
         return None
@@ -189,7 +189,7 @@ def clock_state() -> ClockState | None:
 
 
 def has_net_admin() -> bool:
-    """Does this process hold CAP_NET_ADMIN?"""
+    """Return whether this process holds CAP_NET_ADMIN."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
@@ -197,7 +197,7 @@ def has_net_admin() -> bool:
 
 
 def existing_part(path: str | Path) -> Path:
-    """The path as far as it exists: itself, or the folder that the rest would be made in."""
+    """Return the existing part of a path: itself, or the folder that the rest would be made in."""
     part = Path(path)
     while not os.path.exists(part) and part != part.parent:
         part = part.parent
@@ -205,7 +205,7 @@ def existing_part(path: str | Path) -> Path:
 
 
 def file_system_of(path: str | Path) -> FileSystem | None:
-    """What `path` is on, or will be once it is made; None where the kernel does not tell."""
+    """Return the file system that `path` is on, or will be once made; None where not known."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -223,7 +223,7 @@ def file_system_of(path: str | Path) -> FileSystem | None:
 
 
 def parse_mount(line: str) -> FileSystem:
-    """One line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); blanks in paths are octal there."""
+    """Parse one line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); blanks in paths are octal."""
     head, _, tail = line.partition(" - ")
     place, own_options = head.split(" ")[4:6]
     kind, _, options = tail.split(" ")[:3]
@@ -232,11 +232,11 @@ def parse_mount(line: str) -> FileSystem:
 
 
 def is_read_only(path: str | Path) -> bool:
-    """Whether nothing on that file system can be written."""
+    """Return whether the path's file system is mounted for reading only."""
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def free_bytes(path: str | Path) -> int:
-    """What who is not root may still write there."""
+    """Return the bytes that a user other than root may still write there."""
     system = os.statvfs(path)
     return system.f_bavail * system.f_frsize

@@ -14,12 +14,12 @@ from feedhandler.codecs.errors import PeerError
 from feedhandler.keyed.definition import Definition
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
 
-#: Of a command that works on a message: the message is no good (EX_DATAERR).
+#: Exit code of a command that rejects its message (EX_DATAERR).
 NO_GOOD = 65
-#: Status codes of management from here on say that it cannot be done.
+#: Management's status codes from here on are refusals.
 REFUSALS = 400
 STDIN = Path("-")
-#: Refusals that are told.
+#: Refusals that are printed.
 REFUSED_SHOWN = 10
 
 
@@ -35,7 +35,7 @@ def create(url: str, name: str, definition: Definition, dead: str, login: Login)
 
 
 def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Login) -> int:
-    """Put the lines of a file."""
+    """Put the lines of a file, each as a message; `FOUND` where any was refused."""
 
     async def main(stop: asyncio.Event) -> int:
         refused: list[str] = []
@@ -74,7 +74,7 @@ def _note(future: asyncio.Future[int], refused: list[str]) -> None:
 
 
 def work(url: str, name: str, command: list[str], workers: int, count: int, login: Login) -> int:
-    """Run a command for each message."""
+    """Run a command for each message, which it reads on stdin, until `count` are done."""
 
     async def main(stop: asyncio.Event) -> int:
         left = count
@@ -119,7 +119,7 @@ def work(url: str, name: str, command: list[str], workers: int, count: int, logi
 
 
 def look(operation: str, url: str, name: str, login: Login, as_json: bool) -> int:
-    """Ask a queue's management, and print what it says."""
+    """Send a request to a queue's management, and print the answer."""
 
     async def main(stop: asyncio.Event) -> int:
         told, body = await keyed.ask(url, name, login=login, operation=operation)

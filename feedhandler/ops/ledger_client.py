@@ -1,10 +1,10 @@
-"""A subscriber that keeps books: the demo's other end, run as a process of its own.
+"""A subscriber that writes a ledger: the demo's other end, run as a process of its own.
 
     feedhandler receipts URL PATTERN GRANULARITY FEED LEDGER
 
 It writes a ledger of every message it gets, of every loss announced to it and of every snapshot
-that makes losses good (but not of the snapshot's messages: they are a state, told again, and no
-deliveries). It tells its parent on stdout, one JSON object a line: `{"attached": true}` once,
+that makes losses good (but not of the snapshot's messages: they repeat a state, and are no
+deliveries). It reports to its parent on stdout, one JSON object a line: `{"attached": true}` once,
 `{"received": n}` several times a second, and at the end, after SIGTERM, `{"latency": {bucket:
 count, ...}}`, the histogram of the time from the gateway's kernel receive stamp to the read here.
 """
@@ -23,18 +23,18 @@ from feedhandler.ops.console import ExitCode, print_json, run_async
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.exchange.ledger import LedgerWriter
 
-#: How often the parent is told how much has come.
+#: How often the parent gets the count of messages.
 REPORT_INTERVAL_S = 0.2
 
 
 class LedgerClient:
-    """Messages and announcements into a ledger, latencies into a histogram."""
+    """A writer of messages and announcements into a ledger, and of latencies into a histogram."""
 
     def __init__(self, feed: Feed, ledger: LedgerWriter) -> None:
         self.latency = Histogram()
         self._feed = feed
         self._ledger = ledger
-        #: Services whose snapshot is on its way: what comes of them is part of it.
+        #: Services whose snapshot is under way: their messages are part of it.
         self._in_snapshot: set[int] = set()
 
     @property
@@ -43,7 +43,7 @@ class LedgerClient:
         return self._ledger.messages
 
     def take(self, message: Message) -> None:
-        """Write down one AMQP message."""
+        """Record one AMQP message."""
         if message.content == "quality":
             self._note(message.quality or {})
             return
@@ -59,7 +59,7 @@ class LedgerClient:
             self._ledger.received_packet(packet, message.service)
 
     def _note(self, told: dict[str, Any]) -> None:
-        """What the gateway says of a service: where it starts, what is lost, what is made good."""
+        """Record a quality message: the start of a service, losses, and those made good."""
         service, reason = told["service"], told["reason"]
         for first, last in told.get("lost", []):
             self._ledger.lost(service, first, last)
@@ -79,7 +79,7 @@ class LedgerClient:
 async def receive(
     url: str, pattern: str, granularity: str, feed: Feed, path: Path, stop: asyncio.Event
 ) -> int:
-    """Keep books until `stop`; what has arrived by then is written."""
+    """Write the ledger until `stop`; what has arrived by then is written."""
     with LedgerWriter(path, feed) as ledger:
         books = LedgerClient(feed, ledger)
         async with feedhandler.subscribe(
@@ -118,6 +118,6 @@ def _tell(what: dict[str, Any]) -> None:
 
 
 def run(url: str, pattern: str, granularity: str, feed_name: str, path: Path) -> int:
-    """Receive until told to stop, as a process of its own; the receipts go to `path`."""
+    """Receive until SIGTERM, as a process of its own; the ledger goes to `path`."""
     feed = open_feed(feed_name)
     return run_async(lambda stop: receive(url, pattern, granularity, feed, path, stop), "uvloop")

@@ -1,8 +1,8 @@
-"""What a long command shows of itself while it works: one line, on stderr.
+"""The progress of a long command while it works: one line, on stderr.
 
-On a terminal the line has a bar, where there is a share to show, and is written anew several times
-a second. Elsewhere (a log, a pipe) it is a plain line now and then, or nothing with `--json`;
-stdout never has any of it.
+On a terminal the line has a bar, where there is a share to show, and is redrawn several times a
+second. Elsewhere (a log, a pipe) it is a plain line now and then, or nothing with `--json`; stdout
+never has any of it.
 """
 
 import time
@@ -20,7 +20,7 @@ PLAIN_EVERY_NS = 10_000_000_000
 
 BAR_WIDTH = 20
 
-#: Shows a line; the share of the work that is done, 0.0 to 1.0, where somebody knows it.
+#: Shows a line, and the share of the work that is done, 0.0 to 1.0, where that is known.
 Show = Callable[[str, float | None], None]
 
 
@@ -31,12 +31,12 @@ def live_line(
     console: Console | None = None,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> Iterator[Show]:
-    """Yields what shows a line under `title`; `quiet`: only a terminal is shown anything."""
+    """Yield a function that shows a line under `title`; with `quiet` only on a terminal."""
     console = console or stderr_console()
     if not console.is_terminal:
         yield _plain(title, quiet, console, clock_ns)
         return
-    # Folding would leave the lines before on the screen.
+    # A folded line would leave older ones on the screen.
     columns = (
         TextColumn("{task.description}"),
         BarColumn(BAR_WIDTH),
@@ -72,21 +72,21 @@ def _plain(title: str, quiet: bool, console: Console, clock_ns: Callable[[], int
 
 
 def whole_parts(told: str, room: int) -> str:
-    """As many of the parts of `a, b, c` as fit into the room, from the left: no figure is cut."""
+    """Keep as many parts of `a, b, c` as fit into the room, from the left: no figure is cut."""
     while told and cell_len(told) > room:
         told = told.rpartition(", ")[0]
     return told
 
 
 def duration_text(span_ns: int) -> str:
-    """`1:02:03` or `2:03`: hours only where there are some."""
+    """Format nanoseconds as `1:02:03` or `2:03`: hours only where there are some."""
     minutes, seconds = divmod(max(0, span_ns) // 1_000_000_000, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def size_text(size_bytes: float) -> str:
-    """`12.3 MB`, in powers of ten, as file managers and disks count."""
+    """Format bytes as `12.3 MB`, in powers of ten, as file managers and disks count."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000:
             return f"{size_bytes:,.0f} B" if unit == "B" else f"{size_bytes:,.1f} {unit}"

@@ -4,6 +4,6 @@ from collections.abc import Iterable
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A table; the cells are Markdown themselves."""
+    """Return a table; the cells are Markdown themselves."""
     lines = ["| " + " | ".join(cells) + " |\n" for cells in (head, *rows)]
     return lines[0] + "|---" * len(head) + "|\n" + "".join(lines[1:])

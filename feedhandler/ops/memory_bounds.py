@@ -1,9 +1,9 @@
-"""The memory that clients can make the gateway take, at the very most: every bound, and the sum.
+"""The most memory that clients can make the gateway use: every bound, and the sum.
 
-What it promises: each kind of memory whose amount is a client's doing is here once, as the settings
+What it promises: each kind of memory whose amount depends on clients is here once, as the settings
 and constants bound it. The gateway's own (code, ring, hold, books, stores of recovery) is not: it
-does not go by what clients do. What an item takes in the engine is an estimate, the one by which
-the node counts. docs/flow-control.md tells the same in words, and a test holds both together.
+does not depend on clients. What an item takes in the engine is an estimate, the one by which the
+node counts. docs/flow-control.md says the same in words, and a test compares the two.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from feedhandler.config.amqp import AmqpConfig
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.keyed.definition import Definition
 
-#: What each takes, with what Python keeps of it: measured, and rounded up.
+#: Memory of each, with Python's objects: measured, and rounded up.
 CONNECTION_BYTES = 32 << 10
 LINK_BYTES = 8 << 10
 PATTERN_BYTES = 512
@@ -35,13 +35,13 @@ UNSETTLED_BYTES = 2 << 10
 #: A message-id beside its entry in the index's pages; a message whose failures are counted.
 NEWEST_ID_BYTES = 16
 TRIED_BYTES = 128
-#: What one password's check takes (RFC 7914).
+#: Memory of one password's check (RFC 7914).
 SCRYPT_BYTES = 128 * SCRYPT_N * SCRYPT_R
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Something that clients can make the gateway keep: `count` of `each` bytes at most."""
+    """One kind of memory that clients can make the gateway use: `count` of `each` bytes at most."""
 
     name: str
     count: int
@@ -49,12 +49,12 @@ class Bound:
 
     @property
     def most(self) -> int:
-        """Bytes at the very most."""
+        """The most bytes that it can take."""
         return self.count * self.each
 
 
 def memory_bounds(config: Config) -> tuple[Bound, ...]:
-    """Every bound that this configuration sets."""
+    """Return every bound that this configuration sets."""
     return (*_of_links(config), *_of_connections(config), *_of_the_node(config))
 
 
@@ -79,8 +79,11 @@ def _of_connections(config: Config) -> Iterator[Bound]:
 
 
 def _unsent(amqp: AmqpConfig) -> int:
-    """What one connection's sessions may hold in the engine, where links are spread evenly: each
-    session what it may as it begins, and the later ones less."""
+    """Return the bytes that one connection's sessions may hold in the engine.
+
+    Links are taken to be spread evenly: each session may hold its share as it begins, and later
+    ones less.
+    """
     sending = min(-(-amqp.max_links // amqp.max_connections), amqp.limits.sessions_per_connection)
     shares = (proton.CONNECTION_OUTGOING_BYTES_MAX // number for number in range(1, sending + 1))
     least, most = proton.SESSION_OUTGOING_BYTES_MIN, proton.SESSION_OUTGOING_BYTES_MAX
@@ -88,7 +91,7 @@ def _unsent(amqp: AmqpConfig) -> int:
 
 
 def _largest(config: Config) -> int:
-    """Bytes of the largest message that a durable queue takes."""
+    """Return the bytes of the largest message that a durable queue takes."""
     return max((each.message_bytes_max for each in config.queues), default=0)
 
 
@@ -106,23 +109,23 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
         yield Bound(f"queue {queue.name}", 1, _of_queue(queue))
 
 
-#: Of a keyed queue: what a message takes, and each of its keys' places; a key; a producer.
+#: Memory in a keyed queue of a message, each of its keys' places, a key, and a producer.
 MESSAGE_BYTES, PLACE_BYTES, KEY_BYTES, PRODUCER_BYTES = 28, 12, 40, 300
 
 
 def _of_queue(queue: DurableQueueConfig) -> int:
-    """What messages and requests at a durable queue may take."""
+    """Return the bytes that messages and requests at a durable queue may take."""
     waiting = intake.OVERFULL * queue.waiting_bytes_max + intake.RECENT_BYTES_MAX
     read = READ_BYTES_MAX + queue.message_bytes_max
     index = message_ids.ENTRIES_MAX * (message_ids.ENTRY_BYTES + NEWEST_ID_BYTES)
     counts = dispatch.TRIED_MAX * TRIED_BYTES
-    # A transaction is taken whole, or waits: what it has for others does so until they take it.
+    # A transaction is taken whole, or waits; messages for other queues wait until those take them.
     sent = parcels.PARCELS_BYTES_MAX + 2 * transactions.BYTES_MAX
     return waiting + read + links.REQUESTS_BYTES_MAX + index + counts + sent + _of_keys(queue.key)
 
 
 def _of_keys(key: Definition | None) -> int:
-    """What a queue keeps of its messages, and of its producers, where it has keys."""
+    """Return the bytes that a keyed queue keeps of messages, keys and producers; else 0."""
     if key is None:
         return 0
     places = key.structure().places

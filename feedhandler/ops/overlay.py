@@ -34,7 +34,7 @@ STDIN = Path("-")
 
 
 class Signals:
-    """SIGINT and SIGTERM end a member, SIGHUP has it read its topologies again."""
+    """Signal handlers of a member: SIGINT and SIGTERM end it, SIGHUP reloads its topologies."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.stopped = False
@@ -51,7 +51,10 @@ class Signals:
         self._again = True
 
     def over(self, member: AnyMember) -> bool:
-        """Whether the member is to end; reads topologies first where that was asked."""
+        """Return whether the member is to end; reload topologies first where that was asked.
+
+        A topology that cannot be read, or that does not fit, is reported, and the old one stays.
+        """
         if self._again:
             self._again = False
             for path in self._paths:
@@ -82,7 +85,7 @@ class Running:
 
 @contextlib.contextmanager
 def _observed(running: Running, me: Member, loop: Loop) -> Iterator[None]:
-    """Metrics and the control socket, where they were asked for; then tell where the member is."""
+    """Serve metrics and the control socket, where asked for, and print the member's address."""
     with contextlib.ExitStack() as stack:
         if running.metrics or running.control:
             from feedhandler.overlay.observing import MemberWatch
@@ -111,8 +114,11 @@ def proxy(running: Running) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """What a receiver does. `to`, `echo`: addresses or ""; `extra_hold_us` None: by the last hops
-    of all; `count` 0: without an end."""
+    """A receiver's settings.
+
+    `to`, `echo`: addresses or ""; `extra_hold_us` None: by the last hops of all receivers; `count`
+    0: without an end.
+    """
 
     to: str
     echo: str
@@ -144,11 +150,11 @@ def receive(running: Running, receiving: Receiving) -> int:
                 if isinstance(event, Deliver) and relayed is not None:
                     try:
                         relayed.send(event.payload)
-                    except OSError:  # nobody is there, or its buffer is full: as by the network
+                    except OSError:  # no socket there, or its buffer is full: lost as in a network
                         counts["unrelayed"] += 1
                 if running.as_json:
                     print_json(_event(event, member.senders_time(now_ns)))
-            sys.stdout.flush()  # who reads it wants it now
+            sys.stdout.flush()  # a reader wants it now
 
         with opened(member, me, output, running.busy) as loop, _observed(running, me, loop):
             loop.run(lambda: signals.over(member) or 0 < count <= member.holding.delivered)
@@ -170,7 +176,7 @@ def _event(event: Event, released_ns: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _relay(to: str) -> Iterator[socket.socket | None]:
-    """A socket that sends to an address, a group on loopback included; None for none."""
+    """Yield a socket that sends to an address, a group on loopback included; None for ""."""
     if not to:
         yield None
         return
@@ -190,7 +196,7 @@ def _relay(to: str) -> Iterator[socket.socket | None]:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What a sender sends, and how."""
+    """A sender's source of messages, and how it sends them."""
 
     messages: Path | None
     source: str
@@ -265,7 +271,7 @@ def _send_all(
 
 @contextlib.contextmanager
 def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
-    """Where messages come from, and whether they are lines."""
+    """Yield the file or socket that messages come from, and whether they are lines."""
     if sending.messages is not None:
         if sending.messages == STDIN:
             yield sys.stdin.buffer, True
@@ -298,7 +304,7 @@ def _messages(sending: Sending) -> Iterator[tuple[Any, bool]]:
 
 
 def _tell(member: AnyMember, loop: Loop, as_json: bool) -> None:
-    """What the member has done, at its end."""
+    """Print the member's counts, at its end."""
     told: dict[str, Any] = {"counts": dict(sorted(member.counts.items()))}
     told |= {"datagrams_sent": loop.port.sent, "datagrams_received": loop.port.received,
              "not_taken": sum(loop.port.errors.values()),

@@ -17,7 +17,7 @@ from feedhandler.overlay.topology_file import ipv4_address_of
 
 @dataclass(frozen=True, slots=True)
 class Echoing:
-    """Where probes come, from whom ("" for anybody), and how the answering process runs."""
+    """The address for probes, their only source ("" for any), and how the process runs."""
 
     listen: str
     only: str
@@ -27,7 +27,7 @@ class Echoing:
 
 
 def echo(echoing: Echoing) -> int:
-    """Send probes back to where they came from until it is stopped. Raises `ConfigError`."""
+    """Return probes to where they came from until it is stopped. Raises `ConfigError`."""
     listen = ipv4_address_of(echoing.listen)
     only = ipv4_address_of(echoing.only) if echoing.only else None
     pin(echoing.processor)
@@ -53,7 +53,7 @@ def echo(echoing: Echoing) -> int:
 
 
 def _answer(port: Port, only: Address | None, stopped: list[int], sleep_ns: int) -> int:
-    """Answer until something is in `stopped`; how many datagrams were none to answer."""
+    """Answer until `stopped` is not empty; return how many datagrams got no answer."""
     dropped = 0
     while not stopped:
         for datagram, address, _ in port.receive():

@@ -14,7 +14,7 @@ from feedhandler.overlay.hooks import attaching
 from feedhandler.overlay.hooks.abi import KEY_BYTES, Address, slots_for
 from feedhandler.overlay.hooks.attaching import Hook, Request
 
-#: What a counter above 0 asks the operator to do.
+#: The remedy for each counter above 0.
 REMEDIES = {
     "violations": "ids came in another order than slots allow: more --messages-per-second",
     "forged": "another key, or a sender that is not the tree's",
@@ -30,7 +30,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for, unread."""
+    """The options of the command line, not yet parsed."""
 
     role: str
     device: str
@@ -44,7 +44,7 @@ class Wanted:
 
 
 def address(text: str) -> Address:
-    """Read `IPv4:port`. Raises `UsageError`."""
+    """Parse `IPv4:port`. Raises `UsageError`."""
     try:
         host, port = split_address(text)
     except ValueError as error:
@@ -60,7 +60,7 @@ def address(text: str) -> Address:
 
 
 def read_key(path: Path) -> bytes:
-    """Read the key of 32 hex digits in a file that is its owner's alone. Raises `UsageError`."""
+    """Read a key of 32 hex digits from a file that is closed to others. Raises `UsageError`."""
     try:
         text = path.read_text().strip()
         mode = path.stat().st_mode
@@ -75,7 +75,7 @@ def read_key(path: Path) -> bytes:
 
 
 def attach(wanted: Wanted) -> int:
-    """Attach a hook and tell where its pins are."""
+    """Attach a hook and print where its pins are."""
     attaching.require_privilege()
     request = Request(
         role=wanted.role,
@@ -93,7 +93,7 @@ def attach(wanted: Wanted) -> int:
 
 
 def detach(device: str, role: str | None) -> int:
-    """Detach a device's hooks and name them."""
+    """Detach a device's hooks and print their names."""
     for each in attaching.detach(device, role):
         print(f"{device}: {each} detached")
     return ExitCode.OK
@@ -107,7 +107,7 @@ def hold(device: str, hold_us: int) -> int:
 
 
 def show(as_json: bool) -> int:
-    """Show every hook with its counters; `FOUND` where one holds pins of a device that has gone."""
+    """Show every hook with its counters; `FOUND` where one's device has gone."""
     hooks = attaching.show()
     for hook in hooks:
         if as_json:
@@ -161,7 +161,7 @@ def _shown(address: Address) -> str:
 
 
 def check() -> Check:
-    """Whether hooks can be attached here, for `feedhandler doctor`; nothing needs them."""
+    """Check for `feedhandler doctor` whether hooks can be attached here, which nothing requires."""
     found = attaching.refusal()
     if found is None:
         return Check("overlay hooks", "ok", "can be attached")

@@ -1,9 +1,8 @@
-"""`feedhandler overlay measure --last-hop`: how long, and how evenly, a receiver's last hop takes.
+"""`feedhandler overlay measure --last-hop`: duration and evenness of a receiver's last hop.
 
-A receiver hands messages to an isolated process on the same machine (model 3). Here probes take
-the messages' way and come back: to an `overlay echo` that this command starts, once as it comes and
-once with both ends pinned to a processor each and looking for datagrams without sleeping; or to one
-that runs already.
+A receiver hands messages to an isolated process on the same machine (model 3). Here probes take the
+messages' way and come back: to an `overlay echo` that this command starts, once unpinned and once
+with both ends pinned to a processor each and polling without sleep; or to one that runs already.
 """
 
 import contextlib
@@ -38,8 +37,11 @@ START_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class LastHopWanted:
-    """What is measured. `echo`: an address, or "" for an echo of this command's own, which is
-    pinned to the second of `processors`, the receiver's end to the first."""
+    """The settings of a measurement.
+
+    `echo`: an address, or "" for an echo of this command's own, which is pinned to the second of
+    `processors`, the receiver's end to the first.
+    """
 
     seconds: float
     rate: float
@@ -49,7 +51,7 @@ class LastHopWanted:
 
 @dataclass(frozen=True, slots=True)
 class Trips:
-    """Round trips of one way to run, us: a window's each, and how many probes had no answer."""
+    """Round trips of one way to run, in us: float64 arrays, one a window; and unanswered probes."""
 
     name: str
     windows: Sequence[numpy.ndarray]
@@ -62,7 +64,7 @@ class Trips:
 
 
 def measure_last_hop(wanted: LastHopWanted, report: Path | None, as_json: bool) -> int:
-    """Measure and print. Raises `UsageError`, `PeerError` where no probe is answered."""
+    """Measure and print. Raises `UsageError`, and `PeerError` where no probe is answered."""
     check_report(report)
     found = []
     if wanted.echo:
@@ -111,7 +113,7 @@ def _pinned(processor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _echo(options: Sequence[str]) -> Iterator[Address]:
-    """An `overlay echo` of this command's own, at a port that was free, ended with the block."""
+    """Run an `overlay echo` of this command's own at a free port while the block runs."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         host, port = sock.getsockname()
@@ -133,7 +135,10 @@ def _echo(options: Sequence[str]) -> Iterator[Address]:
 
 
 def _trips(name: str, address: Address, wanted: LastHopWanted, busy: bool) -> Trips:
-    """Send probes at the rate, one at its time, and take the answers."""
+    """Send probes at the rate, each at its due time, and take the answers.
+
+    Raises `PeerError` where none is answered.
+    """
     every_ns = int(1e9 / wanted.rate)
     probes = Probes(os.urandom(KEY_BYTES), asked_max=max(WAIT_NS // every_ns, 1))
     windows: list[list[float]] = [[] for _ in range(math.ceil(wanted.seconds))]
@@ -169,7 +174,7 @@ def _trips(name: str, address: Address, wanted: LastHopWanted, busy: bool) -> Tr
 
 
 def last_hop_experiment(found: Sequence[Trips]) -> Experiment:
-    """Figure 6 of what was measured: round trips, and their 90th percentile window by window."""
+    """Make Figure 6: round trips, and their 90th percentile window by window."""
     rows, curves, over_time = [], {}, {}
     for trips in found:
         figures = _figures(trips)
@@ -200,7 +205,7 @@ def _p90(trips: Trips) -> numpy.ndarray:
 
 
 def _figures(trips: Trips) -> dict[str, Any]:
-    """Round trips in us."""
+    """Return the figures of round trips, in us."""
     p50, p90, p99 = (float(each) for each in numpy.quantile(trips.all, (0.5, 0.9, 0.99)))
     lowest, by_window = float(trips.all.min()), _p90(trips)
     return {

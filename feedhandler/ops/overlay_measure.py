@@ -15,15 +15,17 @@ from feedhandler.overlay.simulation.cloud import Delays
 from feedhandler.overlay.simulation.holding import Held, hold_and_release
 from feedhandler.overlay.tree import Shape, default_shape
 
-#: Of the messages, this share is an interval of the deadlines' estimate.
+#: Intervals of the deadlines' estimate in all messages.
 INTERVALS = 10
 _RING_REMEDY = "see the sysctl kernel.io_uring_disabled, and the seccomp profile of a container"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is measured. `hedging`: a tree for each; `shapes`: or one for each depth and fan-out,
-    without hedging."""
+    """The settings of a measurement.
+
+    `hedging`: a tree for each; or `shapes`: one for each depth and fan-out, without hedging.
+    """
 
     receivers: int
     hedging: Sequence[int]
@@ -36,8 +38,10 @@ class Wanted:
 
 
 def measure(wanted: Wanted, as_json: bool) -> int:
-    """Measure and print; exit code 1 where a receiver never had a message. Where io_uring is
-    refused, a line says so in place of its row."""
+    """Measure and print; `FOUND` where a receiver never got a message.
+
+    Where io_uring is refused, a line says so in place of its row. Raises `UsageError`.
+    """
     if wanted.messages < 2 * INTERVALS:
         raise UsageError(f"{wanted.messages} messages", f"at least {2 * INTERVALS}")
     direct = Shape(wanted.receivers, 1, 1)
@@ -70,8 +74,10 @@ def measure(wanted: Wanted, as_json: bool) -> int:
 
 
 def _figures(found: Delays, missing: int, fair: float, by_rule: bool) -> dict[str, object]:
-    """A technique's figures, us: as it is, with the rule's deadlines, and with the controller's;
-    `by_rule`: as it is, is with the rule's."""
+    """Return a technique's figures, us: as it is, with the rule's deadlines, with the controller's.
+
+    `by_rule`: the figures "as it is" are those with the rule's deadlines.
+    """
     interval = max(len(found.delays) // INTERVALS, 1)
     rule = hold_and_release(found, "rule", interval=interval)
     held = hold_and_release(found, "held", 0, HoldController(fair), interval)
@@ -89,7 +95,7 @@ def _figures(found: Delays, missing: int, fair: float, by_rule: bool) -> dict[st
 
 
 def _shape(technique: Technique) -> dict[str, object]:
-    """What `overlay plan --measured` wants to know of a technique."""
+    """Return the fields of a technique that `overlay plan --measured` reads."""
     shape = technique.shape
     return {"receivers": shape.receivers, "depth": shape.depth, "fan_out": shape.fan_out,
             "hedging": shape.hedging, "deadlines": technique.by_rule}  # fmt: skip

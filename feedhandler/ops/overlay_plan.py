@@ -20,8 +20,11 @@ from feedhandler.overlay.wire import KEY_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a plan is made of. `depth` and `fan_out` 0: chosen, by `costs`, by those of trees that
-    were `measured`, or by the rule."""
+    """The settings of a plan.
+
+    `depth` and `fan_out` 0: chosen, by `costs`, by those of trees that were `measured`, or by the
+    rule.
+    """
 
     receivers: int
     hedging: int
@@ -47,10 +50,12 @@ class _Measured(Struct, frozen=True):
 
 
 def measured_costs(path: Path) -> Costs:
-    """Return the costs that fit what trees measured, by least squares: JSON lines as `overlay
-    measure --json` prints them. What has hedging
-    or deadlines is passed over, for the model has neither. Raises
-    `ConfigError` with the line of what is wrong, `UsageError` where the shapes do not suffice."""
+    """Return the costs that fit what trees measured, by least squares.
+
+    `path` has JSON lines as `overlay measure --json` prints them. Lines with hedging or deadlines
+    are skipped, because the model has neither. Raises `ConfigError` with the number of a line that
+    is wrong, `UsageError` where the shapes do not suffice.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
@@ -78,7 +83,7 @@ def measured_costs(path: Path) -> Costs:
 
 
 def shape_of(wanted: Wanted) -> Shape:
-    """The shape that is asked for. Raises `UsageError`."""
+    """Return the shape that is asked for. Raises `UsageError`."""
     receivers, hedging = wanted.receivers, wanted.hedging
     if wanted.depth:
         fan_out = wanted.fan_out or fan_out_of(receivers, wanted.depth)
@@ -91,7 +96,7 @@ def shape_of(wanted: Wanted) -> Shape:
 
 
 def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
-    """Make a topology and write it."""
+    """Make a topology and write it. Raises `UsageError`."""
     _refuse_existing(path)
     if wanted.measured is not None:
         wanted = replace(wanted, costs=measured_costs(wanted.measured))
@@ -115,8 +120,10 @@ def plan(wanted: Wanted, path: Path, as_json: bool) -> int:
 def plan_beside(
     first: Path, path: Path, tree: int | None, hosts: Sequence[str], port: int, as_json: bool
 ) -> int:
-    """Make a topology of another tree with the shape, the sender and the receivers of `first`, and
-    with proxies and keys of its own."""
+    """Make a topology of another tree beside `first`, and write it.
+
+    It has the shape, the sender and the receivers of `first`, and proxies and keys of its own.
+    """
     _refuse_existing(path)
     before = read_topology(first)
     tree = (before.tree + 1) % 65_536 if tree is None else tree
@@ -136,7 +143,7 @@ def plan_beside(
 
 
 def _free_addresses(hosts: Sequence[str], port: int, taken: set[Address]) -> Iterator[Address]:
-    """Addresses of the hosts in turns, of ports from `port` on, that nobody has."""
+    """Yield free addresses of the hosts in turn, of ports from `port` on. Raises `UsageError`."""
     for number in range(port, 65_536):
         yield from ((host, number) for host in hosts if (host, number) not in taken)
     raise UsageError(f"too few ports from {port} on: they end at 65535", "a lower --port")

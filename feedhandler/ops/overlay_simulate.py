@@ -10,7 +10,7 @@ from feedhandler.overlay.simulation import report
 from feedhandler.overlay.simulation.experiments import Experiment, Setting, experiments, run
 from feedhandler.overlay.tree import default_shape
 
-#: What a report is written as, by its name's end.
+#: Suffixes of a report's file, which choose its form.
 FORMS = (".html", ".md")
 
 
@@ -44,14 +44,13 @@ def simulate(
 
 
 def check_report(path: Path | None) -> None:
-    """Refuse a name that `write_report` will not take, before the work begins. Raises
-    `UsageError`."""
+    """Raise `UsageError` for a name that `write_report` will not take, before the work begins."""
     if path is not None and path.suffix not in FORMS:
         raise UsageError(f"{path}: a report is a page", f"end its name in {FORMS[0]}")
 
 
 def print_experiment(experiment: Experiment) -> None:
-    """Print an experiment's table, with what is to be said of it."""
+    """Print an experiment's table, with its note."""
     console = stdout_console()
     table = FittedTable(experiment.head[:1], experiment.head[1:])
     table.title, table.title_justify = f"{experiment.name}: {experiment.title}", "left"
@@ -64,8 +63,10 @@ def print_experiment(experiment: Experiment) -> None:
 
 
 def write_report(found: Sequence[Experiment], title: str, about: str, path: Path) -> None:
-    """Write experiments as a page, or as tables in markdown, by the name's end. Raises
-    `UsageError`, `HostFault`."""
+    """Write experiments as a page, or as tables in Markdown, by the suffix of `path`.
+
+    Raises `UsageError`, `HostFault`.
+    """
     html = path.suffix == ".html"
     text = report.page(found, title, about) if html else report.markdown(found)
     try:

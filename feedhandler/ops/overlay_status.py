@@ -1,4 +1,4 @@
-"""`feedhandler overlay status`: what a running member says about itself."""
+"""`feedhandler overlay status`: the state that a running member reports."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from feedhandler.ops.console import ExitCode, print_json
 
 
 def status(endpoint: str, timeout_s: float, as_json: bool) -> int:
-    """Ask the member and print what it tells; `verdict` is the exit code."""
+    """Ask the member and print its answer; `verdict` is the exit code."""
     told = ask(endpoint, "status", timeout_s, who="member", setting="--control")
     if as_json:
         print_json(told)
@@ -19,14 +19,14 @@ def status(endpoint: str, timeout_s: float, as_json: bool) -> int:
 
 
 def verdict(told: Mapping[str, Any]) -> int:
-    """`FOUND` where a member is not ready, misses messages, or has set a child apart."""
+    """Return `FOUND` where a member is not ready, misses messages, or has set a child apart."""
     missing = any(tree.get("missing") for tree in told["trees"])
     unwell = told["not_ready"] or told["set_apart"] or missing
     return ExitCode.FOUND if unwell else ExitCode.OK
 
 
 def lines_of(told: Mapping[str, Any]) -> Iterator[str]:
-    """How the member is, then a line a tree with what is not zero."""
+    """Yield the member's state, then a line for each tree with what is not zero."""
     ready = "; ".join(told["not_ready"])
     yield f"{told['member']} at {told['address']}: {'not ready: ' + ready if ready else 'ready'}"
     if told["set_apart"]:

@@ -18,7 +18,7 @@ from feedhandler.overlay.meshing import Mesh, opened, opened_here
 from feedhandler.overlay.simulation.experiments import Experiment, percent, us
 from feedhandler.overlay.topology_file import read_topology
 
-#: Pairs of which the table tells: those whose delay varies most, and the one in the middle.
+#: Pairs in the table: those whose delay varies most, and the one in the middle.
 PAIRS_SHOWN = 4
 
 
@@ -32,7 +32,10 @@ class Probing:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """SIGINT and SIGTERM end the probing, so that what was measured by then is told."""
+    """Catch SIGINT and SIGTERM, so that what was measured by then is printed.
+
+    Yields a function that returns whether one came.
+    """
     stopped: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: stopped.append(number))
@@ -46,7 +49,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
 
 
 def triangles_here(hosts: int, probing: Probing, report: Path | None, as_json: bool) -> int:
-    """Probe between hosts that are all on this machine, and tell what the windows say."""
+    """Probe between hosts that are all on this machine, and print the result of the windows."""
     if hosts < 3:
         raise UsageError(f"{hosts} hosts make no triangle", "--hosts 3 or more")
     check_report(report)
@@ -60,7 +63,7 @@ def triangles_here(hosts: int, probing: Probing, report: Path | None, as_json: b
 
 
 def triangles_member(topology: Path, name: str, probing: Probing) -> int:
-    """Be one host of a mesh on several machines: print each window of each pair as a JSON line."""
+    """Run one host of a mesh on several machines: print each pair's window as a JSON line."""
     read = read_topology(topology)
     with opened(read, name, probing.rate) as mesh:
         me = mesh.hosts[0].me
@@ -68,7 +71,7 @@ def triangles_member(topology: Path, name: str, probing: Probing) -> int:
 
         def output(row: PairWindow) -> None:
             print_json(asdict(row))
-            sys.stdout.flush()  # a host that is killed has told what it measured
+            sys.stdout.flush()  # before a host is killed, what it measured is out
 
         _run(mesh, probing, output)
     return ExitCode.OK
@@ -83,7 +86,7 @@ def _run(mesh: Mesh, probing: Probing, output: Callable[[PairWindow], None]) -> 
 
 
 def triangles_read(files: Sequence[Path], report: Path | None, as_json: bool) -> int:
-    """Put together what the hosts of a mesh have printed, and tell what it says."""
+    """Merge what the hosts of a mesh have printed, and print the result."""
     check_report(report)
     rows = [row for path in files for row in _rows_of(path)]
     hosts = {each.target for each in rows}
@@ -126,7 +129,7 @@ def _tell(rows: Sequence[PairWindow], about: str, report: Path | None, as_json: 
 
 
 def json_rows(windows: Windows) -> list[dict[str, float | None]]:
-    """A window a row: pairs, those that a third host would have helped, the most to be gained."""
+    """Return a row for each window: pairs, those that a third host would help, the most gained."""
     found = []
     for number, p50, gains in zip(windows.numbers, windows.p50, windows.gains(), strict=True):
         most = float(numpy.nanmax(gains, initial=-numpy.inf))
@@ -142,7 +145,7 @@ def json_rows(windows: Windows) -> list[dict[str, float | None]]:
 
 
 def violations_of(windows: Windows) -> Experiment:
-    """How often a way through a third host would have been the quicker one: Figures 1 and 13."""
+    """Make Figures 1 and 13: how often a way through a third host would have been quicker."""
     gains = windows.gains()
     judged = int((~numpy.isnan(gains)).sum())
     better = gains >= GAIN_US
@@ -166,7 +169,7 @@ def violations_of(windows: Windows) -> Experiment:
 
 
 def variance_of(windows: Windows) -> Experiment:
-    """How the delay of a pair of hosts varies from window to window: Figure 2."""
+    """Make Figure 2: how the delay of a pair of hosts varies from window to window."""
     pairs = windows.pairs()
     delays = [windows.p50[:, a, b] for a, b in pairs]
     spread = [(numpy.nanmax(each) - numpy.nanmin(each), numpy.nanmax(each)) for each in delays]

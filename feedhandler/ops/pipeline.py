@@ -17,7 +17,7 @@ from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, comman
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Which captures go into which lake."""
+    """The captures, and the lake that they go into."""
 
     captures: tuple[str, ...]
     feed: str
@@ -27,7 +27,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Fill the lake and say what was new; `FOUND` where a file is odd."""
+    """Fill the lake and print what was new; `FOUND` where a file is odd."""
     refuse_rows_of_fix(open_feed(options.feed))
     asked = (options.captures, options.feed, options.lake)
     master = chosen_master(options.master, options.captures, FILLING)
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
 
 
 def _print_rest(contents: Contents) -> None:
-    """What is not in the table of its type, where there is such."""
+    """Print what is in no table of its type, if anything."""
     if contents.raw:
         print(f"  {contents.raw:,} messages of unknown types or too short: as bytes, type={RAW}")
     if contents.lost:
@@ -63,7 +63,10 @@ def _print_rest(contents: Contents) -> None:
 
 
 def spark_mapper(context: Any) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:
-    """A mapper whose calls are tasks of Spark's workers, which have to see the lake's folder."""
+    """Return a mapper whose calls are tasks of Spark's workers.
+
+    The workers must reach the lake's folder.
+    """
 
     def mapper(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
         if not values:

@@ -1,4 +1,4 @@
-"""`feedhandler queue`: what is in a queue, whether its bytes verify, and ending or mending it.
+"""`feedhandler queue`: show and verify a queue's contents, cancel or move items, repair.
 
 `stat`, `list` and `verify` only read and may run beside the queue's owner; what they find is as of
 some moment while they read. The others open the queue, so its owner has to be stopped.
@@ -31,7 +31,7 @@ from feedhandler.keyed.envelope import message_in
 from feedhandler.keyed.kept import read_definition
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
 
-#: A queue that is being written may look wrong for a moment: it is looked at so often.
+#: Times that a queue is read: one that is being written may look wrong for a moment.
 LOOKS = 5
 #: Items that are drained between two syncs of the file they go to.
 DRAINED = 256
@@ -40,7 +40,7 @@ Answer = TypeVar("Answer", Recovered, Verified)
 
 
 def stat(path: Path, as_json: bool) -> int:
-    """What a queue holds."""
+    """Print a queue's figures; `FOUND` where its files have problems."""
     found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
     figures = _figures(path, found)
     if as_json:
@@ -52,7 +52,7 @@ def stat(path: Path, as_json: bool) -> int:
 
 
 def list_items(path: Path, limit: int, as_json: bool) -> int:
-    """The items that are pending, oldest first."""
+    """Print the items that are pending, oldest first; `FOUND` where files have problems."""
     found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
     left = limit
     whole = _whole_of(path)
@@ -65,7 +65,7 @@ def list_items(path: Path, limit: int, as_json: bool) -> int:
 
 
 def verify(path: Path, as_json: bool) -> int:
-    """Whether every byte in use verifies; `FOUND` where one does not."""
+    """Check whether every byte in use verifies; `FOUND` where one does not."""
     found = _settled(
         path, lambda files, advance: check(files, str(path), advance), lambda one: one.problems
     )
@@ -98,8 +98,10 @@ def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
 
 
 def drain(path: Path, out: Path) -> int:
-    """Move every pending item into a file of JSON lines; each counts as delivered once the file
-    has it."""
+    """Move every pending item into a file of JSON lines.
+
+    An item is marked as delivered once the file has it on disk.
+    """
     total, whole = 0, _whole_of(path)
     with _opened(path) as queue, host_faults(), open(out, "a", encoding="utf-8") as file:
         pending = queue.statistics()["pending"]
@@ -116,7 +118,7 @@ def drain(path: Path, out: Path) -> int:
 
 
 def repair(path: Path, folders: Sequence[Path]) -> int:
-    """Put control file, headers and tails in order, then recover; what was lost is told."""
+    """Repair control file, headers and tails, then recover; print what was lost."""
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     owner = Owner(str(path))
@@ -147,8 +149,10 @@ def _settled(
     look: Callable[[RealFiles, Callable[[int], None]], Answer],
     problems: Callable[[Answer], list[str]],
 ) -> Answer:
-    """What `look` finds; looked at again where a queue that is open seems wrong. What is wrong with
-    it is what every look finds: the rest was being written just then."""
+    """Return what `look` finds; look again where a queue that is open seems wrong.
+
+    A problem counts only if every look finds it: any other was a write in progress.
+    """
     _check_there(path)
     steady: list[str] | None = None
     for turn in range(1, LOOKS + 1):
@@ -184,7 +188,7 @@ def _problems(found: Recovered) -> list[str]:
 
 
 def _figures(path: Path, found: Recovered) -> dict[str, Any]:
-    """A queue's figures, read from its files."""
+    """Return a queue's figures, read from its files."""
     counts = {status.name.lower(): 0 for status in Status}
     for block in found.live:
         for status in Status:
@@ -206,7 +210,7 @@ def _figures(path: Path, found: Recovered) -> dict[str, Any]:
 
 
 def _pending(found: Recovered) -> Iterator[Item]:
-    """Pending items; what the owner has used anew meanwhile is left out."""
+    """Yield pending items; skip slots that the owner has reused meanwhile."""
     files = RealFiles(read_only=True)
     reader = SegmentReader(files)
     try:
@@ -219,7 +223,10 @@ def _pending(found: Recovered) -> Iterator[Item]:
 
 
 def _whole_of(path: Path) -> Callable[[Item], Item]:
-    """How an item becomes what was put: a keyed queue keeps its keys' digests with it."""
+    """Return a function that restores an item as it was put.
+
+    A keyed queue stores its keys' digests with each item.
+    """
     files = RealFiles(read_only=True)
     try:
         if read_definition(files, str(path)) is None:
@@ -230,8 +237,10 @@ def _whole_of(path: Path) -> Callable[[Item], Item]:
 
 
 def _readable(item: Item) -> dict[str, Any]:
-    """An item as JSON: its text, or its bytes in hex where they are none; of an AMQP message its
-    message-id and its body's text too."""
+    """Return an item for JSON: its text, or its bytes in hex where they are not text.
+
+    Of an AMQP message also its message-id and its body's text.
+    """
     try:
         message_id, body = shown(item.content)
         return {
@@ -249,8 +258,10 @@ def _readable(item: Item) -> dict[str, Any]:
 
 
 def _text(content: bytes) -> str:
-    """An item's bytes on one line; FIX's field separator as `|`. Of an AMQP message its message-id
-    and its body."""
+    """Format an item's bytes on one line, with FIX's field separator as `|`.
+
+    Of an AMQP message its message-id and its body.
+    """
     lead = ""
     with contextlib.suppress(SectionError):
         lead, content = shown(content)
@@ -261,7 +272,7 @@ def _text(content: bytes) -> str:
 
 
 def _opened(path: Path) -> BlockingQueue:
-    """The queue, as its owner; it has to be there."""
+    """Open the queue as its owner. Raises `UsageError` where there is none."""
     _check_there(path)
     files = RealFiles(read_only=True)
     try:
@@ -273,7 +284,7 @@ def _opened(path: Path) -> BlockingQueue:
 
 
 def _candidates(path: Path, folders: Sequence[Path]) -> Iterator[tuple[str, int]]:
-    """Files that may be blocks, with their sizes."""
+    """Yield the files that may be blocks, with their sizes."""
     for folder in (path, *folders):
         for file in sorted(folder.glob("block-*.queue")):
             name = file.name if folder == path else str(file.resolve())

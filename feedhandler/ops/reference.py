@@ -1,6 +1,6 @@
 """The reference pages of `docs/`, written from the code: `make docs`.
 
-`counters.md` comes from the counter enumerations and tells the statistics snapshot's keys;
+`counters.md` comes from the counter enumerations and explains the statistics snapshot's keys;
 `configuration.md` comes from the configuration's own types, `feeds.md` from `capabilities.py`,
 `recovery.md` from the state machine's table (`reference_recovery.py`). A test compares the files
 with what this module would write, so that neither can fall behind.
@@ -317,7 +317,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
 
 
 def counters() -> str:
-    """`docs/counters.md`."""
+    """Return the text of `docs/counters.md`."""
     parts = [_COUNTERS_HEAD]
     for title, keys in _SNAPSHOT.items():
         rows = [(f"`{key}`", meaning) for key, meaning in keys.items()]
@@ -332,14 +332,14 @@ def counters() -> str:
 
 
 def _meaning(counter: Counter) -> str:
-    """What it counts; and that it is no sum where it is none."""
+    """Return what a counter counts, with a remark where it is no sum."""
     if counter in HIGH_WATER and isinstance(counter, ChannelCounter):
         return f"{counter.meaning} (the highest value, no sum)"
     return counter.meaning
 
 
 def configuration() -> str:
-    """`docs/configuration.md`."""
+    """Return the text of `docs/configuration.md`."""
     parts = [_CONFIGURATION_HEAD]
     for header, what, settings in _TABLES:
         rows = [
@@ -379,7 +379,7 @@ A description of your own has what its messages are named for, as the built-in o
 
 
 def feeds() -> str:
-    """`docs/feeds.md`."""
+    """Return the text of `docs/feeds.md`."""
     known = [load_feed(name) for name in list_feeds()]
     rows = [
         (each.title, each.meaning, *("yes" if each.has(feed) else "no" for feed in known))
@@ -400,7 +400,7 @@ def _default(item: msgspec.structs.FieldInfo) -> str:
 
 
 def _bounds(item: msgspec.structs.FieldInfo) -> str:
-    """`4,096 to 4,294,967,296`, as the type says; empty where it says nothing."""
+    """Return bounds as `4,096 to 4,294,967,296`, as the type has them; empty where it has none."""
     notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
     least = next((note.ge for note in notes if note.ge is not None), None)
     most = next((note.le for note in notes if note.le is not None), None)
@@ -421,7 +421,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write every page into the folder named, `docs` where none is."""
+    """Write every page into the folder named, by default `docs`."""
     folder = Path(arguments[0] if arguments else "docs")
     for name, page in PAGES.items():
         (folder / name).write_text(page())

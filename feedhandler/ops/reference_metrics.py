@@ -12,7 +12,7 @@ Written by `make docs` from `feedhandler/observe/metrics.py` and the counter tab
 ends in `_total` counts from the gateway's start and never goes back; every other one may.
 """
 
-#: What each scope is.
+#: The meaning of each scope.
 _TITLES = {
     "gateway": "the gateway as a whole",
     "line": "one line: one socket on one multicast group; refresh lines are `refresh/<name>`, and "
@@ -39,7 +39,7 @@ _TITLES = {
 
 
 def metrics() -> str:
-    """The page."""
+    """Return the text of `docs/metrics.md`."""
     parts = [_HEAD]
     for scope in SCOPES.values():
         labels = ", ".join(f"`{label}`" for label in scope.labels) or "none"

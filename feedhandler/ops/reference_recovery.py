@@ -55,7 +55,7 @@ Times in microseconds; the bounds are checked at the start.
 
 
 def recovery() -> str:
-    """`docs/recovery.md`."""
+    """Return the text of `docs/recovery.md`."""
     return "\n".join(
         (
             _HEAD,
@@ -77,7 +77,7 @@ def recovery() -> str:
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram: every arrow between two states, with its inputs."""
+    """Return the table as a Mermaid state diagram: the arrows between states, with their inputs."""
     lines = ["stateDiagram-v2\n", f"    [*] --> {State.IN_SYNC.name}\n"]
     for state in State:
         for after in State:
@@ -88,7 +88,7 @@ def diagram() -> str:
 
 
 def _prose(module: object) -> str:
-    """A module's docstring without its first line."""
+    """Return a module's docstring without its first line."""
     return inspect.getdoc(module).partition("\n")[2].strip()  # type: ignore[union-attr]
 
 
@@ -110,7 +110,7 @@ def _code(member: Input | Action) -> str:
 
 
 def _means(given: Input) -> str:
-    """The first paragraph of the method that takes the input."""
+    """Return the first paragraph of the docstring of the method that takes the input."""
     text = inspect.getdoc(getattr(Recovery, given.name.lower())) or ""
     return " ".join(text.partition("\n\n")[0].split())
 
@@ -136,7 +136,7 @@ def _settings() -> str:
 
 
 def _member_docs(scope: type[IntEnum] | type[Struct]) -> dict[str, str]:
-    """The docstring beneath each field of a class, on one line."""
+    """Return the docstring beneath each field of a class, on one line, by field."""
     module = scope.__module__
     source = Path(source_of(module) if module in PURE_MODE else inspect.getfile(scope)).read_text()
     (tree,) = (

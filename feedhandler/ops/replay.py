@@ -26,15 +26,16 @@ from feedhandler.replay.playing.sender_lines import Endpoint, MulticastLine
 from feedhandler.replay.playing.senders import FrameSettings, raw, udp
 from feedhandler.replay.playing.stamps import Stamper, Stamps
 
-#: How many datagrams are looked at to tell whether a capture is of the feed.
+#: Datagrams that are decoded to check whether a capture is of the feed.
 PROBE_DATAGRAMS = 100
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to send where, how fast, and what goes wrong on the way.
+    """The captures to send, their destinations, the pace, and the faults on the way.
 
-    Without `lines` and `maps` each datagram goes to the group and port it was recorded on, with
-    `maps` what they are about, and the rest only where `as_recorded`. `frames`: as raw frames.
+    Without `lines` and `maps` each datagram goes to the group and port it was recorded on. With
+    `maps`, those of mapped groups go there, and the rest only where `as_recorded`. `frames`: as raw
+    frames.
     """
 
     captures: tuple[Path, ...]
@@ -64,9 +65,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Play to the end, or only write or tell what would be sent; print the account.
+    """Play to the end, or only write or print what would be sent; print the account.
 
-    `FOUND` where a capture is cut short or damaged.
+    `FOUND` where a capture is cut short or damaged, or a frame was too long.
     """
     source = _source(options)
     lines = _lines(source, options)
@@ -97,7 +98,7 @@ def run(options: Options) -> int:
 
 
 def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Options) -> int:
-    """What would be sent, told or written into a file."""
+    """Print what would be sent, or write it into a file."""
     preparer = make_preparer(
         lines,
         options.pace,
@@ -115,7 +116,7 @@ def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Opti
 
 
 def _complain_of_captures(source: Pipeline) -> bool:
-    """Say where captures are cut short or damaged; is any?"""
+    """Report captures that are cut short or damaged; return whether any is."""
     for error in source.damages.values():
         complain(error.message, "all before it was played")
     cut = [complain_if_cut(capture) for capture in source.captures]
@@ -123,7 +124,7 @@ def _complain_of_captures(source: Pipeline) -> bool:
 
 
 def _stamper(source: Pipeline, options: Options) -> Stamper | None:
-    """What writes send times, where they do not stay. Raises `UsageError` without a feed."""
+    """Make the stamper of send times; None where they stay. Raises `UsageError` without a feed."""
     if options.stamps == "keep":
         return None
     if source.feed is None:
@@ -132,7 +133,7 @@ def _stamper(source: Pipeline, options: Options) -> Stamper | None:
 
 
 def _source(options: Options) -> Pipeline:
-    """The captures, and what of them is meant."""
+    """Open the captures, and select the part of them that is asked for. Raises `UsageError`."""
     captures = open_captures(options.captures)
     feed = open_feed(options.feed) if options.feed is not None else None
     if feed is not None:
@@ -165,18 +166,18 @@ def _source(options: Options) -> Pipeline:
 
 
 def _zone(options: Options, feed: Feed | None) -> str:
-    """The zone that times of day are meant in."""
+    """Return the zone that times of day are meant in."""
     return options.wanted.zone or (feed.zone if feed is not None else "UTC")
 
 
 def _title(options: Options) -> str:
-    """The capture's name, or the first one's and how many more."""
+    """Return the capture's name, or the first one's and how many more."""
     first, *others = options.captures
     return first.name + (f" and {len(others)} more" if others else "")
 
 
 def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
-    """The lines with their faults; B alone may lag. Raises `UsageError` where there is none."""
+    """Return the lines with their faults; only B may lag. Raises `UsageError` for none."""
     faults = {name: _faults(options, name) for name in ("A", "B", RECORDED)}
     interfaces = {"A": options.interface, "B": options.interface_b, RECORDED: options.interface}
     if options.lines:
@@ -201,8 +202,10 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
 
 
 def _endpoints(source: Pipeline, options: Options) -> list[Endpoint]:
-    """The groups and ports that lines are for: those in the captures, or those that all maps name
-    in full, which takes no reading."""
+    """Return the groups and ports that lines are for.
+
+    Those in the captures, or those that all maps name in full, which needs no reading.
+    """
     named = [(group, port) for group, port in (one.old for one in options.maps) if port is not None]
     if named and len(named) == len(options.maps) and not options.as_recorded:
         return named

@@ -1,4 +1,4 @@
-"""`feedhandler replay-control`: pause, resume, seek and stop of a replay that runs."""
+"""`feedhandler replay-control`: pause, resume, seek and stop a running replay."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from feedhandler.replay.playing.moments import EXAMPLES
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Whom to tell what; `to` is for `seek` alone."""
+    """The request and the replay's endpoint; `to` is for `seek` alone."""
 
     endpoint: str
     verb: str
@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Tell it, and print how it is afterwards."""
+    """Send the request, and print the replay's state afterwards."""
     if (options.verb == "seek") != (options.to is not None):
         said = "seek wants a moment" if options.to is None else f"{options.verb} takes no moment"
         raise UsageError(said, EXAMPLES)
@@ -39,7 +39,7 @@ def run(options: Options) -> int:
 
 
 def status_text(told: dict[str, Any]) -> str:
-    """The status in one line."""
+    """Format the status as one line."""
     left = told["left_ns"]
     words = [
         f"{told['playing']}: {told['state']}",

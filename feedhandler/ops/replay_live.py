@@ -1,8 +1,8 @@
-"""A replay while it runs: what it shows of itself, who may control it, and how it is ended.
+"""A replay while it runs: its progress line, its control socket, and its end by a signal.
 
-The first Ctrl-C (or SIGTERM) ends the run in good order, so that its account can be told; another
-one a little later does not wait for that. (Programs that pass a signal on, `timeout` for one, may
-do so twice at once.)
+The first Ctrl-C (or SIGTERM) ends the run in good order, so that its account can be printed;
+another one a little later does not wait for that. (Programs that pass a signal on, `timeout` for
+one, may do so twice at once.)
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from feedhandler.replay.playing.moments import moment_text
 from feedhandler.replay.playing.player import Player, PlayResult
 from feedhandler.replay.playing.rates import PlayProgress
 
-#: How often the line that shows the progress is made.
+#: Interval of the progress line.
 PROGRESS_S = 0.25
-#: A signal so long after the first one says that somebody does not want to wait.
+#: A signal this long after the first one ends the wait.
 IMPATIENT_NS = 1_000_000_000
 
 
 def play(player: Player, verbs: ReplayVerbs, title: str, control: str, quiet: bool) -> PlayResult:
-    """Play to the end, or until somebody ends it; the account.
+    """Play to the end, or until a signal or a request ends it; return the account.
 
-    `control`: the endpoint of the control socket; empty for none. `quiet`: no lines but on a
-    terminal.
+    `control`: the endpoint of the control socket; empty for none. `quiet`: no progress lines but on
+    a terminal.
     """
     with _controlled(control, verbs), live_line(title, quiet) as show, host_faults():
         with signal_handlers(ending(player)):
@@ -49,7 +49,7 @@ def _controlled(endpoint: str, verbs: ReplayVerbs) -> Iterator[None]:
 
 
 def ending(player: Player, clock_ns: Callable[[], int] = time.monotonic_ns) -> Any:
-    """A handler of signals that ends the run, and at a later signal the waiting for that."""
+    """Return a signal handler that ends the run, and at a later signal the wait for that."""
     first_ns = 0
 
     def on_signal(number: int, frame: Any) -> None:
@@ -67,7 +67,7 @@ def _show(show: Show, told: PlayProgress) -> None:
 
 
 def progress_text(told: PlayProgress) -> str:
-    """The moment that is being played, rate, lateness and time left; or that it pauses."""
+    """Format the moment that is being played, rate, lateness and time left; or the pause."""
     position = moment_text(told.position_ns)[11:19] if told.position_ns is not None else "--:--:--"
     left = f"{duration_text(told.left_ns)} left" if told.left_ns is not None else ""
     if told.paused:

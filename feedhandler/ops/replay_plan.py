@@ -1,4 +1,4 @@
-"""`feedhandler replay --dry-run` and `--write`: what would be sent, told or put into a capture."""
+"""`feedhandler replay --dry-run` and `--write`: what would be sent, printed or as a capture."""
 
 import dataclasses
 import time
@@ -24,8 +24,10 @@ from feedhandler.replay.playing.source import Chunk, chunks_of
 
 @dataclasses.dataclass
 class Plan:
-    """A replay that is not sent. `keeps_times`: a written file begins when the recording did, not
-    now."""
+    """A replay that is not sent.
+
+    `keeps_times`: a written file begins when the recording did, not now.
+    """
 
     source: Pipeline
     lines: list[MulticastLine]
@@ -167,7 +169,7 @@ class Plan:
 
 
 def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
-    """What of the captures is not sent, by reason; `unmapped` of it belong to no line."""
+    """Count what of the captures is not sent, by reason; `unmapped` of it belong to no line."""
     told = {reason.value: count for reason, count in source.left_out.items()}
     if source.dropped_resets:
         told["resets that a loop does not repeat"] = source.dropped_resets
@@ -178,7 +180,7 @@ def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
 
 
 def print_left_out(source: Pipeline, unmapped: int) -> None:
-    """The same as lines; what was read slowly, and what could not be put in order."""
+    """Print `left_out`, what was read slowly, and what was too late to be put in order."""
     for how, count in read_slowly(source.captures).items():
         print(f"  read slowly: {count:,} {how}")
     for reason, count in left_out(source, unmapped).items():

@@ -1,11 +1,11 @@
-"""Controlling a running replay: its verbs, and the socket that takes them.
+"""Control of a running replay: its verbs, and the socket that takes them.
 
-The protocol is the gateway's control socket's (`control`): one JSON object a request, with the verb
-in `do`. Verbs: `status`, `pause`, `resume`, `seek` (with `to`, a moment as `--from` takes it) and
-`stop`. Each answers with the status as it is afterwards. What a verb answered holds: after `pause`
-nothing is sent, after `seek` nothing from before it, after `stop` nothing at all.
+The protocol is that of the gateway's control socket (`control`): one JSON object a request, with
+the verb in `do`. Verbs: `status`, `pause`, `resume`, `seek` (with `to`, a moment as `--from` takes
+it) and `stop`. Each answers with the status after it. The effect is complete when the answer comes:
+after `pause` nothing is sent, after `seek` nothing from before it, after `stop` nothing at all.
 
-A player's threads know no event loop, so the socket has a thread with a loop of its own.
+A player's threads have no event loop, so the socket has a thread with a loop of its own.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from feedhandler.replay.playing.moments import EXAMPLES, moment_text, parse_mome
 from feedhandler.replay.playing.player import Player
 from feedhandler.side_loop import SideLoop
 
-#: Where the endpoint is given, for whoever cannot have it or does not find anybody there.
+#: The option that gives the endpoint, named in errors about it.
 SETTING = "--control"
 #: How long `stop` waits for the last datagram that may be on its way.
 STOP_WAIT_S = 1.0
 
 
 class ReplayVerbs:
-    """What may be asked of a running replay.
+    """The verbs of a running replay.
 
     `title` names what is played, `start_ns` is the recorded time of its first datagram and `zone`
     the time zone that times of day are meant in.
@@ -39,7 +39,7 @@ class ReplayVerbs:
         self._zone = zone
 
     def table(self) -> dict[str, Verb]:
-        """The verbs by name."""
+        """Return the verbs by name."""
         return {
             "status": lambda _request: self.status(),
             "pause": lambda _request: self._after(self._player.pause),
@@ -49,7 +49,7 @@ class ReplayVerbs:
         }
 
     def status(self) -> dict[str, Any]:
-        """How far the replay is."""
+        """Return the replay's state, position and counts."""
         told = self._player.progress()
         ended = self._player.wait(0)
         state = "ended" if ended else "paused" if told.paused else "playing"
@@ -89,9 +89,9 @@ class ReplayVerbs:
 
 
 class ReplayControl:
-    """Answers at `bind` on a thread of its own, as a context.
+    """A control socket at `bind` on a thread of its own, open while the context lasts.
 
-    Raises `ConfigError` where the endpoint cannot be had. `endpoint` is where it really answers.
+    Raises `ConfigError` where the endpoint cannot be bound. `endpoint` is where it is bound.
     """
 
     def __init__(self, bind: str, verbs: Mapping[str, Verb]) -> None:
@@ -100,7 +100,7 @@ class ReplayControl:
             raise ConfigError(f"{SETTING}: {bind!r} is no ZeroMQ endpoint", hint)
         self.endpoint = bind
         self._verbs = verbs
-        # A seek through a large capture may be under way at the end; its answer is of no use then.
+        # A seek through a large capture may be running at the end; its answer is not needed then.
         self._side = SideLoop(self._answering, "replay-control")
 
     def __enter__(self) -> "ReplayControl":

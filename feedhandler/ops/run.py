@@ -1,9 +1,9 @@
-"""`feedhandler run`: a gateway from its configuration, until it is told to finish.
+"""`feedhandler run`: a gateway from its configuration, until it is asked to finish.
 
-What an operator should know without asking goes to the log (`notes`): at the start that it is
-ready, which lines got a smaller receive buffer than configured, and which of its secrets and
-folders are open to others; at the end what was dropped, rejected or lost, a line for each channel
-that has any of it.
+What an operator should see without asking goes to the log (`notes`): at the start that it is ready,
+which lines got a smaller receive buffer than configured, and which of its secrets and folders are
+open to others; at the end what was dropped, rejected or lost, a line for each channel that has any
+of it.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from feedhandler.ops.console import host_faults, run_async
 from feedhandler.ops.cpu_latency import staying_awake
 from feedhandler.ops.doctor_openness import check_openness
 
-#: What a command's own lines begin with, as those of `console.complain` do.
+#: Prefix of a command's own lines, as of those of `console.complain`.
 COMMAND_PREFIX = "feedhandler: "
-#: What helps where a gateway may not keep processors awake.
+#: Remedy where a gateway may not keep processors awake.
 AWAKE_HINT = "let its user write there, with a udev rule; or leave gateway.stay_awake out"
 #: Counters of a snapshot's channel that the account at the end names where they are not zero.
 CHANNEL_FAULTS = (
@@ -59,10 +59,10 @@ async def serve(
     prepare: Callable[[Any], object] | None = None,
     path: Path | None = None,
 ) -> int:
-    """Run a gateway until `stop`; says on stderr when it is ready, and what went wrong by the end.
-    `prepare` is called with the gateway before it begins; `path` is the configuration's file.
+    """Run a gateway until `stop`; log that it is ready, and at the end what went wrong.
 
-    Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
+    `prepare` is called with the gateway before it begins; `path` is the configuration's file.
+    Raises ConfigError for what is missing at the start, HostFault for what fails later.
     """
     with opened(config.log, config.gateway.name), contextlib.ExitStack() as meanwhile:
         for check in check_openness(config, path):
@@ -84,8 +84,8 @@ async def _serve(
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        # What the start has made stays: going through it would keep every full collection, and the
-        # stream with it, for some 30 ms.
+        # Objects of the start stay: scanning them would prolong every full collection, and stop the
+        # stream, for some 30 ms.
         gc.collect()
         gc.freeze()
         for found, remedy in short_buffers(config, gateway.receive_buffers()):
@@ -126,12 +126,12 @@ async def _serve(
 
 
 def _tell(event: str, text: str, level: Level) -> None:
-    """One of the lines that come once, at the start or the end."""
+    """Log one of the lines that come once, at the start or the end."""
     tell(event, text, level, prefix=COMMAND_PREFIX, limited=False)
 
 
 def short_buffers(config: Config, granted: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """A warning and its remedy for each line whose receive buffer (bytes) is below the wish."""
+    """Yield a warning and its remedy for each line whose receive buffer (bytes) is too small."""
     wanted = config.receive.socket_buffer_bytes
     for name, size in granted.items():
         if size < wanted:
@@ -142,7 +142,7 @@ def short_buffers(config: Config, granted: Mapping[str, int]) -> Iterator[tuple[
 
 
 def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    """What a gateway's last snapshot tells of drops, rejects and losses; and its cache's hits."""
+    """Yield drops, rejects and losses of a gateway's last snapshot; and its cache's hits."""
     name = snapshot["name"]
     for channel in snapshot["channels"]:
         parts = [_faults("", channel["arbitration"], CHANNEL_FAULTS)]
@@ -162,7 +162,7 @@ def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _recorder_faults(name: str, recorder: Mapping[str, Any]) -> Iterator[str]:
-    """That recording stopped by itself, and packets that are in no file."""
+    """Yield that recording stopped by itself, and packets that are in no file."""
     if recorder.get("state") == "stopped":
         yield f"{name}: recording stopped: {recorder['reason']}"
     for series, counters in recorder.get("series", {}).items():
@@ -171,6 +171,6 @@ def _recorder_faults(name: str, recorder: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _faults(who: str, counters: Mapping[str, int], names: tuple[str, ...]) -> str:
-    """`line A kernel_drops 3, late 1`: those of `names` that are not zero."""
+    """Format as `line A kernel_drops 3, late 1` those of `names` that are not zero."""
     told = ", ".join(f"{name} {counters[name]:,}" for name in names if counters.get(name))
     return f"{who}{told}" if told else ""

@@ -1,10 +1,11 @@
-"""Which master a command's work is done on, and a Spark session for the length of a command.
+"""The master for a command's work, and a Spark session for the length of a command.
 
-`chosen_master` says what `--master auto` means: Spark where that is there and gains more than its
+`chosen_master` resolves `--master auto`: Spark where that is installed and gains more than its
 start costs.
-`command_session` is a session that a signal ends within seconds. Its Java is told to end, which
-gives jobs up and clears up behind them, and is killed where it does not; whatever call to Java the
-command is in breaks with it. Nothing is asked of Java over the connection then: it may be busy.
+
+`command_session` is a session that a signal ends within seconds. Its Java gets SIGTERM, on which it
+gives up its jobs and cleans up, and is killed where it does not end; whatever call to Java the
+command is in fails with it. Java is asked nothing over the connection then: it may be busy.
 """
 
 import contextlib
@@ -25,38 +26,43 @@ from feedhandler.characterise.cluster import missing, spark_session
 from feedhandler.characterise.files import COMPRESSED, find_captures, shown, size_of
 from feedhandler.ops.console import complain, signal_handlers
 
-#: Masters of our own: this process alone, without Spark; and whatever suits the captures.
+#: Masters of our own: this process alone, without Spark; and the faster one for the captures.
 NO_SPARK, AUTO = "none", "auto"
-#: What `auto` takes where Spark gains: all processors of this machine.
+#: The master that `auto` chooses where Spark gains: all processors of this machine.
 LOCAL = "local[*]"
-#: What Spark takes to start and to end, in s: 5 to 10 on an idle machine of two processors.
+#: Time that Spark takes to start and to end, in s: 5 to 10 on an idle machine of two processors.
 SPARK_START_S = 8.0
-#: After a signal Java has so long to end by itself, in s; then it is killed.
+#: Time for Java to end by itself after a signal, in s; then it is killed.
 GRACE_S = 2.0
-#: How long the end of a killed process is waited for, in s.
+#: Wait for the end of a killed process, in s.
 KILLED_S = 1.0
-#: How often a session that is being made is looked at for the Java it has started, in s.
+#: Interval of the checks whether a session that is being made has started its Java, in s.
 LOOK_S = 0.1
 
-#: Whose frames are in a call to Java.
+#: The package whose frames mark a call to Java.
 _CALLING = "py4j"
 
 
 class Rates(Struct, frozen=True):
     """Bytes of captures a second that one process takes, measured on UTP-MD: plain and compressed.
-    Compressed files are inflated by one process each, so they are no faster side by side."""
+
+    Compressed files are inflated by one process each, so they are no faster side by side.
+    """
 
     plain: float
     compressed: float
 
 
-#: Of `characterise`, and of `pipeline`, which writes each message.
+#: Rates of `characterise`, and of `pipeline`, which writes each message.
 COUNTING, FILLING = Rates(480e6, 43e6), Rates(15e6, 3.3e6)
 
 
 def chosen_master(asked: str, captures: Sequence[str], rates: Rates) -> str:
-    """The master to work on, `asked` unless that is `auto`: then what is chosen is told on stderr.
-    Raises `UsageError` for a path that names nothing, before Spark is begun."""
+    """Return the master to work on: `asked`, or for `auto` the faster one.
+
+    Reports the choice of `auto` on stderr. Raises `UsageError` for a path that names nothing,
+    before Spark is begun.
+    """
     found = find_captures(captures)
     if asked != AUTO:
         return asked
@@ -73,8 +79,10 @@ def chosen_master(asked: str, captures: Sequence[str], rates: Rates) -> str:
 def durations_s(
     sizes: Sequence[tuple[str, int]], rates: Rates, processors: int
 ) -> tuple[float, float]:
-    """How long captures (path, bytes) are expected to take in this process, and on Spark on so many
-    processors, in s."""
+    """Estimate how long captures (path, bytes) take in this process, and on Spark, in s.
+
+    Spark has that number of `processors`.
+    """
     whole = [size / rates.compressed for path, size in sizes if _is_compressed(path)]
     plain = sum(size / rates.plain for path, size in sizes if not _is_compressed(path))
     here = plain + sum(whole)
@@ -91,10 +99,11 @@ def _told(master: str, why: str) -> str:
 
 
 class _Interrupt:
-    """What signals do while a session is there, or is being made by the thread `maker_id`.
+    """The handler of signals while a session exists, or is being made by the thread `maker_id`.
 
     The first has Java end, after `patience_s` in which the work may end by itself, and interrupts
-    the main thread unless that is in a call to Java, which breaks with it. A second one kills."""
+    the main thread unless that is in a call to Java, which fails with it. A second one kills Java.
+    """
 
     def __init__(self, patience_s: float, on_signal: Callable[[], object]) -> None:
         self.came = False
@@ -112,7 +121,7 @@ class _Interrupt:
             return
         self.came = True
         self._on_signal()
-        # What breaks with Java is no news; py4j tells of it by the root's logger, too.
+        # Errors that follow from Java's end are no news; py4j logs them by the root's logger, too.
         logging.disable()
         self._ending.start()
         if self.session is not None and not self._patience_s and not _calls_java(frame):
@@ -147,7 +156,7 @@ class _Interrupt:
                 return
 
     def _java(self) -> list[int]:
-        """Our Java: the session's, or what the thread that makes one has started."""
+        """Return the ids of our Java: the session's, or what the session's maker has started."""
         if self.session is not None:
             process = getattr(self.session.sparkContext._gateway, "proc", None)
             return [] if process is None else [process.pid]
@@ -158,7 +167,7 @@ class _Interrupt:
 
 
 def _end_process(pid: int, grace_s: float) -> None:
-    """Ask a child to end and wait for it; kill it where it has not ended by then."""
+    """Send SIGTERM to a child and wait for it; kill it where it has not ended after `grace_s`."""
     with contextlib.suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:
@@ -182,9 +191,12 @@ def _calls_java(frame: FrameType | None) -> bool:
 def command_session(
     master: str, patience_s: float = 0.0, on_signal: Callable[[], object] = lambda: None
 ) -> Iterator[Any]:
-    """A session on `master`, gone at the end. Raises `UsageError` as `spark_session` does, and
-    KeyboardInterrupt where a signal came meanwhile: at once, or with `patience_s` when the work
-    has ended by itself, as `on_signal` has it do, or Java after so long."""
+    """Yield a session on `master`, which ends with the block.
+
+    Raises `UsageError` as `spark_session` does, and KeyboardInterrupt where a signal came
+    meanwhile: at once, or with `patience_s` when the work has ended by itself, as `on_signal` asks
+    it to, or Java after that time.
+    """
     interrupt = _Interrupt(patience_s, on_signal)
 
     def make() -> Any:
@@ -193,7 +205,7 @@ def command_session(
 
     with signal_handlers(interrupt):
         try:
-            # In the main thread Spark would put a handler of its own there.
+            # In the main thread Spark would install a signal handler of its own.
             with ThreadPoolExecutor(1) as elsewhere:
                 interrupt.session = elsewhere.submit(make).result()
             interrupt.raise_if_it_came()

@@ -1,10 +1,9 @@
-"""`feedhandler status`: what a running gateway says about itself, over its control socket.
+"""`feedhandler status`: the state that a running gateway reports, over its control socket.
 
 Tables: each channel's state with the ranges under way, each line's counters, and each broker that
-is published to; below them
-the gateway's other counters that are not zero. On a terminal the channels' states are coloured; in
-a pipe the same tables are plain text, one row a line. The exit code tells a script whether all is
-well: see `verdict`.
+is published to; below them the gateway's other counters that are not zero. On a terminal the
+channels' states are coloured; in a pipe the same tables are plain text, one row a line. The exit
+code says whether all is well: see `verdict`.
 """
 
 import datetime
@@ -28,14 +27,14 @@ from feedhandler.control import ENDPOINT_DEFAULT, ask
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
 
-#: Ranges shown of each kind; how many more there are is told.
+#: Ranges shown of each kind, before the number of others.
 RANGES_MAX = 4
-#: Qualities, recovery states and a recorder's state with which all is not well.
+#: Qualities and recovery states, and a recorder's state, that are not well.
 UNWELL = frozenset({"STALE", "SILENT"})
 RECORDER_UNWELL = "stopped"
-#: The state of a destination with which all is well.
+#: The state of a destination that is well.
 PUBLISHING = "UP"
-#: Beside the recovery state of a stream that is kept back until a snapshot comes.
+#: Shown beside the recovery state of a stream that is held back until a snapshot comes.
 CLOSED = "closed"
 
 #: A destination's columns: the rest is in `--json` and in the metrics.
@@ -48,7 +47,7 @@ _DESTINATION_COUNTERS = (
     "dropped",
     "failures",
 )
-#: The state of a durable queue with which all is well; its columns.
+#: The state of a durable queue that is well; its columns.
 OPEN = "open"
 _QUEUE_COUNTERS = (
     "depth",
@@ -65,7 +64,7 @@ _QUEUE_COUNTERS = (
     "parked",
     "stale",
 )
-#: What is told of a destination's journal, in a line of its own.
+#: Counters of a destination's journal, in a line of its own.
 _JOURNAL_COUNTERS = (
     "journal_backlog",
     "journal_bytes",
@@ -97,7 +96,7 @@ _LINE_COUNTERS = ("packets", "first", "duplicates", "late", "held", "kernel_drop
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Whom to ask, how often, and how to show it. `gateway` is an endpoint or a TOML file."""
+    """The gateway to ask (an endpoint or a TOML file), how often, and how to show it."""
 
     gateway: str | None = None
     watch: bool = False
@@ -107,7 +106,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Ask and show, once or until interrupted; answers with `verdict`'s exit code."""
+    """Ask and show, once or until interrupted; return `verdict`'s exit code."""
     endpoint = endpoint_of(options.gateway)
 
     def fetch() -> dict[str, Any]:
@@ -124,7 +123,10 @@ def run(options: Options) -> int:
 
 
 def endpoint_of(gateway: str | None) -> str:
-    """An endpoint as it is; of a configuration file its `control.bind`; of nothing the default."""
+    """Return an endpoint as it is, a configuration file's `control.bind`, or the default for None.
+
+    Raises `ConfigError` where `control.bind` is empty.
+    """
     if gateway is None:
         return ENDPOINT_DEFAULT
     if "://" in gateway:
@@ -139,11 +141,12 @@ def endpoint_of(gateway: str | None) -> str:
 
 
 def verdict(snapshot: Mapping[str, Any]) -> int:
-    """`FOUND` where a channel is stale, silent or closed, a broker is not published to, a durable
-    queue or recording stopped; else `OK`.
+    """Return `FOUND` where a part of the gateway is not well, else `OK`.
 
-    What is being recovered, and a channel that waits for its first packet, is in order. A closed
-    one has packets that no subscriber gets before the snapshot comes.
+    That is a channel that is stale, silent or closed, a broker that is not published to, a durable
+    queue or recording that has stopped. What is being recovered, and a channel that waits for its
+    first packet, is in order. A closed one has packets that no subscriber gets before the snapshot
+    comes.
     """
     for channel in snapshot.get("channels", ()):
         recovery = channel.get("recovery", {})
@@ -159,7 +162,7 @@ def verdict(snapshot: Mapping[str, Any]) -> int:
 
 
 def _watch(fetch: Callable[[], dict[str, Any]], options: Options) -> int:
-    """Show again and again; a gateway that goes away ends it."""
+    """Show the status again and again, until interrupted; a gateway that goes away raises."""
     if options.as_json or not sys.stdout.isatty():
         while True:
             snapshot = fetch()
@@ -179,7 +182,7 @@ def _watch(fetch: Callable[[], dict[str, Any]], options: Options) -> int:
 
 
 def render(snapshot: Mapping[str, Any]) -> RenderableType:
-    """The whole picture of one snapshot; what it does not hold is left out."""
+    """Render one snapshot; leave out what it does not hold."""
     channels = snapshot.get("channels", [])
     parts: list[RenderableType] = [
         Text(_headline(snapshot)),
@@ -198,7 +201,7 @@ def render(snapshot: Mapping[str, Any]) -> RenderableType:
 
 
 def _headline(snapshot: Mapping[str, Any]) -> str:
-    """`gateway: euronext-utp-md, 7 channels, 2026-11-20 10:00:00 UTC`."""
+    """Format `gateway: euronext-utp-md, 7 channels, 2026-11-20 10:00:00 UTC`."""
     at = datetime.datetime.fromtimestamp(snapshot.get("time_ns", 0) // 10**9, datetime.UTC)
     return (
         f"{snapshot.get('name', '?')}: {snapshot.get('feed', '?')}, "
@@ -208,7 +211,7 @@ def _headline(snapshot: Mapping[str, Any]) -> str:
 
 
 def _day(told: Mapping[str, Any] | None) -> str:
-    """The trading day, and when it turns."""
+    """Format the trading day, and when the next one begins."""
     if told is None:
         return ""
     if told["turns_ns"] is None:
@@ -218,7 +221,7 @@ def _day(told: Mapping[str, Any] | None) -> str:
 
 
 def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
-    """A row a channel: its states, where it is, and what is under way."""
+    """Tabulate the channels: states, next number, and ranges under way."""
     made = FittedTable(
         ("service", "quality", "recovery"),
         ("next", "packets", "messages", "gaps", "lost", "p50", "p99"),
@@ -243,7 +246,7 @@ def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
-    """A row a line: what it brought, and what was wrong with it."""
+    """Tabulate the lines: what each brought, and what was wrong with it."""
     made = FittedTable(
         ("line",), (*(name.replace("_", " ") for name in _LINE_COUNTERS), "rejected")
     )
@@ -258,8 +261,7 @@ def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
-    """A row a broker: where its connection stands, what it took, what waits and what it did not
-    get; p50 and p99 of how long it takes to confirm."""
+    """Tabulate the brokers: state, messages taken, waiting and missed; p50 and p99 to confirm."""
     made = FittedTable(
         ("destination", "state", "broker"),
         (*(name.replace("_", " ") for name in _DESTINATION_COUNTERS), "p50", "p99"),
@@ -279,7 +281,7 @@ def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
-    """A row a durable queue: whether it is open, what is in it, what became of the rest."""
+    """Tabulate the durable queues: state, items pending, and what became of the others."""
     made = FittedTable(
         ("queue", "state"), (*(name.replace("_", " ") for name in _QUEUE_COUNTERS), "blocks")
     )
@@ -296,7 +298,7 @@ def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    """`node: links 3, sent 1,234`, and so on: whatever else is told and not zero."""
+    """Yield lines such as `node: links 3, sent 1,234`: all other counters that are not zero."""
     for channel in snapshot.get("channels", ()):
         recovery = channel.get("recovery", {})
         if told := _told(recovery):
@@ -320,7 +322,7 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
 
 
 def overlay_line(line: Mapping[str, Any]) -> str:
-    """Of a line that comes through the overlay: which member it is, and what that counts."""
+    """Format the member of a line that comes through the overlay, and its counts."""
     version = line.get("topology_version", 0)
     counts = {key: value for key, value in line.items() if key not in ("tree", "topology_version")}
     where = f"{line.get('member', '?')} of {line.get('topology', '?')}, version {version}"
@@ -329,7 +331,7 @@ def overlay_line(line: Mapping[str, Any]) -> str:
 
 
 def _pause(server: Mapping[str, Any]) -> str:
-    """That a server is not asked any more today, until when, and how to change that."""
+    """Say until when a server is not asked any more, and how to change that; "" if it is asked."""
     until_ns = server.get("paused_until_ns", 0)
     if not until_ns:
         return ""
@@ -338,7 +340,7 @@ def _pause(server: Mapping[str, Any]) -> str:
 
 
 def _journal_line(destination: Mapping[str, Any]) -> str:
-    """Where a destination's messages go, and what its journal holds."""
+    """Format the state of a destination's journal, and its counters."""
     counts = {name: destination.get(name, 0) for name in _JOURNAL_COUNTERS}
     oldest = destination.get("oldest_seconds", 0.0)
     age = f", oldest {oldest:,.1f} s" if oldest else ""
@@ -358,7 +360,7 @@ def _recorder_lines(recorder: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _told(counters: Mapping[str, Any]) -> str:
-    """The whole numbers that are not zero, by name."""
+    """Format the integers that are not zero, by name."""
     return ", ".join(
         f"{name.replace('_', ' ')} {value:,}"
         for name, value in counters.items()
@@ -367,7 +369,7 @@ def _told(counters: Mapping[str, Any]) -> str:
 
 
 def ranges_text(ranges: Iterable[Iterable[int]]) -> str:
-    """`17..40 55 and 3 more`: ranges with both ends, single numbers as such."""
+    """Format ranges as `17..40 55 and 3 more`: with both ends, single numbers as such."""
     given = [tuple(each) for each in ranges]
     shown = " ".join(
         str(first) if first == last else f"{first}..{last}" for first, last in given[:RANGES_MAX]

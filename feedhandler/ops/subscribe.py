@@ -1,11 +1,11 @@
-"""`feedhandler subscribe`: what a gateway publishes, for a reader or for a program.
+"""`feedhandler subscribe`: the stream of a gateway, for a reader or for a program.
 
-One line a market message, whatever the granularity of the subscription. Quality messages go to
-stderr, as they concern the reader rather than the data; with `--quality` they are lines of the
+One line for each market message, whatever the granularity of the subscription. Quality messages go
+to stderr, as they concern the reader rather than the data; with `--quality` they are lines of the
 stream, in their place in it.
 
-Names and scales of prices that reference data tells are learnt on the way, as `decode` does. Where
-prices need them, reference messages are asked for even if `--types` leaves them out, and not shown.
+Names and price scales are learnt from reference data on the way, as `decode` does. Where prices
+need them, reference messages are asked for even if `--types` leaves them out, and not shown.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
 
-#: What was printed reaches a reading program this soon, even when little is printed.
+#: Printed lines reach a reading program this soon, even when there are few.
 FLUSH_INTERVAL_S = 0.05
 #: Ranges of a kind that a quality message on stderr shows, the latest.
 RANGES_SHOWN_MAX = 8
@@ -34,7 +34,7 @@ _LEADING = ("key", "seq", "service", "type", "name", "symbol")
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Where to attach, to what, and what to print."""
+    """The gateways to attach to, the subscription, and what to print."""
 
     url: str
     pattern: str
@@ -51,7 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Print until `count`, until told to stop, or until the gateway ends it."""
+    """Print until `count` messages, a signal, or the gateway's end of the stream."""
     return run_async(lambda stop: _until_stopped(options, stop), "uvloop")
 
 
@@ -99,8 +99,10 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
 
 
 def reference_types(types: Sequence[str], pattern: str, feed: Feed | None) -> tuple[str, ...]:
-    """The types of the reference messages that have to be asked for beside `types`: of feeds that
-    the pattern names and whose prices have no scale without them."""
+    """Return the types of the reference messages to subscribe to beside `types`.
+
+    Those of feeds that the pattern names and whose prices have no scale without them.
+    """
     keys = {word.partition(".")[0] for word in pattern.partition("?")[0].split(",")}
     feeds = [feed] if feed else [each for each in map(load_feed, list_feeds()) if each.key in keys]
     return tuple(
@@ -112,13 +114,13 @@ def reference_types(types: Sequence[str], pattern: str, feed: Feed | None) -> tu
 
 
 class ConnectionNotes:
-    """A line on stderr for each connection that is lost, and for each that is back."""
+    """A writer of a line on stderr for each connection that is lost, and for each that is back."""
 
     def __init__(self) -> None:
         self._lost: set[str] = set()
 
     def note(self, event: feedhandler.ConnectionEvent) -> None:
-        """Take what happened to one gateway's connection."""
+        """Report what happened to one gateway's connection."""
         if not event.connected:
             self._lost.add(event.url)
             complain(f"lost {event.url}: {event.reason}")
@@ -129,7 +131,10 @@ class ConnectionNotes:
 
 
 def split_granularity(address: str, chosen: str | None) -> tuple[str, str]:
-    """The address without its `as=`, and the granularity: as chosen, as it says, or `message`."""
+    """Return the address without its `as=`, and the granularity.
+
+    That is the `chosen` one, else the address's, else `message`.
+    """
     pattern, _, query = address.partition("?")
     words = [word for word in query.split("&") if word]
     said = [word.removeprefix("as=") for word in words if word.startswith("as=")]
@@ -139,7 +144,7 @@ def split_granularity(address: str, chosen: str | None) -> tuple[str, str]:
 
 
 class Output:
-    """stdout, flushed soon after something was written; a reader that is gone sets `stop`."""
+    """stdout, flushed soon after a write; a reader that is gone sets `stop`."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -162,7 +167,10 @@ class Output:
 
 
 def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
-    """What to print of one AMQP message: a dict for each market message in it."""
+    """Yield a dict for each market message of one AMQP message, to be printed.
+
+    A quality message is yielded with `options.quality`, else reported on stderr.
+    """
     if message.content == "quality":
         if options.quality:
             yield {"key": message.key, "seq": None, "type": "quality", "symbol": None,
@@ -174,7 +182,7 @@ def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
     if options.stamp and message.received_ns:
         latency_us = (time.time_ns() - message.received_ns) // 1000
         stamps = {"received_ns": message.received_ns, "latency_us": latency_us}
-    # In a snapshot only its LastSeqNum has a number, and the marker before it tells that.
+    # In a snapshot only its LastSeqNum has a number, which the marker before it carries.
     place: dict[str, Any] = {"seq": None, "snapshot": True} if message.snapshot else {}
     if message.unsequenced:
         place = {"seq": None, "unsequenced": True}

@@ -12,7 +12,10 @@ from feedhandler.codecs.errors import UsageError
 
 
 def run(name: str) -> int:
-    """Print an `[[amqp.users]]` table for the user; nothing of the password is in it."""
+    """Print an `[[amqp.users]]` table for the user; the password is in it as a hash.
+
+    Raises `UsageError`.
+    """
     password = _from_terminal() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise UsageError("no password", "type one, or pipe a line of text in")

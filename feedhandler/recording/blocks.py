@@ -1,4 +1,4 @@
-"""What stands around a capture's records: file headers, and pcapng's account of what was lost.
+"""The parts of a capture file around its records: headers, and pcapng's statistics of losses.
 
 A pcap file has nothing but a header; a pcapng file begins with a section header and one interface
 description block a line, and ends with one interface statistics block a line, where Wireshark and
@@ -23,7 +23,7 @@ _NANOSECONDS = b"\x09"
 
 
 class LineStatistics(Struct, frozen=True):
-    """One line's account: packets that came, and that the kernel dropped."""
+    """One line's statistics: packets received, and packets that the kernel dropped."""
 
     received: int
     kernel_drops: int
@@ -34,15 +34,15 @@ def _option(code: int, value: bytes) -> bytes:
 
 
 def _block(kind: int, body: bytes, options: Sequence[tuple[int, bytes]]) -> bytes:
-    """A block with its length on both sides; empty options are left out."""
+    """Encode a block with its length at both ends; empty options are left out."""
     body += b"".join(_option(code, value) for code, value in options if value) + bytes(4)
     size = struct.pack("<I", len(body) + 12)
     return struct.pack("<I", kind) + size + body + size
 
 
 def section(application: str, interfaces: Sequence[tuple[str, str]]) -> bytes:
-    """The beginning of a pcapng file; `interfaces` are (name, description) of each line in turn."""
-    # Byte order, version 1.0, and a section of a length that nobody knows yet.
+    """Encode the beginning of a pcapng file; `interfaces` are (name, description) of each line."""
+    # Byte order, version 1.0, and a section of unknown length.
     made = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
     made = _block(_SECTION, made, [(_SHB_USERAPPL, application.encode())])
     for name, description in interfaces:
@@ -57,7 +57,7 @@ def section(application: str, interfaces: Sequence[tuple[str, str]]) -> bytes:
 
 
 def statistics(lines: Sequence[LineStatistics], began_ns: int, now_ns: int) -> bytes:
-    """The end of a pcapng file: what came and what was lost, from the capture's beginning on."""
+    """Encode the end of a pcapng file: packets received and lost since the capture began."""
     made = b""
     for number, line in enumerate(lines):
         counts = (
@@ -73,5 +73,5 @@ def statistics(lines: Sequence[LineStatistics], began_ns: int, now_ns: int) -> b
 
 
 def _time(time_ns: int) -> bytes:
-    """A time as pcapng has it: the upper half first."""
+    """Encode a time in ns as pcapng does: the upper half first."""
     return struct.pack("<II", time_ns >> 32, time_ns & 0xFFFF_FFFF)

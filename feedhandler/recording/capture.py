@@ -1,13 +1,13 @@
-"""Capturing: multicast lines into files, with an account of what was lost on the way.
+"""Capturing of multicast lines into files, with an account of what was lost on the way.
 
 The gateway's receive thread, without a feed, puts every datagram with its kernel stamp into a tap
 (`ingest.receiver`); a thread of this module lays them out as records and writes them, as the
-gateway's recorder does (`recorder.Series`). Nothing waits for the disk: what the ring cannot take
-is counted, and so is what the kernel dropped because a socket's buffer was full (SO_MEMINFO, which
-also knows of drops behind the last datagram that came).
+gateway's recorder does (`recorder.Series`). Receiving does not wait for the disk: packets that the
+ring cannot take are counted, and so are those that the kernel dropped because a socket's buffer was
+full (SO_MEMINFO, which also counts drops behind the last datagram received).
 
-Every packet that came is in the files or in the account: `received` = `written` + `ring_drops` +
-`unwritten` + `left`. What ends a capture (a bound, a signal, a fault) leaves whole files.
+Every packet received is in the files or in the account: `received` = `written` + `ring_drops` +
+`unwritten` + `left`. However a capture ends (a bound, a signal, a fault), it leaves whole files.
 """
 
 import os
@@ -34,11 +34,11 @@ from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file
 
-#: Waiting for the disk: a second of 200,000 packets a second of the paper's size.
+#: Bytes that may wait for the disk: a second of 200,000 packets a second of the paper's size.
 RING_BYTES = 64 << 20
-#: The longest datagram there is is captured whole.
+#: The longest possible datagram is captured whole.
 PACKET_BYTES_MAX = 65_535
-#: How long a capture that shall end waits for a disk that does not answer.
+#: How long an ending capture waits for a disk that does not answer.
 STOP_SECONDS = 30.0
 
 #: Linux: a socket's memory and drops, as nine unsigned integers; the last one counts drops.
@@ -49,7 +49,7 @@ EndReason = Literal["signal", "count", "duration", "fault"]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What to capture into which file, and what ends it (0: nothing does)."""
+    """What to capture into which file, and what ends the capture (0: nothing does)."""
 
     lines: tuple[Line, ...]
     path: Path
@@ -62,7 +62,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class LineAccount(Struct, frozen=True):
-    """One line: what came (`cut`: longer than a datagram can be), and what the kernel dropped."""
+    """The account of one line: packets received and dropped.
+
+    `cut` counts packets longer than a datagram can be.
+    """
 
     name: str
     group: str
@@ -98,12 +101,12 @@ class Account(Struct, frozen=True):
 
     @property
     def lost(self) -> int:
-        """Packets that were sent here and are in no file, those behind the end left out."""
+        """Packets sent here that are in no file, except those behind the end."""
         return self.kernel_drops + self.ring_drops + self.unwritten
 
 
 class Capturing:
-    """One capture, from `start` to its end; `ended` is set then.
+    """One capture, from `start` to its end; `ended` is set at the end.
 
     Raises `ConfigError` for lines that cannot be joined.
     """
@@ -127,7 +130,7 @@ class Capturing:
             tap=self._series.tap,
             lines=settings.lines,
         )
-        # They outlive the receiver's own, so that the last drops can be asked for.
+        # They outlive the receiver's own, so that the last drops can be read.
         self._sockets = [each.dup() for each in self._receiver.sockets]
         self._buffers = self._receiver.receive_buffers()
         self._series.refused = lambda: self._receiver.tap_drops
@@ -148,7 +151,10 @@ class Capturing:
         self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
 
     def start(self) -> None:
-        """Begin. Raises `UsageError` where the first file cannot be; then nothing was begun."""
+        """Begin to capture.
+
+        Raises `UsageError` where the first file cannot be made; then nothing has begun.
+        """
         self._began_ns = time.time_ns()
         try:
             self._files.begin(self._began_ns)
@@ -161,15 +167,15 @@ class Capturing:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; what the ring holds is still written. From any thread."""
+        """End the capture; what the ring holds is still written. From any thread."""
         self._stopping.set()
 
     def account(self) -> Account:
-        """What came, what was written, what was lost, at this moment."""
+        """Return the account as of now: packets received, written and lost."""
         lines = tuple(map(self._line_account, range(len(self._settings.lines))))
         received = sum(line.packets for line in lines)
         ring_drops = self._receiver.tap_drops
-        # Laid out, and lost with a write that failed or a block that never was written.
+        # Laid out, but lost with a failed write or a block that was never written.
         unwritten = self._series.writer.packets - self._files.packets if self.error else 0
         left = received - ring_drops - self._files.packets - unwritten
         return Account(
@@ -208,7 +214,10 @@ class Capturing:
         )
 
     def _kernel_drops(self, number: int) -> int:
-        """What the socket has dropped; the receive thread's last sight of it where it is closed."""
+        """Return the socket's drops.
+
+        Where it is closed, they are the receive thread's last reading.
+        """
         try:
             told = self._sockets[number].getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
             return int(_MEMINFO.unpack(told)[-1])
@@ -228,14 +237,14 @@ class Capturing:
         if not self._blocks:
             return b""
         lines = tuple(map(self._line_account, range(len(self._settings.lines))))
-        # The ring is one for all lines: nobody knows whose packets found it full.
+        # The ring is one for all lines: whose packets found it full is unknown.
         told = [LineStatistics(line.packets, line.kernel_drops) for line in lines]
         return statistics(told, self._began_ns, time.time_ns())
 
     # -- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Write until something ends it; nothing ever leaves the thread."""
+        """Write until something ends the capture; no exception leaves the thread."""
         try:
             reason = self._write_until_the_end()
             self._receiver.stop()
@@ -263,27 +272,27 @@ class Capturing:
                 raise self._receiver.error or RuntimeError("the receive thread has ended")
 
     def _turn(self) -> None:
-        """Everything that the ring shows, into files."""
+        """Write everything that the ring holds into files."""
         now_ns = time.time_ns()
         while self._series.write_some(self._files, now_ns):
             pass
         self._files.tick(now_ns)
 
     def _give_up(self) -> None:
-        """After a fault: end what can still be ended."""
+        """End what can still be ended after a fault."""
         for work in (self._receiver.stop, lambda: self._files.finish("")):
             try:
                 work()
             except Exception as error:
-                # The first fault is the one that is told.
+                # The first fault is the one reported.
                 self.error = self.error or error
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended, after waiting at most so long."""
+        """Wait at most so long; return whether the capture has ended."""
         return self.ended.wait(timeout_s)
 
     def close(self) -> Account:
-        """The last account of an ended capture; lets its sockets go."""
+        """Return the final account of an ended capture, and close its sockets."""
         told = self.account()
         self._close_sockets()
         return told
@@ -303,7 +312,7 @@ def _unwritable(path: Path, error: OSError) -> FeedhandlerError:
 
 
 def _told(error: BaseException) -> str:
-    """What a fault is called in the account."""
+    """Describe a fault for the account."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return place + error.strerror.lower()
@@ -322,6 +331,6 @@ def save_account(account: Account, path: Path, encode: Callable[[Any], bytes]) -
 
 
 def names(lines: Sequence[Line]) -> str:
-    """The lines' addresses for a title: the first and how many more."""
+    """Format the lines' addresses for a title: the first and how many more."""
     first = f"{lines[0].group}:{lines[0].port}"
     return first if len(lines) == 1 else f"{first} and {len(lines) - 1} more"

@@ -1,15 +1,15 @@
-"""Which file recorded bytes go to, when it is closed, and when there is room for no more: no I/O.
+"""The files of recordings: where bytes go, when a file is closed, when there is no room. No I/O.
 
 `RecordingFiles` writes several series of files (`lines`, `published`) into one folder. A file is
-named `<series>-<trading day>-<yyyymmdd-hhmmss>-<number>.pcap` after the trading day that it is of
-and the time (UTC) it was begun, and has `.part` behind that until it is closed. It is closed at a
-size, at an age, and when the trading day turns: no file is of two. Before each write two bounds
-are looked at: all recordings together (earlier runs' included), and the share of the file system
-that must stay free. At a bound recording stops (`Full` is raised), or the oldest closed files give
-way, as the settings say; a file that is being written never does.
+named `<series>-<trading day>-<yyyymmdd-hhmmss>-<number>.pcap` after its trading day and the time
+(UTC) it was begun, followed by `.part` until it is closed. It is closed at a size, at an age, and
+when the trading day turns: no file spans two. Before each write two bounds are checked: all
+recordings together (earlier runs' included), and the share of the file system that must stay free.
+At a bound recording stops (`Full` is raised), or the oldest closed files are deleted, as the
+settings say; a file that is being written never is.
 
-The folder itself is behind `Folder`, so that the rules can be tested without a disk. An `OSError`
-of it passes through; with `delete-oldest` a full disk or quota is a bound like the others.
+`Folder` hides the folder itself, so that the rules can be tested without a disk. Its `OSError`s
+pass through; with `delete-oldest` a full disk or quota is a bound like the others.
 """
 
 import datetime
@@ -19,17 +19,17 @@ from typing import Protocol
 from feedhandler.codecs.trading_day import TradingDay, day_number
 from feedhandler.config.recording import RecordConfig
 
-#: What a file's name ends with; and, behind that, while it is being written.
+#: The suffix of a file's name; and the one behind that while it is being written.
 SUFFIX = ".pcap"
 PART = ".part"
-#: Names that are tried before giving up, where files of the same second are there already.
+#: Names that are tried before giving up, where files of the same second exist already.
 NAME_TRIES = 10_000
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Full(Exception):
-    """A bound was reached and nothing may give way; the text says which."""
+    """A bound that was reached while nothing may be deleted; the text says which."""
 
 
 class Sink(Protocol):
@@ -39,37 +39,37 @@ class Sink(Protocol):
         """Append all of `data`; after an `OSError` the file is as it was before."""
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
 
 
 class Folder(Protocol):
-    """Where recordings are kept; every method may raise `OSError`."""
+    """The folder of recordings, as a protocol; every method may raise `OSError`."""
 
     def closed(self) -> list[tuple[str, int]]:
-        """Name and bytes of each closed recording."""
+        """Return name and bytes of each closed recording."""
         ...
 
     def unfinished(self) -> list[str]:
-        """Names, without `.part`, of files that nobody closed."""
+        """Return the names, without `.part`, of files that were not closed."""
         ...
 
     def space(self) -> tuple[int, int]:
-        """Bytes that are free in the file system, and its size."""
+        """Return the bytes that are free in the file system, and its size."""
         ...
 
     def create(self, name: str) -> Sink:
-        """Begin `name`.part; raises `FileExistsError` where either name is taken."""
+        """Begin `name`.part. Raises `FileExistsError` where either name exists."""
         ...
 
     def finish(self, name: str) -> None:
-        """`name`.part is complete: it becomes `name`."""
+        """Rename the complete `name`.part to `name`."""
 
     def remove(self, name: str) -> None:
         """Delete a closed recording."""
 
 
 class OpenFile:
-    """One series' file being written."""
+    """The file of one series that is being written."""
 
     def __init__(self, name: str, sink: Sink, begun_ns: int, turns_ns: int) -> None:
         self.name = name
@@ -80,10 +80,10 @@ class OpenFile:
 
 
 class RecordingFiles:
-    """The files of all series in `folder`; `header` begins each; `trading_day` says which day is.
+    """The files of all series in `folder`; `header` begins each; files end as `trading_day` turns.
 
-    `total_bytes` is what all recordings take; `begun`, `deleted` and `recovered` (found unfinished,
-    and kept) count files by series.
+    `total_bytes` is the size of all recordings; `begun` and `deleted` count files by series,
+    `recovered` those found unfinished, and kept. Raises `Full` where a bound is reached already.
     """
 
     def __init__(
@@ -113,16 +113,16 @@ class RecordingFiles:
 
     @property
     def total_bytes(self) -> int:
-        """What all recordings take, those being written included; any thread may ask."""
+        """The size of all recordings, those being written included; any thread may read it."""
         return self._closed_bytes + sum(file.size for file in tuple(self.open.values()))
 
     def room(self, series: str) -> int:
-        """Bytes that the series' file may still take; a new one's where none is open."""
+        """Return the bytes that the series' file, or else a new one, may still take."""
         file = self.open.get(series)
         return self._settings.file_bytes - (file.size if file else len(self._header))
 
     def write(self, series: str, data: memoryview, now_ns: int) -> None:
-        """Append whole records; raises `Full`, and `OSError`; then nothing of `data` is kept."""
+        """Append whole records. Raises `Full` or `OSError`; then none of `data` is kept."""
         file = self.open.get(series)
         if file is not None and now_ns >= file.turns_ns:
             self.finish(series)
@@ -136,8 +136,10 @@ class RecordingFiles:
         self._append(file, data)
 
     def tick(self, now_ns: int) -> None:
-        """Close what is old enough, of a day that is over, or begun in the future by a clock that
-        was set back."""
+        """Close files that are old enough or of a past day, or that begin in the future.
+
+        A file begins in the future where the clock was set back.
+        """
         for series, file in list(self.open.items()):
             age_ns = now_ns - file.begun_ns
             young = 0 <= age_ns < self._settings.file_seconds * 1_000_000_000
@@ -145,7 +147,7 @@ class RecordingFiles:
                 self.finish(series)
 
     def finish(self, series: str) -> None:
-        """Close the series' file, where one is open."""
+        """Close the series' file, if one is open."""
         file = self.open.pop(series, None)
         if file is None:
             return
@@ -188,7 +190,7 @@ class RecordingFiles:
             except OSError as error:
                 if error.errno not in _NO_SPACE:
                     raise
-                # Somebody else's bytes came in between, or a quota that `space` does not tell of.
+                # Another process wrote in between, or there is a quota that `space` does not show.
                 self._give_way("the disk is full")
             else:
                 file.size += len(data)
@@ -197,18 +199,18 @@ class RecordingFiles:
     # -- bounds -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """See what is in the folder: an operator may have moved recordings away."""
+        """Read the folder again: an operator may have moved recordings away."""
         self._closed = sorted(self._folder.closed(), key=_age_key)
         self._closed_bytes = sum(size for _, size in self._closed)
 
     def _make_room(self, size: int) -> None:
-        """Be within both bounds with `size` more bytes; raises `Full`."""
+        """Make room for `size` more bytes within both bounds. Raises `Full` where that fails."""
         settings = self._settings
         total = self.total_bytes + size
         while total > settings.total_bytes:
             total -= self._give_way(f"record.total_bytes, {settings.total_bytes:,}, is reached")
         free, whole = self._folder.space()
-        # What deleting frees is added here: some file systems show it only after a while.
+        # The deleted bytes are added here: some file systems show them as free only after a while.
         while free - size < settings.disk_free_min_share * whole:
             free += self._give_way(
                 f"less than record.disk_free_min_share, {settings.disk_free_min_share:.1%}, "
@@ -216,7 +218,7 @@ class RecordingFiles:
             )
 
     def _give_way(self, reason: str) -> int:
-        """Delete the oldest closed recording; its bytes. Raises `Full` where none may go."""
+        """Delete the oldest closed recording; return its bytes. Raises `Full` where none may go."""
         if self._settings.when_full == "stop":
             raise Full(reason)
         if not self._closed:
@@ -226,7 +228,7 @@ class RecordingFiles:
         try:
             self._folder.remove(name)
         except FileNotFoundError:
-            return size  # somebody was faster
+            return size  # another process deleted it first
         series = name.partition("-")[0]
         if series in self.deleted:
             self.deleted[series] += 1
@@ -234,5 +236,5 @@ class RecordingFiles:
 
 
 def _age_key(file: tuple[str, int]) -> str:
-    """What sorts recordings by the time they were begun, whatever their series."""
+    """Return the sort key of a recording by the time it was begun, whatever its series."""
     return file[0].partition("-")[2]

@@ -1,16 +1,17 @@
-"""The recorder: what each line received, and what was published, into pcap files.
+"""The recorder: it writes what each line received, and what was published, to pcap files.
 
 A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `recorder_frames`),
-which a thread that must not wait fills, and a thread of its own that looks into the taps every
-`POLL_S`, lays the packets out as pcap records without the GIL and writes them with one system call
-a mebibyte. Whatever the disk does, the stream goes on: who finds a tap full drops and counts.
+which a thread that must not wait fills, and a thread of its own that polls the taps every `POLL_S`,
+lays the packets out as pcap records without the GIL and writes them with one system call a
+mebibyte. Whatever the disk does, the stream goes on: a producer that finds a tap full drops packets
+and counts them.
 
-Which file the bytes go to and when recording stops is `files`'s. Recording that stops by
-itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed, the
-reason stands in the snapshot, and `on_stop` is told once, in the recorder's thread.
+`files` decides which file the bytes go to and when recording stops. Recording that stops
+by itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed,
+the reason is in the snapshot, and `on_stop` is called once, in the recorder's thread.
 
-A recording is not flushed to the disk file by file: it survives the gateway's death, but not
-always the machine's.
+Recordings are not synced to the disk: they survive the gateway's death, but not always the
+machine's.
 """
 
 import contextlib
@@ -32,20 +33,23 @@ from feedhandler.private_files import FILE_MODE, open_file
 from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
 from feedhandler.recording.files import PART, SUFFIX, Full, RecordingFiles
 
-#: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
+#: How often the taps are polled: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01
-#: Laid out and written at a time.
+#: Bytes that are laid out and written at a time.
 BUFFER_BYTES = 1 << 20
 #: How long `stop` waits for a disk that does not answer.
 STOP_SECONDS = 5.0
-#: Held by the process that records into a folder.
+#: The lock file of the process that records into a folder.
 LOCK_NAME = ".recorder.lock"
 
 _NAME = re.compile(r"(lines|published)-\d{8}-\d{8}-\d{6}-\d{6,}" + re.escape(SUFFIX))
 
 
 class Endpoint(Protocol):
-    """A line's address: `feedhandler.ingest.lines.Line` and a configuration's line both fit."""
+    """A line's address, as a protocol.
+
+    `feedhandler.ingest.lines.Line` and a configuration's line both satisfy it.
+    """
 
     @property
     def group(self) -> str: ...
@@ -77,7 +81,7 @@ class DiskFile:
         self._size += len(data)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
 
@@ -104,11 +108,11 @@ class DiskFolder:
             raise ConfigError(f"record.dir: {path}: another gateway records there", hint) from None
 
     def release(self) -> None:
-        """Let another recorder in."""
+        """Release the lock, so that another recorder may use the folder."""
         os.close(self._lock)
 
     def closed(self) -> list[tuple[str, int]]:
-        """Name and bytes of each closed recording."""
+        """Return name and bytes of each closed recording."""
         found = []
         with os.scandir(self._path) as entries:
             for entry in entries:
@@ -118,23 +122,23 @@ class DiskFolder:
         return found
 
     def unfinished(self) -> list[str]:
-        """Names, without `.part`, of files that nobody closed."""
+        """Return the names, without `.part`, of files that were not closed."""
         names = (name.removesuffix(PART) for name in os.listdir(self._path) if name.endswith(PART))
         return [name for name in names if _NAME.fullmatch(name)]
 
     def space(self) -> tuple[int, int]:
-        """Bytes that are free in the file system for ordinary users, and its size."""
+        """Return the bytes free in the file system for ordinary users, and its size."""
         told = os.statvfs(self._path)
         return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
 
     def create(self, name: str) -> DiskFile:
-        """Begin `name`.part; raises `FileExistsError` where either name is taken."""
+        """Begin `name`.part. Raises `FileExistsError` where either name exists."""
         if (self._path / name).exists():
             raise FileExistsError(name)
         return DiskFile(self._path / (name + PART))
 
     def finish(self, name: str) -> None:
-        """`name`.part is complete: it becomes `name`."""
+        """Rename the complete `name`.part to `name`."""
         os.rename(self._path / (name + PART), self._path / name)
 
     def remove(self, name: str) -> None:
@@ -143,24 +147,24 @@ class DiskFolder:
 
 
 class Files(Protocol):
-    """Where a series' records go: files of a size of their own, one after the other."""
+    """The files of a series' records, as a protocol: one after the other, of their own sizes."""
 
     def room(self, series: str) -> int:
-        """Bytes that the series' file may still take."""
+        """Return the bytes that the series' file may still take."""
         ...
 
     def write(self, series: str, data: memoryview, now_ns: int) -> None:
-        """Append whole records, or raise and keep nothing of them."""
+        """Append whole records, or raise and keep none of them."""
 
     def finish(self, series: str) -> None:
         """Close the series' file; the next record begins another one."""
 
 
 class Series:
-    """One series: its tap, what lays its packets out, and its row of counters.
+    """One series: its tap, the writer that lays its packets out, and its row of counters.
 
-    `refused` tells what the tap's producer dropped; `unwritten` is what was taken and not written.
-    `blocks` and `limit` are the `FrameWriter`'s.
+    `refused` returns what the tap's producer dropped; `unwritten` counts what was taken and not
+    written. `blocks` and `limit` are the `FrameWriter`'s.
     """
 
     def __init__(
@@ -186,7 +190,7 @@ class Series:
         self.counters = counter_array(RecorderCounter, 1)[0]
 
     def write_some(self, files: Files, now_ns: int) -> bool:
-        """Write as much as one buffer or one file takes; is there more?"""
+        """Write as much as one buffer or one file takes; return whether there is more."""
         writer = self.writer
         before = writer.packets
         filled = writer.drain(self.tap, files.room(self.name))
@@ -200,18 +204,18 @@ class Series:
             self.counters[RecorderCounter.PACKETS] += packets
             self.counters[RecorderCounter.BYTES] += filled
         elif writer.full:
-            # A record waits for which this file has no room; a new one has.
+            # The next record does not fit into this file; it will fit into a new one.
             files.finish(self.name)
         return bool(writer.full)
 
     def counts(self) -> dict[str, int]:
-        """The counters by name."""
+        """Return the counters by name."""
         self.counters[RecorderCounter.UNWRITABLE] = self.writer.unwritable
         self.counters[RecorderCounter.DROPPED] = self.refused() + self.unwritten
         return as_dict(RecorderCounter, self.counters)
 
     def discard(self) -> None:
-        """Empty the tap; what was in it counts as dropped."""
+        """Empty the tap; its packets count as dropped."""
         before = self.writer.packets
         while self.writer.drain(self.tap, BUFFER_BYTES):
             pass
@@ -219,18 +223,18 @@ class Series:
 
 
 def _only_source(endpoint: Endpoint) -> str:
-    """The one sender that the configuration tells of; with several, or none, nobody knows."""
+    """Return the one configured sender; empty where there are several, or none."""
     source = endpoint.source or ""
     return "" if "," in source else source
 
 
 class Recorder:
-    """Records into the settings' folder from `start` to `stop`; what is recorded, they say.
+    """A recorder into the settings' folder, from `start` to `stop`.
 
-    `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
-    each channel in order, the address that its published packets are written with: its line A's.
-    A file ends when `trading_day` turns. `on_stop` hears, in the recorder's thread, why recording
-    stopped by itself.
+    The settings say what is recorded. `lines` are the lines in the order of their numbers at the
+    receive thread; `published` has, for each channel in order, the address that its published
+    packets are written with: its line A's. A file ends when `trading_day` turns. `on_stop` is
+    called in the recorder's thread with the reason why recording stopped by itself.
     """
 
     def __init__(
@@ -257,12 +261,12 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     def tap(self, series: str) -> Ring | None:
-        """The tap of `lines` or `published`; None where the settings do not want that series."""
+        """Return the tap of `lines` or `published`; None where that series is not recorded."""
         found = self._series.get(series)
         return found.tap if found else None
 
     def count_refused(self, series: str, refused: Callable[[], int]) -> None:
-        """Tell where the packets are counted that found the tap full; any thread may call it."""
+        """Set the function that counts packets dropped at the series' full tap. From any thread."""
         if series in self._series:
             self._series[series].refused = refused
 
@@ -270,7 +274,7 @@ class Recorder:
         """Begin to record.
 
         Raises `ConfigError`, one line, for a folder that cannot be used or a bound that is reached
-        already; then nothing was begun.
+        already; then nothing has begun.
         """
         settings = self._settings
         self._folder = DiskFolder(settings.dir)
@@ -290,9 +294,9 @@ class Recorder:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Write what the taps hold and close the files. False where the disk does not answer.
+        """Write what the taps hold and close the files; return False if the disk does not answer.
 
-        To be called when nobody fills the taps any more.
+        Called when no thread fills the taps any more.
         """
         self._stopping.set()
         if self._thread.ident is None:
@@ -301,7 +305,7 @@ class Recorder:
         return not self._thread.is_alive()
 
     def snapshot(self) -> dict[str, Any]:
-        """State and counters; may be taken by any thread."""
+        """Return state and counters; any thread may call it."""
         files = self._files
         return {
             "state": self.state,
@@ -325,7 +329,7 @@ class Recorder:
     # -- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Write until told to stop, or until there is no room; nothing ever leaves the thread."""
+        """Write until `stop` or until there is no room; no exception leaves the thread."""
         assert self._files is not None
         files = self._files
         try:
@@ -349,7 +353,7 @@ class Recorder:
             series.discard()
 
     def _turn(self, files: RecordingFiles) -> None:
-        """Everything that the taps show, into the files."""
+        """Write everything that the taps hold into the files."""
         now_ns = self._clock_ns()
         for series in self._series.values():
             while series.write_some(files, now_ns):
@@ -357,7 +361,7 @@ class Recorder:
         files.tick(now_ns)
 
     def _end(self, files: RecordingFiles, state: str, reason: str) -> None:
-        """Close the files, whatever happened."""
+        """Close the files, whatever happened, and note the state and its reason."""
         try:
             files.close()
         except OSError as error:

@@ -1,12 +1,12 @@
-"""Which file captured records go to, and when the next one begins: no I/O.
+"""The files of a capture: where records go, and when the next file begins. No I/O.
 
 `CaptureFiles` writes one file after the other: one of the name given, or, where files rotate,
 `NAME-<yyyymmdd-hhmmss>-<number>` with the same suffixes, after the time (UTC) it was begun. A file
-is closed at a size and at an age, and the oldest of this capture may give way to the newest. Every
-file is a whole capture: a header in front, and behind the records what `trailer` tells then.
+is closed at a size and at an age, and the oldest of this capture may be deleted for the newest.
+Every file is a whole capture: a header, the records, and what `trailer` returns at its end.
 
-The files themselves are behind `Sink`. What a sink still holds back (compression wants blocks) is
-not counted as written: `packets` counts what is in files, whatever fails.
+The files themselves are behind `Sink`. What a sink still holds back (compression works on blocks)
+is not counted as written: `packets` counts what is in files, whatever fails.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from feedhandler.recorder_frames import RECORD_SPACE
 
-#: Compressed and buffered records are written after so long at the latest.
+#: The longest time that compressed and buffered records are held back.
 FLUSH_NS = 1_000_000_000
-#: A file may hold a few of the largest datagrams at least.
+#: The least file size for rotation: a few of the largest datagrams.
 ROTATE_BYTES_MIN = 1 << 20
-#: What a capture's name may end with, the inner suffix before the outer.
+#: The suffixes of a capture's name, the inner before the outer.
 FORMATS = (".pcap", ".pcapng", ".cap")
 COMPRESSIONS = (".gz", ".zst")
 
@@ -38,7 +38,7 @@ class Sink(Protocol):
         """Write what is held back; after an `OSError` the file is as it was before."""
 
     def close(self) -> None:
-        """Flush and let the file go."""
+        """Flush and close the file."""
 
     @property
     def held_bytes(self) -> int:
@@ -47,12 +47,15 @@ class Sink(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """How large the file is, compressed or not."""
+        """The size of the file, compressed or not."""
         ...
 
 
 class Rotation(Struct, frozen=True):
-    """When the next file begins: at a size, at an age (0: never), and how many stay (0: all)."""
+    """When the next file begins, and how many files stay.
+
+    At a size, at an age (0: never); `keep` is how many files stay (0: all).
+    """
 
     size_bytes: int = 0
     every_ns: int = 0
@@ -63,7 +66,7 @@ class Rotation(Struct, frozen=True):
 
 
 class WrittenFile(Struct):
-    """One file's account."""
+    """The account of one file."""
 
     name: str
     begun_ns: int
@@ -73,7 +76,7 @@ class WrittenFile(Struct):
 
 
 def split_suffixes(name: str) -> tuple[str, str]:
-    """`day.pcap.gz` as `day` and `.pcap.gz`; a suffix that is no capture's belongs to the name."""
+    """Split `day.pcap.gz` into `day` and `.pcap.gz`; other suffixes belong to the name."""
     path = PurePath(name)
     suffix = path.suffix if path.suffix in COMPRESSIONS else ""
     stem = name.removesuffix(suffix)
@@ -87,8 +90,8 @@ class CaptureFiles:
     """The files of one capture; see the module's text.
 
     `create` makes the file of a name, `remove` deletes one, `header` begins each and `trailer`
-    tells what ends each; `laid_out` tells how many packets were handed to `write` so far. `packets`
-    are those in files. `OSError`s of sinks pass through.
+    returns what ends each; `laid_out` returns how many packets were handed to `write` so far.
+    `packets` counts those in files. `OSError`s of sinks pass through.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class CaptureFiles:
 
     @property
     def size_bytes(self) -> int:
-        """What the capture's files take, those that gave way left out."""
+        """Bytes of the capture's files, without deleted ones."""
         open_bytes = self._sink.size_bytes if self._sink else 0
         return open_bytes + sum(file.size_bytes for file in self.written if not file.deleted)
 
@@ -139,7 +142,7 @@ class CaptureFiles:
         self._sink.flush()
 
     def room(self, _series: str) -> int:
-        """Bytes that the file may still take; a little too many where they will be compressed."""
+        """Return the bytes that the file may still take; too many where it is compressed."""
         if not self._rotation.size_bytes:
             return RECORD_SPACE << 20
         held = self._sink.size_bytes + self._sink.held_bytes if self._sink else len(self._header)
@@ -155,7 +158,10 @@ class CaptureFiles:
         self._note(self._sink)
 
     def tick(self, now_ns: int) -> None:
-        """Close what is old enough, or begun in the future by a clock that was set back."""
+        """Close the file if it is old enough, else flush it every `FLUSH_NS`.
+
+        A file begun in the future is closed, too: the clock was set back.
+        """
         if self._sink is None:
             return
         every_ns = self._rotation.every_ns
@@ -168,7 +174,7 @@ class CaptureFiles:
             self._note(self._sink)
 
     def finish(self, _series: str) -> None:
-        """End the open file, if one is; the oldest gives way where too many are kept."""
+        """End the open file, if there is one; delete the oldest where too many are kept."""
         sink, self._sink = self._sink, None
         if sink is None:
             return
@@ -188,7 +194,7 @@ class CaptureFiles:
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:
-        """What a failed write was to bring is in no file, and never will be."""
+        """Note a failed write: its packets are in no file and never will be."""
         try:
             yield
         except OSError:
@@ -196,7 +202,7 @@ class CaptureFiles:
             raise
 
     def _note(self, sink: Sink) -> None:
-        """All that was laid out is in files, where the sink holds nothing back."""
+        """Count all packets laid out as in files, unless some are held back or were lost."""
         if not sink.held_bytes and not self._failed:
             self.packets = self._laid_out()
             self._file.packets = self.packets - self._packets_before

@@ -1,7 +1,7 @@
-"""A capture's file on a disk: plain, gzipped or zstd, by its name.
+"""A capture's file on disk: plain, gzip or zstd, by its name's suffix.
 
-A compressed file is a row of gzip members or zstd frames of about a mebibyte each, so that it is
-whole after every write, whatever ends the capture; every reader of either takes them for one
+A compressed file is a sequence of gzip members or zstd frames of about a mebibyte each, so that it
+is whole after every write, whatever ends the capture; readers of either format read them as one
 stream. Compression is level 1, without the GIL, in the thread that writes.
 """
 
@@ -24,7 +24,7 @@ except ImportError:  # pragma: no cover (no wheel for this processor)
         return gzip.compress(data, compresslevel=1)
 
 
-#: Compressed at a time: less compresses worse, more is lost when the machine dies.
+#: Bytes compressed at a time: fewer compress worse, more are lost when the machine dies.
 BLOCK_BYTES = 1 << 20
 
 
@@ -43,15 +43,15 @@ class PlainFile:
         self.size_bytes += len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is held back."""
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
 
 class CompressedFile:
-    """A file of blocks, each compressed for itself."""
+    """A file of blocks, each compressed by itself."""
 
     def __init__(self, path: Path, compress: Callable[[bytearray], bytes]) -> None:
         self._file = PlainFile(path)
@@ -69,19 +69,19 @@ class CompressedFile:
         return self._file.size_bytes
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take `data`, and write a block where there is enough for one."""
+        """Take `data`, and write a block once there is enough for one."""
         self._held += data
         if len(self._held) >= BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back; where that fails it is lost, and the file is as it was."""
+        """Write what is held back; if that fails it is lost, and the file stays as it was."""
         held, self._held = self._held, bytearray()
         if held:
             self._file.write(self._compress(held))
 
     def close(self) -> None:
-        """Flush and let the file go."""
+        """Flush and close the file."""
         try:
             self.flush()
         finally:
@@ -96,8 +96,10 @@ def _zstd(data: bytearray) -> bytes:
 
 
 def create_file(path: Path, overwrite: bool) -> PlainFile | CompressedFile:
-    """The file at `path`, as its suffix says. Raises `OSError`; `FileExistsError` unless told to
-    overwrite."""
+    """Create the file at `path`, compressed as its suffix says.
+
+    Raises `OSError`; `FileExistsError` if it exists, unless `overwrite`.
+    """
     if overwrite and path.is_file():
         os.unlink(path)
     compress = {".gz": _gzip, ".zst": _zstd}.get(path.suffix)

@@ -258,8 +258,8 @@ class SpillRig:
         flying = self.job.parcels if self.job else ()
         found = [
             (service, first, last + 1)
-            for service, shortfall in self.destination.shortfalls.items()
-            for first, last in shortfall.fresh
+            for service, loss_tracker in self.destination.loss_trackers.items()
+            for first, last in loss_tracker.fresh
         ]
         for parcel in chain(spill._writing, flying, spill._unwritten):
             if not parcel.reason:

@@ -24,7 +24,7 @@ from test_fix_feed_loopback import (
 from test_subscriber_reconnects import cut_off
 
 import feedhandler
-from feedhandler.amqp.subscribing import hothot
+from feedhandler.amqp.subscribing import stream_merger
 from feedhandler.config import Config
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.fix_messages import sealed
@@ -120,7 +120,7 @@ def test_a_subscriber_of_two_gateways_gets_each_message_once_and_in_order(
     grain: str, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However late a gateway has its part on a busy machine: here it is waited for.
-    monkeypatch.setattr(hothot, "HOLD_NS", int(PATIENCE_S * 1e9))
+    monkeypatch.setattr(stream_merger, "HOLD_NS", int(PATIENCE_S * 1e9))
 
     def wanted(until: int) -> bytes:
         """What is to come up to this message."""

@@ -30,6 +30,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops import pipeline
 from feedhandler.replay.captures.writer import CaptureWriter
+from tests.support import characterise as support
 from tests.support.characterise import (
     FEED,
     LINE_A,
@@ -410,3 +411,19 @@ def test_a_part_of_a_lake_is_refused_and_not_taken_for_the_whole(tmp_path, chose
     )
     with pytest.raises(UsageError, match="a lake is read as it is"):
         ops.run(options)
+
+
+def test_captures_are_in_the_order_of_their_first_packets_whatever_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write_session(tmp_path / "z.pcap", seed=5, seconds=0.02)
+    monkeypatch.setattr(support, "OPENING_NS", OPENING_NS + 10**9)
+    second = write_session(tmp_path / "a.pcap", seed=6, seconds=0.02)
+    fill_lake([str(second), str(first)], UTP, tmp_path / "lake")
+    there = outcome_of(tmp_path / "lake", UTP)
+    assert [Path(account.path).name for account in there.files] == ["z.pcap", "a.pcap"]
+    here = characterise([str(first), str(second)], Request(UTP))
+    tables = [
+        [(t.name, t.rows) for t in tables_of(each, FEED, "UTC")[:-1]] for each in (there, here)
+    ]
+    assert tables[0] == tables[1]

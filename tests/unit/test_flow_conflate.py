@@ -118,9 +118,9 @@ def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
             made.put([traffic._order(symbol)])
     made.rig.pump()
     made.grant(10_000)
-    shortfall = made.outlet.shortfalls[104]
+    loss_tracker = made.outlet.loss_trackers[104]
     for symbol in (1, 2):
-        keeper.send(made.rig.fanout, stream, [symbol], shortfall, made.outlet)
+        keeper.send(made.rig.fanout, stream, [symbol], loss_tracker, made.outlet)
     tags = [message.tag for message in made.link.sent if message.place is not None]
     assert len(set(tags)) == len(tags) >= 2
 

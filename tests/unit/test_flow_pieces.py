@@ -6,8 +6,8 @@ import pytest
 from feedhandler.amqp.framing import CONTENT_BATCH, CONTENT_MESSAGE, CONTENT_PACKET, Frame, Template
 from feedhandler.amqp.policies import DESTINATION_POLICIES, fault_of_policy
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER, Conflation
+from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, LossTracker
 from feedhandler.amqp.queueing.pieces import Pieces
-from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, Shortfall
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
@@ -124,7 +124,7 @@ def test_policies_that_cannot_be_are_told_in_one_line() -> None:
 
 @pytest.mark.parametrize("mark", ["books-begin", "books-end"])
 def test_books_that_are_dropped_or_refused_leave_a_doubt(mark: str) -> None:
-    dropped, refused = Shortfall(), Shortfall()
+    dropped, refused = LossTracker(), LossTracker()
     parcel = Parcel(msgspec.json.encode({"reason": mark}), 104, 7, 7, False, mark)
     dropped.drop(parcel)
     assert dropped.skipping is (mark == "books-begin")

@@ -184,7 +184,7 @@ class Destination(Backlog):
     def abandon(self, parcel: Parcel) -> None:
         """Record that a message was refused for good; it is announced like a dropped one."""
         self.abandoned += 1
-        self.shortfalls[parcel.service].refuse(parcel)
+        self.loss_trackers[parcel.service].refuse(parcel)
         self.untold = True
         self._note_backlog()
 

@@ -100,8 +100,8 @@ class JournalledDestination(Destination):
         if self.spill.failed:
             return Backlog.deliver(self, frame)
         parcel: Parcel = self._parcel(frame)
-        shortfall = self.shortfalls[parcel.service]
-        if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
+        loss_tracker = self.loss_trackers[parcel.service]
+        if loss_tracker.skipping and loss_tracker.skips(parcel.block, parcel.reason, parcel.data):
             self._count_drop(parcel)
         elif self.lacking and not self._tell_lacking(parcel.service, parcel.sequence):
             self._lose(parcel)
@@ -216,7 +216,7 @@ class JournalledDestination(Destination):
         """Drop what has waited longest. One of the run before may be of a service that is published
         no more, whose loss cannot be announced."""
         head: Parcel = self._peek()
-        if head.service in self.shortfalls:
+        if head.service in self.loss_trackers:
             Destination._drop_oldest(self)
         else:
             self._count_drop(self._pop())
@@ -225,8 +225,8 @@ class JournalledDestination(Destination):
         """Give up a message that was refused for good, or came back too often."""
         self.spill.end(parcel, self.clock(), given_up=True)
         self.abandoned += 1
-        if parcel.service in self.shortfalls:
-            self.shortfalls[parcel.service].refuse(parcel)
+        if parcel.service in self.loss_trackers:
+            self.loss_trackers[parcel.service].refuse(parcel)
             self._lack()
         self._note_backlog()
 
@@ -283,12 +283,12 @@ class JournalledDestination(Destination):
         """Announce as lost what is on the failed disk only."""
         holes = self.spill.holes if self.spill.on_disk else {}
         for service, hole in holes.items():
-            shortfall = self.shortfalls[service]
+            loss_tracker = self.loss_trackers[service]
             if hole.following > hole.first:
-                shortfall.fresh.add(hole.first, hole.following - 1)
+                loss_tracker.fresh.add(hole.first, hole.following - 1)
             if hole.blocks:
-                shortfall.miss_book()
-            shortfall.untold = True
+                loss_tracker.miss_book()
+            loss_tracker.untold = True
         self.dropped += self.spill.on_disk
         self.untold = self.lacking or self.spill.on_disk > 0
         self.lacking = False

@@ -10,7 +10,7 @@ from feedhandler.amqp.queueing.window cimport Parcel
 cdef class Backlog(Outlet):
     cdef readonly list streams
     cdef dict by_service
-    cdef readonly dict shortfalls
+    cdef readonly dict loss_trackers
     cdef Frame note
     cdef readonly object clock
     cdef readonly unsigned long long conflated

@@ -2,8 +2,8 @@
 
 What it is for: an `Outlet` by itself gives its link up when its queue is full. A `Backlog` is an
 outlet whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
-`Shortfall` of their service announces that before any later data. A `Destination` is a backlog with
-a broker behind it, a `BackloggedLink` one with a subscriber.
+`LossTracker` of their service announces that before any later data. A `Destination` is a backlog
+with a broker behind it, a `BackloggedLink` one with a subscriber.
 
 What it promises: messages of a service leave in order; what is held never exceeds
 `queue_bytes_max`; nothing here waits; no drop goes unannounced where quality messages are taken. An
@@ -29,7 +29,7 @@ from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
-from feedhandler.amqp.queueing.shortfall import Shortfall
+from feedhandler.amqp.queueing.loss_tracker import LossTracker
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
@@ -81,7 +81,9 @@ class Backlog(Outlet):
         super().__init__(peer, sender, subscription, queue_bytes_max, batch_bytes_max)
         self.streams: list[Stream] = streams
         self.by_service = {stream.service: stream for stream in streams}
-        self.shortfalls: dict[int, Shortfall] = {stream.service: Shortfall() for stream in streams}
+        self.loss_trackers: dict[int, LossTracker] = {
+            stream.service: LossTracker() for stream in streams
+        }
         self.clock: Callable[[], int] = clock
         self.behind_time: Stopwatch = Stopwatch()
         self.full_time: Stopwatch = Stopwatch()
@@ -144,8 +146,8 @@ class Backlog(Outlet):
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
         parcel: Parcel = self._parcel(frame)
-        shortfall = self.shortfalls[parcel.service]
-        if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
+        loss_tracker = self.loss_trackers[parcel.service]
+        if loss_tracker.skipping and loss_tracker.skips(parcel.block, parcel.reason, parcel.data):
             self._count_drop(parcel)
             self._note_backlog()
         elif self.given_up:
@@ -214,7 +216,7 @@ class Backlog(Outlet):
 
     def _finished(self, parcel: Parcel) -> Parcel:
         """Encode a quality message as this receiver must see it."""
-        body = self.shortfalls[parcel.service].outgoing(parcel.data)
+        body = self.loss_trackers[parcel.service].outgoing(parcel.data)
         return self._note(parcel.service, parcel.sequence, parcel.reason, body)
 
     def _note(self, service: int, sequence: int, reason: str, body: bytes) -> Parcel:
@@ -266,7 +268,7 @@ class Backlog(Outlet):
         key = next(iter(self.conflation.dirty))
         self.conflation.clean(key)
         self.queued_bytes = self.conflation.bytes
-        self.shortfalls[key[0]].miss_book()
+        self.loss_trackers[key[0]].miss_book()
         self.untold = True
 
     def _set_overflowing(self, full: bool) -> None:
@@ -297,7 +299,7 @@ class Backlog(Outlet):
             self.conflated = conflation.conflated
             self.conflated_bytes = conflation.conflated_bytes
             for service, (count, first, last) in conflation.take_gone().items():
-                self.shortfalls[service].conflate(count, first, last)
+                self.loss_trackers[service].conflate(count, first, last)
         return 0
 
     def _squeeze(self) -> bool:
@@ -326,10 +328,10 @@ class Backlog(Outlet):
             self.conflation.clean(key)
             key = self.conflation.due()
         self.books_sent += len(symbols)
-        shortfall = self.shortfalls[stream.service]
+        loss_tracker = self.loss_trackers[stream.service]
         self.fetching = True
         try:
-            self.keeper.send(self.fanout, stream, symbols, shortfall, self)
+            self.keeper.send(self.fanout, stream, symbols, loss_tracker, self)
         finally:
             self.fetching = False
         self.queued_bytes = self.conflation.bytes
@@ -338,10 +340,10 @@ class Backlog(Outlet):
     def _tell_caught_up(self) -> None:
         """Queue the notice that nothing waits any more, for services where something was
         conflated."""
-        for service, shortfall in self.shortfalls.items():
-            if shortfall.conflating and not shortfall.conflation_untold:
+        for service, loss_tracker in self.loss_trackers.items():
+            if loss_tracker.conflating and not loss_tracker.conflation_untold:
                 stream: Stream = self.by_service[service]
-                self.notices.append((service, *shortfall.caught_up(stream.next_sequence)))
+                self.notices.append((service, *loss_tracker.caught_up(stream.next_sequence)))
                 self.untold = True
 
     # -- what goes --------------------------------------------------------------------------
@@ -361,20 +363,20 @@ class Backlog(Outlet):
         """Drop what has waited longest; of a snapshot block all of it that waits."""
         parcel: Parcel = self._pop()
         self._lose(parcel)
-        shortfall = self.shortfalls[parcel.service]
-        while shortfall.skipping:
+        loss_tracker = self.loss_trackers[parcel.service]
+        while loss_tracker.skipping:
             following: Parcel = self._peek()
             if (
                 following is None
                 or following.service != parcel.service
-                or not shortfall.skips(following.block, following.reason, following.data)
+                or not loss_tracker.skips(following.block, following.reason, following.data)
             ):
                 return
             self._count_drop(self._pop())
 
     def _lose(self, parcel: Parcel) -> None:
         """Record and count the loss of a message, which is to be announced."""
-        self.shortfalls[parcel.service].drop(parcel)
+        self.loss_trackers[parcel.service].drop(parcel)
         self._count_drop(parcel)
 
     def _count_drop(self, parcel: Parcel) -> None:
@@ -442,8 +444,8 @@ class Backlog(Outlet):
     def _anything_to_tell(self) -> cython.bint:
         """Return whether a notice must be sent before any later data."""
         if self.conflation is not None and not self.untold:
-            for shortfall in self.shortfalls.values():
-                if shortfall.conflation_untold:
+            for loss_tracker in self.loss_trackers.values():
+                if loss_tracker.conflation_untold:
                     self.untold = True
         return self.untold
 
@@ -461,14 +463,14 @@ class Backlog(Outlet):
         """Return whether there are notices to send; gathers new ones once all are sent."""
         if self.notices:
             return True
-        for service, shortfall in self.shortfalls.items():
-            if shortfall.untold:
-                told = [(service, reason, body) for reason, body in shortfall.notices()]
+        for service, loss_tracker in self.loss_trackers.items():
+            if loss_tracker.untold:
+                told = [(service, reason, body) for reason, body in loss_tracker.notices()]
                 stream: Stream = self.by_service[service]
                 if self in stream.concerned:
                     self.notices.extend(told)
-            if shortfall.conflation_untold:
-                self.notices.append((service, *shortfall.conflated_notice()))
+            if loss_tracker.conflation_untold:
+                self.notices.append((service, *loss_tracker.conflated_notice()))
         return len(self.notices) > 0
 
     def _send_note(self, parcel: Parcel) -> None:

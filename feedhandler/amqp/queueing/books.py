@@ -14,7 +14,7 @@ framing (`fanout`). No I/O.
 
 from typing import Any, Protocol
 
-from feedhandler.amqp.queueing.shortfall import BOOKS_BEGIN, BOOKS_END, Shortfall
+from feedhandler.amqp.queueing.loss_tracker import BOOKS_BEGIN, BOOKS_END, LossTracker
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
@@ -78,7 +78,7 @@ class BookKeeper:
         return orders * ORDER_BYTES <= BLOCK_BYTES and len(symbols) < BLOCK_BOOKS
 
     def send(
-        self, fanout: Sends, stream: Any, symbols: list[int], shortfall: Shortfall, outlet: Any
+        self, fanout: Sends, stream: Any, symbols: list[int], loss_tracker: LossTracker, outlet: Any
     ) -> None:
         """Send the books of these symbols to one receiver, as they are now."""
         service: int = stream.service
@@ -90,10 +90,10 @@ class BookKeeper:
         runs = pack_messages(messages, PACKET_BYTES_MAX - self._feed.table.header_size)
         packets = [framer.packet(last, b"".join(run), len(run)) for run in runs]
         through = [symbol for symbol in symbols if self.market.through(service, symbol)]
-        begin = shortfall.mark(
+        begin = loss_tracker.mark(
             BOOKS_BEGIN, symbols=symbols, through=through, last=last, packets=len(packets)
         )
-        end = shortfall.mark(BOOKS_END, symbols=symbols, last=last, next=last + 1)
+        end = loss_tracker.mark(BOOKS_END, symbols=symbols, last=last, next=last + 1)
         place = self._places(service, last, len(packets))
         fanout.books(stream, begin, packets, (last, place), end, outlet)
 

@@ -8,7 +8,7 @@ What it is for: it hands out the stream as `Message` objects, or with `batches()
 time, decoded into columns by compiled code. Credit is granted as messages are consumed, so a slow
 consumer slows down only itself. A gap in a link's numbering always raises an error; what came
 before it is handed out first. A connection that is lost comes back, and the stream goes on behind
-the last message (`upstream`, `aftermath`).
+the last message (`upstream`, `resume_state`).
 
 Quality messages stand in the stream where they belong. As each is handed out, `quality` is set to
 it for its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
@@ -26,11 +26,11 @@ import msgspec
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.request import CREDIT, Request, parse_endpoint
-from feedhandler.amqp.subscribing.aftermath import RESUME
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
 from feedhandler.amqp.subscribing.inbox import Message
-from feedhandler.amqp.subscribing.several import Several
+from feedhandler.amqp.subscribing.multi_source import MultiSource
+from feedhandler.amqp.subscribing.resume_state import RESUME
 from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
 from feedhandler.codecs import PeerError, ReferenceData, UsageError, load_feed
@@ -87,7 +87,7 @@ class Subscriber:
         self._upstreams: list[Upstream] = []
         #: The only one; of several, any.
         self._upstream: Upstream
-        self._several: Several | None = None
+        self._several: MultiSource | None = None
         self._changing = 0
         self._loop: asyncio.AbstractEventLoop
 
@@ -114,7 +114,7 @@ class Subscriber:
         self._turn = asyncio.Lock()
         merged = len(self.urls) > 1
         if merged:
-            self._several = Several(self.grain, self.request.snapshot, self._woken)
+            self._several = MultiSource(self.grain, self.request.snapshot, self._woken)
         self._upstreams = [
             Upstream(
                 identity,

@@ -10,7 +10,7 @@ subscriber is called for both, and for an end for good.
     CLOSED      the subscriber has left, or the end is for good
 
 What it leaves to others: what the messages are and who consumes them (`subscriber`), what was lost
-in between (`aftermath`), the connection itself (`attachment`).
+in between (`resume_state`), the connection itself (`attachment`).
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from feedhandler.amqp.identity import Identity
 from feedhandler.amqp.request import Request
-from feedhandler.amqp.subscribing.aftermath import Aftermath
 from feedhandler.amqp.subscribing.attachment import Attachment, Ended, Intake
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.amqp.subscribing.overlap import Overlap
+from feedhandler.amqp.subscribing.resume_state import ResumeState
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.retrans.backoff import Backoff
@@ -138,7 +138,7 @@ class Upstream:
         self._tags: dict[int, bytes] = {}
         self._changes = 0
         self._moved: list[asyncio.Future[None]] = []
-        self.aftermath = Aftermath()
+        self.resume_state = ResumeState()
         self.intake: Intake
         self._loop = asyncio.get_running_loop()
         self._attachment: Attachment | None = None
@@ -246,12 +246,12 @@ class Upstream:
     async def _ask(self, attachment: Attachment, tags: dict[int, bytes] | None) -> bool | None:
         """Attach, without what the node does not offer; return whether it resumes, None without
         `tags`."""
-        asked = self.aftermath.ask(tags) if tags and self.how.resume else []
+        asked = self.resume_state.ask(tags) if tags and self.how.resume else []
         again = tags is not None
-        extra = again and self.aftermath.wants_snapshot and not self.merged
+        extra = again and self.resume_state.wants_snapshot and not self.merged
         await attachment.connect()
         while True:
-            self.aftermath.attached(asked)
+            self.resume_state.attached(asked)
             hears = again or self.merged
             address = self.request.address(asked, snapshot=extra, quality=hears)
             try:
@@ -285,7 +285,7 @@ class Upstream:
             self._tell_moved()
             self.owner.ended(self, error)
             return
-        self.aftermath.lose(self.owner.tags(self))
+        self.resume_state.lose(self.owner.tags(self))
         self.owner.changed(self, ConnectionEvent(self.url, False, self.reason))
         if not self._over.done():
             self._over.set_result(None)
@@ -402,7 +402,7 @@ class Upstream:
         if self.merged:
             return [message]
         try:
-            told = self.aftermath.hear(message.body, message.service)
+            told = self.resume_state.hear(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):
             return [message]  # the subscriber, which decodes it, raises the error
         if told is None:

@@ -1,10 +1,10 @@
-"""Brokers of several kinds: each as a process on loopback, and what is declared in it.
+"""Brokers of several kinds: each as a process on loopback, and the objects declared in it.
 
-A kind's process (`RabbitMQ3`, `RabbitMQ4`, `Artemis`, `BrokerJ`) has one manner (`process.Broker`):
-`start`, `stop`, `kill`, `freeze` and `thaw` it on data of its own. What is declared in one, running
-anywhere, has one manner too (`declaring.Declares`): exchanges, queues and their bounds, by the
-broker's own management. `places` knows where the brokers are installed. Nothing here needs more
-than Python's library, but Artemis' management, which needs proton.
+The process of each kind (`RabbitMQ3`, `RabbitMQ4`, `Artemis`, `BrokerJ`) has one interface
+(`process.Broker`): `start`, `stop`, `kill`, `freeze` and `thaw` it, on data of its own. So do
+declarations in a broker that may run anywhere (`declaring.Declares`): exchanges, queues and their
+bounds, by the broker's own management. `places` knows where the brokers are installed. All of it
+needs Python's library only, but for Artemis' management, which needs proton.
 """
 
 from feedhandler.lab.brokers.artemis import Artemis, ArtemisDeclares

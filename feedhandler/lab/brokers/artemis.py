@@ -1,7 +1,7 @@
-"""ActiveMQ Artemis: addresses made by whoever names them, queues by its AMQP management.
+"""ActiveMQ Artemis: addresses are created on first use, queues by its AMQP management.
 
 It has no exchanges: an address is a topic, and a queue on an address with wildcards gets what is
-sent to any address that matches. `exchange.key` stands for the key of an exchange here.
+sent to any address that matches. Here the address `exchange.key` stands for a key of an exchange.
 """
 
 import json
@@ -15,7 +15,7 @@ from feedhandler.lab.brokers.brokerj import JAVA, MODEST_JAVA, java_environment
 from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
 from feedhandler.lab.brokers.process import Broker
 
-#: Of all addresses together, beyond which it pages to disk.
+#: Bytes of all addresses together, beyond which it pages to disk.
 MODEST_BYTES, ALL_BYTES = "100M", "1G"
 _ADDRESS_EXISTS = "AMQ229204"
 #: How long its management may take to answer.
@@ -97,13 +97,12 @@ appender.console.layout.pattern = %p %m%n
 
 
 class ArtemisDeclares(Declares):
-    """Addresses and queues by its management, which is asked by messages."""
+    """Addresses and queues declared by Artemis' management, which takes AMQP messages."""
 
     kind = "artemis"
 
     def operation(self, resource: str, name: str, *arguments: Any) -> Any:
-        """One operation of the management, asked as a message; what it returns. Raises
-        `BrokerFailed`."""
+        """Call one operation of the management and return its result. Raises `BrokerFailed`."""
         from proton import ConnectionException, Message, ProtonException
         from proton.utils import BlockingConnection
 
@@ -136,7 +135,7 @@ class ArtemisDeclares(Declares):
         return f"Artemis {self.operation('broker', 'getVersion')}"
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
-        """An address; what is there already stays."""
+        """Create the address, unless it exists already. Raises `BrokerFailed`."""
         try:
             self.operation("broker", "createAddress", name, "MULTICAST")
         except BrokerFailed as error:
@@ -146,9 +145,11 @@ class ArtemisDeclares(Declares):
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
     ) -> None:
-        """A queue has one address: at most one key, and none is the exchange's name itself. It is
-        `exchange.key::name` to who consumes it. The bound is its address's, and what is beyond it
-        pages to disk."""
+        """Create a queue on the address of its key, or of the exchange where there is no key.
+
+        A queue of Artemis has one address, so there is at most one key. A consumer attaches to
+        `exchange.key::name`. The bound applies to the address; what exceeds it pages to disk.
+        """
         assert len(keys) <= 1, "a queue of Artemis has one address"
         address = self.address(exchange, *keys)
         if bytes_max:
@@ -160,12 +161,12 @@ class ArtemisDeclares(Declares):
 
     @staticmethod
     def address(exchange: str, *keys: str) -> str:
-        """What stands for a key of an exchange."""
+        """Return the address that stands for a key of an exchange."""
         return ".".join((exchange, *keys)).rstrip(".")
 
     @cached_property
     def _addresses(self) -> dict[str, str]:
-        """Of the queues declared here."""
+        """The addresses of the queues declared here, by queue."""
         return {}
 
     def delete(self, queue: str) -> None:

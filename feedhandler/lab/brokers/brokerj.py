@@ -1,4 +1,4 @@
-"""Qpid Broker-J, its messages in a BDB store, everything declared over its HTTP management."""
+"""Qpid Broker-J with a BDB message store; everything is declared over its HTTP management."""
 
 import json
 import os
@@ -19,13 +19,15 @@ DIRECT_BYTES = "4g"
 
 
 def java_environment(folder: Path) -> dict[str, str]:
-    """What a Java program needs to know."""
+    """Return the environment that a Java program needs."""
     return {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": str(folder), "LANG": "C.UTF-8"}
 
 
 class BrokerJDeclares(Declares):
-    """Exchanges, queues and bindings over the HTTP management; the virtual host's node has the
-    virtual host's name."""
+    """Exchanges, queues and bindings over the HTTP management.
+
+    The virtual host's node has the virtual host's name.
+    """
 
     kind = "qpid"
     HTTP_PORT = 8080
@@ -39,7 +41,7 @@ class BrokerJDeclares(Declares):
         return f"{super().url}/{quote(self.vhost, safe='')}"
 
     def api(self, method: str, what: str, name: str, body: Any = None) -> Any:
-        """One call of the management: of an object `name` in the virtual host."""
+        """Call the management for an object `name` of the virtual host. Raises `BrokerFailed`."""
         words = (quote(self.vhost, safe=""), quote(self.vhost, safe=""), quote(name))
         return self.call(method, f"/api/latest/{what}/{'/'.join(words)}", body)
 
@@ -75,7 +77,7 @@ class BrokerJDeclares(Declares):
 
 
 class BrokerJ(BrokerJDeclares, Broker):
-    """One virtual host, which also who names another one comes to."""
+    """An instance with one virtual host, which also serves clients that name another one."""
 
     READY = "BRK-1004"
 

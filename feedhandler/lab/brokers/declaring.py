@@ -1,7 +1,7 @@
-"""What is declared in a broker, whichever kind it is and wherever it runs: exchanges and queues.
+"""Exchanges and queues declared in a broker of any kind, wherever it runs.
 
 What it is for: AMQP 1.0 declares next to nothing, so each kind has a management of its own.
-`Declares` says where one broker is and what can be asked of it; each kind's module says how.
+`Declares` holds the address of one broker and its operations; each kind's module implements them.
 
 What it promises: whatever the management refuses is a `BrokerFailed` of one line, without any
 password.
@@ -14,11 +14,11 @@ import time
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-#: How long a management that does not answer is asked again: it comes up behind the broker, where
-#: that is not known to run.
+#: How long a management that does not answer is asked again: it comes up after the broker, where
+#: that was just started.
 ASK_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 0.05
-#: One request's own time.
+#: Time-out of one request.
 REQUEST_SECONDS = 10.0
 
 
@@ -27,12 +27,15 @@ class BrokerFailed(Exception):
 
 
 class Declares:
-    """One broker at `host`: AMQP on `port`, its management over HTTP on `http_port` where it has
-    one; who may declare there, and in which virtual host."""
+    """The management of one broker at `host`.
+
+    `port` is AMQP's; `http_port` the management's, 0 where it has none over HTTP; `user` and
+    `password` are those of a user who may declare in `vhost`.
+    """
 
     #: As `[[publish]] kind` calls it.
     kind: ClassVar[str]
-    #: The management's port where nobody says otherwise.
+    #: The management's default port.
     HTTP_PORT: ClassVar[int] = 0
     #: How long its management may take to come up.
     patience_s = ASK_SECONDS
@@ -45,7 +48,7 @@ class Declares:
 
     @property
     def virtual_host(self) -> str | None:
-        """As the AMQP open frame's hostname: the virtual host, where that is how to name it."""
+        """The virtual host as the AMQP open frame's hostname; None where it is not sent."""
         return None
 
     @property
@@ -57,11 +60,11 @@ class Declares:
 
     @property
     def url(self) -> str:
-        """For a publisher, password included."""
+        """The URL for a publisher, password included."""
         return self.place
 
     def version(self) -> str:
-        """What the broker says its version is."""
+        """Return the version that the broker reports, with its name."""
         raise AssertionError("each kind has its own")
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
@@ -71,7 +74,7 @@ class Declares:
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
     ) -> None:
-        """Declare a queue, and bind it to an exchange. `bytes_max`: its bound; 0: none."""
+        """Declare a queue, bound to an exchange by each key; `bytes_max` 0: without a limit."""
         raise AssertionError("each kind has its own")
 
     def delete(self, queue: str) -> None:
@@ -83,19 +86,22 @@ class Declares:
         raise AssertionError("each kind has its own")
 
     def source(self, queue: str) -> str:
-        """The address that a consumer of a queue attaches to."""
+        """Return the address that a consumer of a queue attaches to."""
         return queue
 
     def empty(self, queue: str) -> None:
-        """Remove every message from a queue that nobody consumes."""
+        """Remove every message from a queue that has no consumer."""
         raise AssertionError("each kind has its own")
 
     def count(self, queue: str) -> int:
-        """How many messages are in a queue, as the management knows, which may lag behind."""
+        """Count the messages in a queue, as the management knows them, which may lag behind."""
         raise AssertionError("each kind has its own")
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One request of JSON to the management. Raises `BrokerFailed`."""
+        """Send one JSON request to the management; return the decoded answer, None if empty.
+
+        Tries again for `patience_s` while the management does not answer. Raises `BrokerFailed`.
+        """
         token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body)

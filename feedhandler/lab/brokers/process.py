@@ -1,8 +1,8 @@
-"""A broker as a process: started until it says that it is ready, ended by its process id.
+"""A broker as a child process, started until it reports that it is ready.
 
-What every kind has, besides: ports of loopback that nobody has, one user and one virtual host. A
-*modest* broker takes as little of the machine as will do, for tests; else it is as its project
-delivers it, but for what it would do while it has nothing to do.
+Every kind has besides: free ports on loopback, one user and one virtual host. A *modest* broker
+takes as little of the machine as it can, for tests; any other is configured as its project delivers
+it, except that it does not use the processor while idle.
 """
 
 import collections
@@ -29,14 +29,15 @@ LINES = 200
 
 
 def end_with_us() -> None:
-    """In the child: the kernel ends it when the thread that started it does."""
+    """Have the kernel kill this child when the thread that started it ends; called in the child."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Broker(Declares):
-    """One broker in `folder`, which is there and empty; `start`, `kill` and `stop` it at will.
+    """A broker process with its data in `folder`, which exists and is empty.
 
-    `password`: its user's; a random one where none is given.
+    `start`, `kill` and `stop` may be called in turn, any number of times. `password` is its user's;
+    a random one where none is given.
     """
 
     #: What it prints when it takes connections.
@@ -59,27 +60,29 @@ class Broker(Declares):
     # -- the process ------------------------------------------------------------------------
 
     def command(self) -> list[str]:
-        """What runs the broker as this very process, without a child for it."""
+        """Return the command that becomes the broker's process, without a child for it."""
         raise AssertionError("each kind has its own")
 
     def environment(self) -> dict[str, str]:
-        """The whole environment of the process."""
+        """Return the whole environment of the process."""
         raise AssertionError("each kind has its own")
 
     def start(self) -> None:
-        """Start, and wait until it says that it is ready. Raises `BrokerFailed`; what it said is in
-        `said`."""
+        """Start the broker and wait until it is ready; its output goes to `said`.
+
+        Raises `BrokerFailed` where it is not ready in time or ends before.
+        """
         server = self._server = subprocess.Popen(
             self.command(),
             env=self.environment(),
-            # What a broker writes wherever it stands, it writes there.
+            # Files that a broker writes to its working directory go there.
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            # Ctrl-C is for whoever started it, who ends it in order.
+            # Ctrl-C goes to the parent alone, which ends the broker in order.
             start_new_session=self.bound,
             preexec_fn=end_with_us if self.bound else None,
         )
@@ -105,16 +108,16 @@ class Broker(Declares):
 
     @property
     def pid(self) -> int:
-        """Of the running broker."""
+        """Process id of the running broker."""
         assert self._server is not None, "the broker does not run"
         return self._server.pid
 
     def freeze(self) -> None:
-        """Let it do nothing more, with its connections open: it reads no longer."""
+        """Stop the process (SIGSTOP) with its connections open: it no longer reads."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue the process after `freeze`."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -133,7 +136,7 @@ class Broker(Declares):
                 server.wait(STOP_SECONDS)
 
     def kill(self) -> None:
-        """`kill -9`, as a crash would."""
+        """Kill the broker (SIGKILL), as a crash would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -141,5 +144,5 @@ class Broker(Declares):
         self._end(signal.SIGTERM)
 
     def discard(self) -> None:
-        """End whatever runs for it, at once: nobody wants its data any more."""
+        """Kill every process of the broker at once; its data are not needed any more."""
         self.kill()

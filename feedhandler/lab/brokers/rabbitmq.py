@@ -1,8 +1,8 @@
-"""RabbitMQ as a node of its own: own name, ports, data, Erlang cookie and port mapper.
+"""RabbitMQ as a node with its own name, ports, data, Erlang cookie and port mapper.
 
-So it meddles with no other broker of the machine. Exchanges, queues and bindings are declared
-over the management API. Version 3 is this machine's package; version 4 runs inside a Debian of
-its own, with that one as its root, and sees `folder` there as `/mnt`.
+So it does not interfere with any other broker of the machine. Exchanges, queues and bindings are
+declared over the management API. Version 3 is this machine's package; version 4 runs chrooted in a
+Debian of its own, and sees `folder` there as `/mnt`.
 """
 
 import os
@@ -52,11 +52,11 @@ class RabbitMQDeclares(Declares):
         return f"{super().url}/{quote(self.vhost, safe='')}"
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
-        """One call of the management API; `path` below `/api/`."""
+        """Call the management API; `path` is below `/api/`. Raises `BrokerFailed`."""
         return self.call(method, f"/api/{path}", body)
 
     def _in(self, what: str, *names: str) -> str:
-        """The path of something in the virtual host."""
+        """Return the path of an object in the virtual host."""
         return "/".join((what, *(quote(name, safe="") for name in (self.vhost, *names))))
 
     def version(self) -> str:
@@ -76,7 +76,7 @@ class RabbitMQDeclares(Declares):
             self.api("POST", at, {"routing_key": key, "arguments": {}})
 
     def unbind(self, name: str, exchange: str, key: str) -> None:
-        """Let an exchange bring a queue no more of one key."""
+        """Remove the binding of a queue to one key of an exchange."""
         words = "/".join(quote(each, safe="") for each in (exchange, "q", name, key))
         self.api("DELETE", f"{self._in('bindings')}/e/{words}")
 
@@ -94,7 +94,7 @@ class RabbitMQDeclares(Declares):
 
 
 class RabbitMQ3Declares(RabbitMQDeclares):
-    """Of version 3, addresses of the first version."""
+    """RabbitMQ 3, with its version 1 of AMQP 1.0 addresses."""
 
     kind = "rabbitmq-3"
 
@@ -103,7 +103,7 @@ class RabbitMQ3Declares(RabbitMQDeclares):
 
 
 class RabbitMQ4Declares(RabbitMQDeclares):
-    """Of version 4, addresses of the second version."""
+    """RabbitMQ 4, with its version 2 of AMQP 1.0 addresses."""
 
     kind = "rabbitmq-4"
 
@@ -112,7 +112,7 @@ class RabbitMQ4Declares(RabbitMQDeclares):
 
 
 class RabbitMQ(RabbitMQDeclares, Broker):
-    """What both versions have in common as a process."""
+    """The process of RabbitMQ, as both versions have it."""
 
     READY = "Starting broker... completed"
     PLUGINS: ClassVar[str]
@@ -134,7 +134,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
     # -- the process ------------------------------------------------------------------------
 
     def within(self, *command: str) -> list[str]:
-        """The command that runs one where the broker's programs are."""
+        """Return `command` wrapped so that it runs where the broker's programs are."""
         return [*command]
 
     def start(self) -> None:
@@ -155,7 +155,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
 
     def environment(self) -> dict[str, str]:
         inside = self.inside
-        # Schedulers that wait do not spin: others want the processor.
+        # Schedulers that wait do not spin: other processes need the processor.
         quiet = "+sbwt none +sbwtdcpu none +sbwtdio none"
         if self.schedulers:
             quiet = f"+S {self.schedulers}:{self.schedulers} {quiet}"
@@ -196,7 +196,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
 
 
 class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
-    """AMQP 1.0 by its plugin, addresses of the first version."""
+    """RabbitMQ 3: AMQP 1.0 by its plugin, version 1 addresses."""
 
     PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management,rabbitmq_auth_mechanism_ssl"
 
@@ -207,8 +207,10 @@ class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
         self.ca = ""
 
     def serve_tls(self, ca: str, certificate: str, key: str) -> None:
-        """Have a port for TLS too, to be called before the start: with this certificate and its
-        key. One of the CA `ca` logs its bearer in by EXTERNAL, as the user of its common name."""
+        """Listen on a port for TLS too, with this certificate and key; to be called before `start`.
+
+        A client certificate of the CA `ca` logs in by EXTERNAL, as the user of its common name.
+        """
         (self.tls_port,) = self.ports(1)
         self.ca = ca
         with (self.folder / "rabbitmq.conf").open("a") as config:
@@ -216,16 +218,16 @@ class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
 
     @property
     def tls_url(self) -> str:
-        """As `url`, with TLS."""
+        """The URL as `url`, with TLS."""
         return self.sealed(self.url.partition("//")[2].rpartition("@")[0] + "@")
 
     def sealed(self, user: str) -> str:
-        """With TLS, as somebody else: `user` is all of the URL up to and with the `@`."""
+        """Return the TLS URL for other credentials: `user` ends with the URL's `@`."""
         return f"amqps://{user}127.0.0.1:{self.tls_port}/{self.vhost}"
 
 
 class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
-    """AMQP 1.0 as its own protocol, addresses of the second version."""
+    """RabbitMQ 4: AMQP 1.0 as its own protocol, version 2 addresses."""
 
     PLUGINS = "rabbitmq_management"
 
@@ -235,7 +237,7 @@ class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
         self.inside = Path("/mnt")
 
     def within(self, *command: str) -> list[str]:
-        """Each process has the mounts for itself: nothing is left to be unmounted."""
+        """Wrap `command` in a mount namespace of its own, so that no mount outlives the process."""
         script = (
             "root=$1 folder=$2; shift 2\n"
             'mount --rbind /proc "$root/proc" && mount --rbind /dev "$root/dev" &&\n'

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.subscribing.aftermath import (
+from feedhandler.amqp.subscribing.resume_state import (
     BEHIND,
     BROKEN_BLOCK,
     NEW_NUMBERING,
     TAGS_MAX,
-    Aftermath,
+    ResumeState,
 )
 
 
@@ -31,7 +31,7 @@ def told(reason: str, following: int | None = None, **more: Any) -> bytes:
     return msgspec.json.encode({**body, "doubt": None, "lost_ranges": 0, "lost_total": 0, **more})
 
 
-def heard(resume: Aftermath, body: bytes, service: int = 104) -> list[Any]:
+def heard(resume: ResumeState, body: bytes, service: int = 104) -> list[Any]:
     """What is handed out: (reason, state, lost, stale, doubt) of each message."""
     answer = resume.hear(body, service)
     return [
@@ -40,8 +40,8 @@ def heard(resume: Aftermath, body: bytes, service: int = 104) -> list[Any]:
     ]
 
 
-def after_loss(last: int = 50, *, resumed: bool = False) -> Aftermath:
-    resume = Aftermath()
+def after_loss(last: int = 50, *, resumed: bool = False) -> ResumeState:
+    resume = ResumeState()
     assert resume.hear(told("attached", 1), 104) is None
     resume.lose({104: tag(last)})
     asked = resume.ask({104: tag(last)})
@@ -108,7 +108,7 @@ def test_a_node_that_says_too_late_is_believed() -> None:
 
 def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
     for resumed in (True, False):
-        resume = Aftermath()
+        resume = ResumeState()
         resume.hear(told("attached", 1), 104)
         resume.hear(told("snapshot-begin", 40, last=39), 104)
         resume.lose({104: tag(50), 105: tag(7, 105)})
@@ -126,7 +126,7 @@ def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
 
 def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapshot() -> None:
     for caught_up in (False, True):
-        resume = Aftermath()
+        resume = ResumeState()
         resume.hear(told("attached", 1), 104)
         resume.hear(told("conflated", 1), 104)
         if caught_up:
@@ -148,7 +148,7 @@ def test_a_second_loss_before_the_first_word_does_not_move_the_place() -> None:
 
 
 def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
-    resume = Aftermath()
+    resume = ResumeState()
     tags = {service: tag(1, service) for service in range(2 * TAGS_MAX)}
     assert len(resume.ask(tags)) == TAGS_MAX
 
@@ -156,7 +156,7 @@ def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
 @pytest.mark.parametrize("body", [b"no json", b"[]", b"{}"])
 def test_what_is_no_quality_message_is_an_error(body: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, KeyError)):
-        Aftermath().hear(body, 104)
+        ResumeState().hear(body, 104)
 
 
 def test_a_node_that_was_overtaken_while_it_caught_up_makes_what_follows_worse_once_more() -> None:

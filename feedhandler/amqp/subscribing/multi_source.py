@@ -1,6 +1,6 @@
-"""Several gateways as one source of messages: the adapter between the links and `hothot.Merge`.
+"""Several gateways as one source of messages: from the links to the `StreamMerger`.
 
-What it is for: it reads what the links hold, hands it to `Merge` in the order in which it came,
+What it is for: it reads what the links hold, hands it to the merger in the order in which it came,
 gives credit back for what has left the merge again, and schedules a turn for what has waited long
 enough. For messages that wait behind a gap no credit is given back, so that a gateway sends no more
 of them than its link's window.
@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable
 
 from feedhandler.amqp.subscribing.attachment import Intake
-from feedhandler.amqp.subscribing.hothot import NEVER, WHOLE, Merge
 from feedhandler.amqp.subscribing.inbox import Message, feed_of, last_sequence, rewritten, trimmed
+from feedhandler.amqp.subscribing.stream_merger import NEVER, WHOLE, StreamMerger
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import FeedTable, PacketHeader, frame_length, parse_header
 
 
 class MessageShape:
-    """Places of messages of one grain, for `Merge`."""
+    """Places of messages of one grain, for `StreamMerger`."""
 
     def __init__(self, grain: str) -> None:
         self.grain = grain
@@ -70,13 +70,13 @@ def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
     return first << 16 | WHOLE, last << 16 | WHOLE
 
 
-class Several:
+class MultiSource:
     """The merged messages of several links, numbered from 0. `wake` is called when the timer has
     made something ready to take."""
 
     def __init__(self, grain: str, snapshot: bool, wake: Callable[[], None]) -> None:
         self._shape = MessageShape(grain)
-        self.merge = Merge(self._shape, snapshot)
+        self.merge = StreamMerger(self._shape, snapshot)
         self._wake = wake
         self._intakes: dict[int, Intake] = {}
         #: By link, how many messages were read for which no credit was given back.

@@ -1,7 +1,8 @@
 """Arbitration between several gateways' streams of the same services: the first copy wins.
 
 What it is for: a subscriber that is attached to several gateways at once hands everything that they
-send to one `Merge`, which returns one stream that loses nothing as long as one of them does not.
+send to one `StreamMerger`, which returns one stream that loses nothing as long as one gateway does
+not.
 The arbiter of the gateway's own lines (`ingest.arbitration`) cannot do that: a link brings only
 what its address selects, so that missing numbers are no loss, and a gateway itself announces what
 it has lost. The properties are the same:
@@ -146,7 +147,7 @@ class Service:
         return [x for x in self.lanes.values() if x.speaks and x.epoch == self.epoch]
 
 
-class Merge:
+class StreamMerger:
     """All services of several links. Messages to be handed out are appended to `out`.
 
     `snapshot`: each service is to begin with a snapshot block. Counts: `duplicates`, `late` (came

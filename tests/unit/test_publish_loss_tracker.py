@@ -3,17 +3,17 @@
 import msgspec
 
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, Shortfall
+from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
 
 
-def begun() -> tuple[QualityState, Shortfall]:
+def begun() -> tuple[QualityState, LossTracker]:
     """A service that has begun at 1, and a destination that was told so."""
-    quality, shortfall = QualityState(104, ["A", "B"]), Shortfall()
-    shortfall.outgoing(quality.mark(RecordKind.START, 0, 0, 1))
-    return quality, shortfall
+    quality, loss_tracker = QualityState(104, ["A", "B"]), LossTracker()
+    loss_tracker.outgoing(quality.mark(RecordKind.START, 0, 0, 1))
+    return quality, loss_tracker
 
 
 def data(sequence: int, block: bool = False) -> Parcel:
@@ -29,79 +29,79 @@ def quality_parcel(body: bytes) -> Parcel:
     return Parcel(body, 104, 0, 0, False, str(told(body)["reason"]))
 
 
-def notice(shortfall: Shortfall) -> dict[str, object]:
+def notice(loss_tracker: LossTracker) -> dict[str, object]:
     """The one message that tells of what was dropped."""
-    ((reason, body),) = shortfall.notices()
+    ((reason, body),) = loss_tracker.notices()
     assert reason == OVERFLOW
     return told(body)
 
 
 def test_who_lacks_nothing_is_told_the_services_own_words() -> None:
-    quality, shortfall = begun()
+    quality, loss_tracker = begun()
     body = quality.mark(RecordKind.GAP, 0, 5, 7)
-    assert shortfall.outgoing(body) is body
-    assert not shortfall.lacks
+    assert loss_tracker.outgoing(body) is body
+    assert not loss_tracker.lacks
 
 
 def test_what_was_dropped_is_told_as_ranges_and_makes_the_state_stale() -> None:
-    _, shortfall = begun()
+    _, loss_tracker = begun()
     for sequence in (4, 5, 6, 9):
-        shortfall.drop(data(sequence))
-    assert shortfall.untold
-    body = notice(shortfall)
+        loss_tracker.drop(data(sequence))
+    assert loss_tracker.untold
+    body = notice(loss_tracker)
     assert body["state"] == "STALE"
     assert body["lost"] == [[4, 6], [9, 9]]
     assert body["stale"] == [[4, 6], [9, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 4)
-    assert not shortfall.untold
+    assert not loss_tracker.untold
 
 
 def test_later_messages_of_the_service_keep_what_the_destination_lacks() -> None:
-    quality, shortfall = begun()
-    shortfall.drop(data(4))
-    shortfall.notices()
-    body = told(shortfall.outgoing(quality.mark(RecordKind.GAP, 0, 8, 10)))
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(4))
+    loss_tracker.notices()
+    body = told(loss_tracker.outgoing(quality.mark(RecordKind.GAP, 0, 8, 10)))
     assert body["reason"] == "gap"
     assert body["lost"] == [[8, 9]]
     assert body["stale"] == [[4, 4], [8, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 3)
-    body = told(shortfall.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
+    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "STALE"
     quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)
-    body = told(shortfall.outgoing(quality.mark(RecordKind.LINE_SILENT, 1, 0, 0)))
+    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 1, 0, 0)))
     assert body["state"] == "SILENT"
 
 
 def test_a_snapshot_that_arrives_whole_heals() -> None:
-    quality, shortfall = begun()
-    shortfall.drop(data(4))
-    shortfall.notices()
-    assert told(shortfall.outgoing(quality.snapshot_begin(9, 3)))["stale"] == [[4, 4]]
-    body = told(shortfall.outgoing(quality.snapshot_end(12)))
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(4))
+    loss_tracker.notices()
+    assert told(loss_tracker.outgoing(quality.snapshot_begin(9, 3)))["stale"] == [[4, 4]]
+    body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["refreshed"] == [[4, 4]]
     assert body["stale"] == []
     assert body["state"] == "REFRESHED"
-    assert not shortfall.lacks
-    body = told(shortfall.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
+    assert not loss_tracker.lacks
+    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "REFRESHED", "until the next numbering"
 
 
 def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
-    quality, shortfall = begun()
-    shortfall.drop(data(4))
-    shortfall.notices()
-    body = told(shortfall.outgoing(quality.mark(RecordKind.RESET, 0, 0, 1)))
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(4))
+    loss_tracker.notices()
+    body = told(loss_tracker.outgoing(quality.mark(RecordKind.RESET, 0, 0, 1)))
     assert body["stale"] == []
     assert body["state"] == "OK"
 
 
 def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> None:
-    quality, shortfall = begun()
-    shortfall.drop(data(400))
+    quality, loss_tracker = begun()
+    loss_tracker.drop(data(400))
     reset = quality.mark(RecordKind.RESET, 0, 0, 1)
-    shortfall.drop(quality_parcel(reset))
-    shortfall.drop(data(1))
-    first, (reason, body) = shortfall.notices()
+    loss_tracker.drop(quality_parcel(reset))
+    loss_tracker.drop(data(1))
+    first, (reason, body) = loss_tracker.notices()
     assert first[1] == reset
     assert reason == OVERFLOW
     assert told(body)["lost"] == [[1, 1]], "of the old numbering nothing is worth telling"
@@ -109,66 +109,66 @@ def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> Non
 
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
-    quality, shortfall = begun()
-    shortfall.drop(quality_parcel(quality.mark(RecordKind.GAP, 0, 5, 7)))
-    body = notice(shortfall)
+    quality, loss_tracker = begun()
+    loss_tracker.drop(quality_parcel(quality.mark(RecordKind.GAP, 0, 5, 7)))
+    body = notice(loss_tracker)
     assert body["stale"] == [[5, 6]]
     assert body["lost"] == []
     assert body["state"] == "STALE"
 
 
 def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
-    quality, shortfall = begun()
+    quality, loss_tracker = begun()
     gap = quality.mark(RecordKind.GAP, 0, 5, 7)
-    shortfall.outgoing(gap)
-    shortfall.drop(quality_parcel(quality.snapshot_begin(9, 2)))
+    loss_tracker.outgoing(gap)
+    loss_tracker.drop(quality_parcel(quality.snapshot_begin(9, 2)))
     end = quality.snapshot_end(12)
-    assert shortfall.skips(True, "", b"")
-    assert not shortfall.skips(False, "silent", b"{}")
-    assert shortfall.skips(False, "snapshot-end", end)
-    assert not shortfall.skipping
-    body = notice(shortfall)
+    assert loss_tracker.skips(True, "", b"")
+    assert not loss_tracker.skips(False, "silent", b"{}")
+    assert loss_tracker.skips(False, "snapshot-end", end)
+    assert not loss_tracker.skipping
+    body = notice(loss_tracker)
     assert body["state"] == "STALE"
     assert body["stale"] == [[5, 6]], "the others are healed, this destination is not"
     assert body["doubt"] == BROKEN_BLOCK
-    shortfall.outgoing(quality.snapshot_begin(20, 2))
-    assert told(shortfall.outgoing(quality.snapshot_end(22)))["state"] == "REFRESHED"
-    assert not shortfall.lacks
+    loss_tracker.outgoing(quality.snapshot_begin(20, 2))
+    assert told(loss_tracker.outgoing(quality.snapshot_end(22)))["state"] == "REFRESHED"
+    assert not loss_tracker.lacks
 
 
 def test_a_snapshots_message_that_was_refused_leaves_the_destination_in_doubt() -> None:
-    quality, shortfall = begun()
+    quality, loss_tracker = begun()
     last = 9
-    shortfall.outgoing(quality.snapshot_begin(last, 2))
+    loss_tracker.outgoing(quality.snapshot_begin(last, 2))
     tag = SNAPSHOT_BIT | last << 24
-    shortfall.refuse(Parcel(b"x", 104, tag, tag + 1, True))
-    body = told(shortfall.outgoing(quality.snapshot_end(12)))
+    loss_tracker.refuse(Parcel(b"x", 104, tag, tag + 1, True))
+    body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["state"] == "STALE"
     assert body["doubt"] == BROKEN_BLOCK
-    assert not shortfall.skipping
+    assert not loss_tracker.skipping
 
 
 def test_data_that_was_refused_is_told_like_data_that_was_dropped() -> None:
-    _, shortfall = begun()
-    shortfall.refuse(data(7))
-    assert notice(shortfall)["lost"] == [[7, 7]]
+    _, loss_tracker = begun()
+    loss_tracker.refuse(data(7))
+    assert notice(loss_tracker)["lost"] == [[7, 7]]
 
 
 def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
-    quality, shortfall = begun()
-    body = shortfall.outgoing(quality.mark(RecordKind.GAP, 0, 5, 7))
-    shortfall.refuse(quality_parcel(body))
-    assert notice(shortfall)["stale"] == [[5, 6]]
-    shortfall.refuse(Parcel(b"encoded", 104, 0, 0, False, "snapshot-end"))
-    assert notice(shortfall)["doubt"] == BROKEN_BLOCK
+    quality, loss_tracker = begun()
+    body = loss_tracker.outgoing(quality.mark(RecordKind.GAP, 0, 5, 7))
+    loss_tracker.refuse(quality_parcel(body))
+    assert notice(loss_tracker)["stale"] == [[5, 6]]
+    loss_tracker.refuse(Parcel(b"encoded", 104, 0, 0, False, "snapshot-end"))
+    assert notice(loss_tracker)["doubt"] == BROKEN_BLOCK
 
 
 def test_packets_outside_the_sequence_are_counted_and_are_part_of_no_range() -> None:
-    _, shortfall = begun()
+    _, loss_tracker = begun()
     for number in (1, 2):
         sequence = UNSEQUENCED_BIT | number
-        shortfall.drop(Parcel(b"x", 104, sequence, sequence))
-    body = notice(shortfall)
+        loss_tracker.drop(Parcel(b"x", 104, sequence, sequence))
+    body = notice(loss_tracker)
     assert (body["state"], body["lost"], body["unsequenced"]) == ("OK", [], 2)
-    shortfall.drop(data(4))
-    assert "unsequenced" not in notice(shortfall)
+    loss_tracker.drop(data(4))
+    assert "unsequenced" not in notice(loss_tracker)

@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.subscribing.hothot import ASIDE_MAX, HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
+from feedhandler.amqp.subscribing.stream_merger import (
+    ASIDE_MAX,
+    HOLD_NS,
+    LAG_MAX,
+    NEVER,
+    WHOLE,
+    StreamMerger,
+)
 
 A, B = 0, 1
 
@@ -58,7 +65,7 @@ class Play:
     """A merge, and what it has handed out: numbers, and (reason, state, lost) of quality."""
 
     def __init__(self, **options: Any) -> None:
-        self.merge = Merge(ItemShape(), **options)
+        self.merge = StreamMerger(ItemShape(), **options)
         self.now = 0
 
     def take(self, link: int, *items: Any) -> list[Any]:

@@ -17,7 +17,7 @@ What was conflated is no loss, and announced by messages of our own, too: `confl
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
 the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
 
-One `Shortfall` a service and destination. No I/O, no engine.
+One `LossTracker` a service and destination. No I/O, no engine.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
 NUMBERINGS = ("start", "reset")
 
 
-class Shortfall:
+class LossTracker:
     """Loss tracker of one destination and service.
 
     `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`: a

@@ -1,6 +1,6 @@
 """Resume state after a lost connection: what to ask the node for, and what is lost without it.
 
-What it is for: one `Aftermath` for each gateway that a subscriber is attached to. It records how
+What it is for: one `ResumeState` for each gateway that a subscriber is attached to. It records how
 far each service was read when the connection was lost, names the tags to resume from, and processes
 every quality message. The first one of a service on the new link decides what was lost:
 
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
-from feedhandler.amqp.queueing.shortfall import CAUGHT_UP, CONFLATED
+from feedhandler.amqp.queueing.loss_tracker import CAUGHT_UP, CONFLATED
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.retrans.ranges import RangeSet
 
@@ -91,7 +91,7 @@ class Lack:
         }
 
 
-class Aftermath:
+class ResumeState:
     """Resume state of one gateway's stream, kept over the ends of its connections.
 
     `lacking` counts the losses and doubts that were found after reconnecting.
