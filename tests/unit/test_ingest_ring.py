@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from feedhandler._compiled import load_interpreted
+from feedhandler.ingest import records
 from feedhandler.ingest import ring as compiled_ring
 
 TWINS = {
@@ -37,6 +38,28 @@ def test_a_record_comes_out_as_it_was_written(ring_module):
         assert getattr(packet, name) == value, name
     assert (gap.kind, gap.channel, gap.sequence, gap.next_sequence) == (GAP, 3, 5, 9)
     assert ring.tail == ring.published == ring.head
+
+
+def test_a_header_is_laid_out_as_the_table_says_and_its_words_are_found_by_name(ring_module):
+    ring = ring_module.Ring(1 << 18)
+    assert ring.put(
+        PACKET, channel=3, line=4, flags=5, count=6, sequence=7, next_sequence=8, received_ns=9,
+        session=10, skip=11, body=12, auxiliary=13, payload=b"thirteen byte",
+    )  # fmt: skip
+    assert ring.put(GAP, channel=3, line=4, sequence=7, next_sequence=8, received_ns=9, auxiliary=2)
+    packet = {
+        records.WORD_RECORD: (64 + 16) | 1 << 32 | 3 << 48,
+        records.WORD_PAYLOAD: 13 | 4 << 32 | 5 << 40 | 6 << 48,
+        records.WORD_SEQUENCE: 7,
+        records.WORD_NEXT_SEQUENCE: 8,
+        records.WORD_RECEIVED_NS: 9,
+        records.WORD_SESSION: 10,
+        records.WORD_MESSAGES: 11 | 12 << 32,
+        records.WORD_AUXILIARY: 13,
+    }
+    assert list(packet) == list(range(records.HEADER_WORDS))
+    assert list(ring.words[:8]) == list(packet.values())
+    assert list(ring.words[10:18]) == [64 | 2 << 32 | 3 << 48, 4 << 32, 7, 8, 9, 0, 0, 2]
 
 
 def test_records_never_wrap_and_a_full_ring_refuses(ring_module):
