@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.codecs import load_feed
 from feedhandler.config import (
     ChannelConfig,
@@ -14,6 +13,7 @@ from feedhandler.config import (
     loopback_lines,
     loopback_refresh_lines,
 )
+from feedhandler.config.amqp import AmqpConfig
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
