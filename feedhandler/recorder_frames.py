@@ -65,7 +65,7 @@ _U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
 def sender_word(address: int, port: int) -> int:
-    """A datagram's sender as a tap's `session` word: IPv4 address as a number << 16 | port."""
+    """Pack a datagram's sender into a tap's `session` word: IPv4 address << 16 | port."""
     return address << 16 | port
 
 
@@ -203,7 +203,7 @@ class FrameWriter:
         return 0
 
     def begin_record(self, at, stamp, frame):
-        """The header of a pcap record at `at`."""
+        """Write the header of a pcap record at `at`."""
         self.put32_little(at, stamp // 1_000_000_000)
         self.put32_little(at + 4, stamp % 1_000_000_000)
         self.put32_little(at + 8, frame)
@@ -211,7 +211,7 @@ class FrameWriter:
         return 0
 
     def begin_block(self, at, size, place, stamp, frame):
-        """What stands around the frame of an enhanced packet block at `at`."""
+        """Write what stands around the frame of an enhanced packet block at `at`."""
         self.put32_little(at, 6)
         self.put32_little(at + 4, size)
         self.put32_little(at + 8, place)

@@ -150,7 +150,7 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    """Take the options of every command. (The application's own help is above.)"""
+    """Take the options of every command; the application's own help is above."""
 
 
 @app.command()

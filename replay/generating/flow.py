@@ -232,7 +232,7 @@ class Flow:
 
     @cython.locals(wait=cython.longlong, at_ns=cython.longlong, later=cython.longlong)
     def _schedule(self, packets):
-        """The next burst, after one of so many packets."""
+        """Schedule the next burst, after one of so many packets."""
         self.due += packets * 1000
         if self.endless:
             self._go_round()
@@ -256,7 +256,7 @@ class Flow:
 
     @cython.locals(last=cython.Py_ssize_t)
     def _go_round(self):
-        """An endless session that is through with its plan begins it again."""
+        """Begin the plan again where an endless session is through with it."""
         last = len(self.planned) - 1
         if self.due >= self.planned[last]:
             self.due -= self.planned[last]
@@ -313,7 +313,7 @@ class Flow:
 
     @cython.locals(place=cython.longlong)
     def _body_at(self, at_ns):
-        """The mean size of packets' messages that the plan asks for then; 0: the usual."""
+        """Return the mean bytes of a packet's messages that the plan asks for then; 0: the usual."""
         place = (at_ns - self.origin_ns) // self.slot_ns
         if place < 0 or place >= len(self.bodies):
             return 0
@@ -349,7 +349,7 @@ class Flow:
     @cython.locals(kind=cython.int, channel=cython.int, total=cython.longlong,
                    wanted=cython.longlong, weight=cython.longlong)  # fmt: skip
     def _weigh(self):
-        """The odds of each kind: its share, less what it has too much of, over the horizon."""
+        """Weigh the kinds: the share of each, less what it has too much of, over the horizon."""
         total = 0
         for channel in range(8):
             total += self._sent(channel)
@@ -394,7 +394,7 @@ class Flow:
 
     @cython.locals(count=cython.int)
     def _act(self, kind, body):
-        """A burst of this kind; `body`: bytes of messages a packet that it aims at, 0: usual."""
+        """Make a burst of this kind; `body`: wanted bytes of messages a packet, 0: the usual."""
         if kind == places.EQUITY:
             self._equities(body)
         elif kind == places.WARRANT:
@@ -474,8 +474,10 @@ class Flow:
         want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
     )
     def _visit(self, share, left, owed, silent, body):
-        """Some events of one share, at most `left`; returns how many are left. `owed`: quotes that
-        the events should bring (1024ths)."""
+        """Make some events of one share, at most `left`, and return how many are left.
+
+        `owed`: quotes that the events should bring, in 1024ths.
+        """
         first = self._quoted()
         if self._trade_due(body):
             self._trade(share)
@@ -506,7 +508,7 @@ class Flow:
         ) * self.wanted[places.TRADES]
 
     def _trade(self, share):
-        """A trade, and the last price told as often as the mean size of trades' packets asks."""
+        """Make a trade, and as many last prices as the mean size of trades' packets asks for."""
         if not self.books.cross(share):
             return self.books.act(share, _SHIFT)
         self.trade_debt += self.means[places.TRADES] - 64 * 1024
@@ -518,7 +520,7 @@ class Flow:
 
     @cython.locals(warrant=cython.int)
     def _warrant_trade(self):
-        """A warrant's trade, its last price once or twice."""
+        """Make a warrant's trade, and its last price once or twice."""
         warrant = self._warrant()
         self.warrant_trade_debt += self.means[places.WARRANT_TRADES] - (64 + 44) * 1024
         self.issuers.trade(warrant)
@@ -574,7 +576,7 @@ class Flow:
     @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
     def _share(self):
-        """The next share to visit; -1 where a few draws find only halted ones."""
+        """Return the next share to visit; -1 where a few draws find only halted ones."""
         now_ns = self.tape.now_ns
         share = -1
         if self._echo():
@@ -596,7 +598,7 @@ class Flow:
     @cython.locals(warrant=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
     def _warrant(self):
-        """The next warrant."""
+        """Return the next warrant to visit."""
         now_ns = self.tape.now_ns
         if self._echo():
             warrant = self.warrants.again(now_ns)
@@ -629,7 +631,7 @@ class Flow:
 @cython.locals(kind=cython.int)
 @cython.returns(cython.int)
 def _channel_of(kind):
-    """The channel whose packets a kind's bursts are counted by."""
+    """Return the channel by whose packets a kind's bursts are counted."""
     if kind == places.EQUITY:
         return places.ORDERS
     if kind == places.WARRANT:
