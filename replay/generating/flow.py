@@ -313,7 +313,7 @@ class Flow:
 
     @cython.locals(place=cython.longlong)
     def _body_at(self, at_ns):
-        """Return the mean bytes of a packet's messages that the plan asks for then; 0: the usual."""
+        """Return the mean bytes of messages a packet that the plan asks for then; 0: usual."""
         place = (at_ns - self.origin_ns) // self.slot_ns
         if place < 0 or place >= len(self.bodies):
             return 0
