@@ -61,13 +61,8 @@ class Stretch(NamedTuple):
     left: list[Pending]
 
 
-class Symbol(NamedTuple):
-    """A symbol's messages on one channel; `first_code`: the type of the first one."""
-
-    messages: int
-    first_ns: int
-    last_ns: int
-    first_code: int
+#: Of a symbol on one channel: messages, when the first and the last one came, type of the first.
+Symbol = tuple[int, int, int, int]
 
 
 class Histogram:
@@ -169,7 +164,7 @@ class Digest:
             part["cells"][1][part["symbol_first_cells"]].tolist(),
             strict=True,
         )
-        self._add_symbols(((place, symbol), Symbol(*row)) for place, symbol, *row in rows)
+        self._add_symbols(rows)
         self._unsettled.append(
             Stretch(
                 places,
@@ -199,8 +194,9 @@ class Digest:
             mine.messages += cell.messages
             mine.message_bytes += cell.message_bytes
             mine.interarrival.merge(cell.interarrival)
+        mapped = places.tolist()
         self._add_symbols(
-            ((int(places[place]), symbol), row) for (place, symbol), row in other._symbols.items()
+            (mapped[place], symbol, *row) for (place, symbol), row in other._symbols.items()
         )
         for (first, later), histogram in other._skews.items():
             self._skew((int(places[first]), int(places[later]))).merge(histogram)
@@ -247,17 +243,18 @@ class Digest:
             histogram.within_10ms += tallies[1]
             histogram.backwards += tallies[2]
 
-    def _add_symbols(self, rows: Iterable[tuple[tuple[int, int], Symbol]]) -> None:
+    def _add_symbols(self, rows: Iterable[tuple[int, int, int, int, int, int]]) -> None:
         """Add the counts of symbols, and the interarrivals across the boundary."""
         across: dict[tuple[int, int], list[int]] = {}
-        for key, row in rows:
-            known = self._symbols.get(key)
-            if known is not None:
-                across.setdefault((key[0], row.first_code), []).append(row.first_ns - known.last_ns)
-                row = Symbol(
-                    known.messages + row.messages, known.first_ns, row.last_ns, known.first_code
-                )
-            self._symbols[key] = row
+        symbols = self._symbols
+        for place, symbol, messages, first_ns, last_ns, code in rows:
+            key = place, symbol
+            known = symbols.get(key)
+            if known is None:
+                symbols[key] = messages, first_ns, last_ns, code
+                continue
+            across.setdefault((place, code), []).append(first_ns - known[2])
+            symbols[key] = known[0] + messages, known[1], last_ns, known[3]
         for cell, since_ns in across.items():
             self.cells[cell].interarrival.add(np.array(since_ns, np.int64))
 
@@ -426,7 +423,7 @@ class Digest:
         """Return (symbol, messages) by channel's place, most messages first."""
         found: dict[int, list[tuple[int, int]]] = {}
         for (place, symbol), row in self._symbols.items():
-            found.setdefault(place, []).append((symbol, row.messages))
+            found.setdefault(place, []).append((symbol, row[0]))
         for each in found.values():
             each.sort(key=lambda row: (-row[1], row[0]))
         return found
