@@ -497,7 +497,7 @@ class World:
     def _read(self, now_ns: int) -> None:
         self.reading = False
         self.ring.publish()
-        while self.core.fanout.pump(PUMP_BYTES_MAX):
+        while self.core.pump(PUMP_BYTES_MAX, now_ns):
             pass
         self.settle()
 
