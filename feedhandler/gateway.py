@@ -114,7 +114,7 @@ class Gateway:
         }
 
     def _overlay(self) -> "OverlayLines | None":
-        """The receivers of lines that come through the overlay, where there are such lines."""
+        """Make the receivers of lines that come through the overlay, where there are any."""
         if not self.config.overlay_lines:
             return None
         from feedhandler.overlay.lines import OverlayLines
@@ -161,7 +161,7 @@ class Gateway:
         return publishers
 
     def _recorder(self, plans: list[ChannelPlan]) -> Recorder:
-        """What records, if anything: lines are numbered as the receive thread does it."""
+        """Make the recorder; lines are numbered as the receive thread does it."""
         lines = list(dict.fromkeys(line for plan in plans for line in plan.lines))
         published = [plan.lines[0] for plan in plans[: len(self.streams)]]
         return Recorder(
@@ -263,7 +263,7 @@ class Gateway:
         self._stop.set()
 
     def _on_handover(self, fd: int) -> None:
-        """The receive thread has published a batch."""
+        """Deliver a batch that the receive thread has published."""
         try:  # noqa: SIM105 - `suppress` costs more than the read, at every hand-over
             os.read(fd, 8)
         except BlockingIOError:
@@ -301,11 +301,11 @@ class Gateway:
     # -- what the core tells ----------------------------------------------------------------
 
     def _line_changed(self, kind: int, place: int, line: int) -> None:
-        """A control event of the ring may say that a line fell silent or is back."""
+        """Take a control event, which may say that a line fell silent or is back."""
         self.watch.line_changed(kind, place, line)
 
     def _renumbered(self) -> None:
-        """A new numbering may be a new trading day's, and then has its tags from its beginning."""
+        """Look at the day: a new epoch may be a new trading day's, with its tags from the start."""
         self.look_at_day(time.time_ns())
 
     def look_at_day(self, now_ns: int) -> None:
@@ -379,11 +379,11 @@ class Gateway:
         }
 
     def _status(self) -> dict[str, Any]:
-        """What the control socket tells; it leaves the statistics' percentiles alone."""
+        """Return the control socket's status; the statistics' percentiles stay as they are."""
         return self.snapshot("control")
 
     def _resume_requests(self, request: Mapping[str, Any]) -> dict[str, list[str]]:
-        """The control socket's `resume-requests`: ask servers again today."""
+        """Answer the control socket's `resume-requests`: ask servers again today."""
         server = request.get("server", "")
         if not isinstance(server, str):
             raise UsageError("`server` is no text", "a [[server]]'s name, or leave it out: all")
@@ -416,7 +416,7 @@ class Gateway:
         }
 
     def _lines_snapshot(self, place: int) -> dict[str, Any]:
-        """The channel's lines by name; `first` is the packets that came first on that line.
+        """Return the channel's lines by name; `first`: packets that came first on that line.
 
         Channels that share a line each show the whole line's counts."""
         receiver = self.receiver
@@ -432,7 +432,7 @@ class Gateway:
         return lines
 
     def _refresh_lines_snapshot(self) -> dict[str, Any]:
-        """The refresh lines by service and name."""
+        """Return the refresh lines by service and name."""
         receiver, live = self.receiver, len(self.streams)
         return {
             line.name: _line_counts(receiver.line_counters[receiver.lines.index(line)])
@@ -441,12 +441,12 @@ class Gateway:
         }
 
     def receive_buffers(self) -> dict[str, int]:
-        """The kernel's receive buffer of each line, in bytes, by line name."""
+        """Return the kernel's receive buffer of each line, in bytes, by line name."""
         overlay = {} if self.overlay is None else self.overlay.receive_buffers()
         return self.receiver.receive_buffers() | overlay
 
     def node_snapshot(self) -> dict[str, Any]:
-        """The node's counters, and what is open and waits now."""
+        """Return the node's counters, and what is open and waits now."""
         return {
             **self.node.counters(),
             "connections": len(self.node.connections),
@@ -460,12 +460,12 @@ def _tell_tls(text: str) -> None:
 
 
 def _tell_publish(text: str) -> None:
-    """What a destination has to say to the operator."""
+    """Log a destination's line for the operator."""
     tell("publish", text)
 
 
 def _line_counts(row: numpy.ndarray) -> dict[str, int]:
-    """A line's counters by name; `first` is the packets that came first on it."""
+    """Return a line's counters by name; `first`: packets that came first on it."""
     return {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}
 
 

@@ -82,10 +82,10 @@ class GatewayIO(Protocol):
         """Call `tick` at `deadline_ns`, which may have moved."""
 
     def line_changed(self, kind: int, place: int, line: int) -> None:
-        """A control event of the ring, which may say that a line fell silent or is back."""
+        """Take a control event of the ring, which may say that a line fell silent or is back."""
 
     def renumbered(self) -> None:
-        """A new numbering begins, maybe a new trading day's: `turn_day` with the host's time."""
+        """Note a new sequence epoch, maybe a new trading day's: `turn_day` with the host's time."""
 
     def tell(self, text: str) -> None:
         """Tell the operator."""
@@ -145,7 +145,7 @@ class GatewayCore:
         )
 
     def _prefix(self, service: int) -> bytes:
-        """The first eight bytes of the service's tags."""
+        """Return the first eight bytes of the service's tags."""
         return struct.pack(">IHH", day_number(self.day.today), self.feed.number, service)
 
     def _plan(self, channel: ChannelConfig) -> ChannelPlan:
@@ -173,7 +173,7 @@ class GatewayCore:
         )
 
     def _desk(self, seed: int) -> Desk:
-        """The desk, and the stores that it shares with the streams."""
+        """Make the desk, and the stores that it shares with the streams."""
         config = self.config
         channels = [
             DeskChannel(
@@ -265,7 +265,7 @@ class GatewayCore:
         self._io.wake_at(desk.deadline_ns, now_ns)
 
     def _on_reference(self, stream: Stream, message: bytes) -> None:
-        """Reference data names a symbol: from here on its key has the name."""
+        """Take a symbol's name from reference data: from here on its key has the name."""
         found = self._reference.read(message) if self._reference is not None else None
         if found is None or not found[1]:
             return
@@ -281,17 +281,17 @@ class GatewayCore:
     # -- what else happens ----------------------------------------------------------------------
 
     def attached(self, outlet: Outlet, streams: Sequence[Stream], now_ns: int) -> None:
-        """A link with snapshot=1: it wants the state of these services first."""
+        """Take a link with snapshot=1, which wants the state of these services first."""
         self.desk.attached(outlet, [stream.index for stream in streams], now_ns)
         self._after(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """What is due is done; servers have deadlines of their own."""
+        """Do what is due; servers have deadlines of their own."""
         self.desk.tick(now_ns)
         self._after(now_ns)
 
     def finish(self, now_ns: int) -> None:
-        """The end is near: what closed streams hold back is published, honestly stale."""
+        """Publish what closed streams hold back, as stale: the gateway stops."""
         self.desk.open_all("stopping", now_ns)
 
     def resume_requests(self, server: str, now_ns: int) -> list[str]:
@@ -322,7 +322,7 @@ class GatewayCore:
         return True
 
     def group_datagram(self, server: str, data: bytes, now_ns: int) -> None:
-        """A datagram of the group that a server of Resend Requests answers by."""
+        """Take a datagram of the group by which a server of Resend Requests answers."""
         client = self.servers[server].client
         assert isinstance(client, ResendClient), "only such servers have groups"
         self.servers[server].take(client.datagram(data, now_ns), now_ns)
@@ -345,7 +345,7 @@ class GatewayCore:
         self._after(now_ns)
 
     def _after(self, now_ns: int) -> None:
-        """The desk may have filled links outside a pump, and its deadline may have moved."""
+        """Flush links that the desk may have filled outside a pump, and take its new deadline."""
         self._io.flush_soon()
         self._io.wake_at(self.desk.deadline_ns, now_ns)
 
@@ -384,11 +384,11 @@ class GatewayCore:
         self.fanout.quality(self.streams[place], body, links)
 
     def withhold(self, place: int, link: Any) -> None:
-        """The link gets nothing of the service until it is admitted."""
+        """Withhold the service from the link until it is admitted."""
         self.streams[place].withhold(link)
 
     def admit(self, place: int, link: Any) -> None:
-        """The link takes part in the service from here on."""
+        """Admit the link to the service from here on."""
         if self.is_here(link):
             self.streams[place].admit(link)
 
@@ -409,15 +409,15 @@ class GatewayCore:
         self.fanout.replay(self.streams[place], packets, following)
 
     def renumber(self, place: int) -> None:
-        """A new numbering begins."""
+        """Begin a new sequence epoch."""
         self._io.renumbered()
 
     def next_sequence(self, place: int) -> int:
-        """The number after the last packet published."""
+        """Return the number after the last packet published."""
         return self.streams[place].next_sequence
 
     def is_here(self, link: Any) -> bool:
-        """Is the link still attached?"""
+        """Return whether the link is still attached."""
         return link in self.fanout.outlets
 
     def alert(self, text: str, now_ns: int) -> None:
@@ -427,7 +427,7 @@ class GatewayCore:
     # -- what it knows --------------------------------------------------------------------------
 
     def name_of(self, stream: Stream, symbol: int) -> str:
-        """A symbol's word in routing keys."""
+        """Return a symbol's word in routing keys."""
         if self.config.gateway.symbols == "name":
             name = self.names.get(symbol)
             if name is not None:
@@ -435,14 +435,14 @@ class GatewayCore:
         return self.feed.symbol_text(symbol)
 
     def alias_of(self, stream: Stream, symbol: int) -> str | None:
-        """The other word that patterns may call a symbol by, once its name is known."""
+        """Return the other word by which patterns may name a symbol, once its name is known."""
         name = self.names.get(symbol)
         if name is None or self.config.gateway.symbols == "index":
             return name
         return self.feed.symbol_text(symbol)
 
     def recovery_snapshot(self, now_ns: int) -> dict[str, Any]:
-        """What recovery did for all channels, and each server's own counts."""
+        """Return what recovery did for all channels, and each server's own counts."""
         self.counts["untold"] = self._complaints.untold
         return {
             **self.desk.counts,

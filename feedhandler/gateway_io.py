@@ -89,11 +89,11 @@ class CoreRunner:
         return self._core.pump(bytes_max, self.now_ns())
 
     def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
-        """A link with snapshot=1."""
+        """Take a link with snapshot=1."""
         self._core.attached(outlet, streams, self.now_ns())
 
     def finish(self) -> None:
-        """The end is near: what closed streams hold back is published."""
+        """Publish what closed streams hold back: the gateway stops."""
         self._core.finish(self.now_ns())
 
     async def close(self) -> None:

@@ -59,11 +59,11 @@ class Channel:
         return published
 
     def lost(self) -> list[tuple[int, int]]:
-        """What a snapshot must make good, asked for or not."""
+        """Return the ranges that a snapshot must heal, requested or not."""
         return self.recovery.lost_ranges or ([self.deferred] if self.deferred else [])
 
     def missing(self) -> list[tuple[int, int]]:
-        """What is missing now, for subscribers."""
+        """Return the ranges that are missing now, for subscribers."""
         # What nobody can bring is missing as well, until arbitration has announced it.
         missing = [*self.recovery.missing_ranges, *self.recovery.abandoned_ranges]
         return [*missing, self.before] if self.closed else missing
@@ -78,7 +78,7 @@ class Channel:
         return deadline
 
     def void(self) -> None:
-        """A new numbering: nothing of the old one counts any more."""
+        """Forget the old sequence epoch: a new one begins."""
         self.deferred = self.latest = self.pending = self.early = None
         self.untold, self.well_ns = False, NEVER
         self.base = 0

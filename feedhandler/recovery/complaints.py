@@ -58,18 +58,18 @@ class Complaints:
         self._tell(text)
 
     def well(self, about: str) -> None:
-        """It has done something useful: what it does wrong from now on is news again."""
+        """Note that it has done something useful: its next fault is news again."""
         subject = self._subjects.get(about)
         if subject is not None:
             subject.well = True
             subject.told.clear()
 
     def connected(self, server: str, now_ns: int) -> None:
-        """A connection stands; that alone means nothing."""
+        """Note that a connection is up; that alone means nothing."""
         self._up_ns[server] = now_ns
 
     def disconnected(self, server: str, reason: str, now_ns: int) -> None:
-        """A connection is lost or could not be made, for this reason."""
+        """Note that a connection is lost or could not be made, for this reason."""
         up_ns = self._up_ns.pop(server, now_ns)
         if now_ns - up_ns >= LASTING_NS:
             self.well(server)

@@ -168,7 +168,7 @@ class Desk:
         return self._desks[place].recovery.state
 
     def snapshot(self, place: int) -> dict[str, Any]:
-        """A channel's recovery as JSON-ready values; ranges include both ends."""
+        """Return a channel's recovery as JSON-ready values; ranges include both ends."""
         desk = self._desks[place]
         recovery = desk.recovery
         refreshes: Counter[str] = Counter()
@@ -199,7 +199,7 @@ class Desk:
         return max(until_ns)
 
     def resume(self, server: str, now_ns: int) -> bool:
-        """Ask `server` again today, at the operator's word; was it not asked any more?
+        """Ask `server` again today, at the operator's request; whether it was given up before.
 
         The day's requests are counted anew. What was abandoned meanwhile stays so.
         """
@@ -213,7 +213,7 @@ class Desk:
     # -- what it hears ----------------------------------------------------------------------
 
     def control_event(self, event: ControlEvent, now_ns: int) -> None:
-        """A control event of a channel's own lines."""
+        """Apply a control event of a channel's own lines."""
         kind, place = event.kind, event.channel
         desk = self._desks[place]
         recovery = desk.recovery
@@ -264,7 +264,7 @@ class Desk:
         self._settle(place, now_ns)
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
-        """A server has answered."""
+        """Apply a server's answers."""
         touched: set[int] = set()
         for event in events:
             if isinstance(event, RefreshPacket):
@@ -308,7 +308,7 @@ class Desk:
             self._failed(desk, event.reason, now_ns)
 
     def server_up(self, server: str, now_ns: int) -> None:
-        """The connection to `server` stands."""
+        """Note that the connection to `server` is up."""
         for desk in self._desks:
             if server == desk.plan.retransmission:
                 desk.recovery.server_up(now_ns)
@@ -317,19 +317,19 @@ class Desk:
         self._settle_all(now_ns)
 
     def server_down(self, server: str, now_ns: int) -> None:
-        """The connection to `server` is lost; its requests will not be answered."""
+        """Note that the connection to `server` is lost: its requests will not be answered."""
         for desk in self._desks:
             if server == desk.plan.retransmission:
                 desk.recovery.server_down(now_ns)
         self._settle_all(now_ns)
 
     def refresh_packet(self, place: int, sequence: int, data: bytes, now_ns: int) -> None:
-        """The next packet of the channel's refresh lines."""
+        """Take the next packet of the channel's refresh lines."""
         self._assemble(place, LINES, sequence, data, now_ns)
         self._settle(place, now_ns)
 
     def refresh_control_event(self, place: int, kind: RecordKind, now_ns: int) -> None:
-        """A control event of the channel's refresh lines: a snapshot with a hole is none."""
+        """Apply a control event of the channel's refresh lines: a snapshot with a gap is void."""
         if not self._desks[place].assemblers:
             return
         assembler = self._desks[place].assemblers[LINES]
@@ -341,7 +341,7 @@ class Desk:
         self._settle(place, now_ns)
 
     def attached(self, link: Any, places: Sequence[int], now_ns: int) -> None:
-        """A link that wants each service's state first: until then it gets nothing of it."""
+        """Take a link that wants each service's state first: it gets nothing of it before."""
         for place in places:
             desk = self._desks[place]
             if desk.store is None:
@@ -355,7 +355,7 @@ class Desk:
                 self._settle(place, now_ns)
 
     def open_all(self, reason: str, now_ns: int) -> None:
-        """The end: what closed streams have stored is published, honestly stale."""
+        """Publish what closed streams have stored, as stale: the gateway stops."""
         for place, desk in enumerate(self._desks):
             if desk.closed:
                 self._open_stale(place, desk, reason, now_ns)
@@ -396,7 +396,7 @@ class Desk:
             desk.recovery.lost(first, end, now_ns)
 
     def _withdraw(self, place: int, desk: Channel, now_ns: int) -> None:
-        """What was announced lost was not: recovery begins anew with what else is lost."""
+        """Begin recovery anew with what else is lost: the announced range was not."""
         desk.recovery.reset(now_ns)
         desk.untold, desk.latest = False, None
         for first, last in desk.quality.lost:
@@ -408,7 +408,7 @@ class Desk:
         self._admit(place, desk, "withdrawn")
 
     def _needs_snapshot(self, desk: Channel, sequence: int) -> bool:
-        """Does a stream that was joined at `sequence` lack what its state is made of?
+        """Return whether a stream that was joined at `sequence` lacks its state.
 
         A stream that is joined in front of its early snapshot's end lacks nothing, but it must not
         publish what is in the snapshot already.
@@ -418,7 +418,7 @@ class Desk:
     def _start_closed(
         self, place: int, desk: Channel, sequence: int, reason: str, now_ns: int
     ) -> None:
-        """The stream was joined in mid-day: its state has to come by snapshot."""
+        """Close a stream that was joined in mid-day: its state must come by snapshot."""
         desk.closed = desk.joined = True
         self.counts["mid_day_starts"] += 1
         self.ports.close_stream(place)
@@ -443,7 +443,7 @@ class Desk:
                 self._settle(self._desks.index(reference), now_ns)
 
     def _reference_ready(self, now_ns: int) -> bool:
-        """Is the reference data there, or was it waited for long enough?"""
+        """Return whether the reference data is there, or was waited for long enough."""
         reference = self._reference
         if reference is None or now_ns >= self._reference_until_ns:
             return True
@@ -452,7 +452,7 @@ class Desk:
         return reference.base > 0
 
     def _reset(self, place: int, desk: Channel, now_ns: int) -> None:
-        """A new numbering: what was lost before it no longer matters to anybody."""
+        """Begin a new sequence epoch: what was lost before it no longer matters."""
         if desk.closed:
             self._open_stale(place, desk, "no snapshot", now_ns)
         desk.joined = True
@@ -483,7 +483,7 @@ class Desk:
             self._outcomes(place, assembler, now_ns)
 
     def _outcomes(self, place: int, assembler: RefreshAssembler, now_ns: int) -> None:
-        """What has become of snapshots."""
+        """Apply the outcomes of snapshots."""
         desk = self._desks[place]
         for outcome in assembler.take():
             if isinstance(outcome, SnapshotBegan):
@@ -494,12 +494,12 @@ class Desk:
                 self._came(place, desk, outcome, now_ns)
 
     def _failed(self, desk: Channel, reason: str, now_ns: int) -> None:
-        """A snapshot came to nothing."""
+        """Note that a snapshot failed."""
         self.counts["snapshots_failed"] += 1
         desk.recovery.snapshot_failed(reason, now_ns)
 
     def _came(self, place: int, desk: Channel, snapshot: Snapshot, now_ns: int) -> None:
-        """A snapshot came whole."""
+        """Take a complete snapshot."""
         self.counts["snapshots"] += 1
         desk.pending = snapshot
         patience_ns = self.settings.refresh_timeout_us * 1000
@@ -569,7 +569,7 @@ class Desk:
         self._block(place, desk, snapshot, [], snapshot.last + 1, links)
 
     def _open_with(self, place: int, desk: Channel, snapshot: Snapshot, following: int) -> None:
-        """The first snapshot of a stream that was closed, then what was stored behind it."""
+        """Publish the first snapshot of a closed stream, then what was stored behind it."""
         assert desk.store is not None
         self._block(place, desk, snapshot, [], snapshot.last + 1, None)
         packets = self._snapshots.since(snapshot, desk.store, following)
@@ -637,7 +637,7 @@ class Desk:
                 self._settle(place, now_ns)
 
     def _watch_closed(self, place: int, desk: Channel, now_ns: int) -> None:
-        """A closed stream opens, honestly stale, when no snapshot comes or its store fills up."""
+        """Open a closed stream as stale when no snapshot comes or its store fills up."""
         assert desk.store is not None
         if desk.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX:
             self._open_stale(place, desk, "overflow", now_ns)
@@ -653,7 +653,7 @@ class Desk:
         self._open(place, desk, desk.store.packets(0, NEVER), 0)
 
     def _tell_evicted(self, place: int, desk: Channel, now_ns: int) -> None:
-        """What gave way in a closed stream's store is lost: it was never published."""
+        """Declare lost what was evicted from a closed stream's store: it was never published."""
         assert desk.store is not None
         _, joined = desk.before
         if desk.store.evicted == desk.evicted_before:
@@ -688,7 +688,7 @@ class Desk:
             ports.alert(f"service {plan.service}: {action.text}", now_ns)
 
     def _recovering(self, place: int, desk: Channel) -> bytes:
-        """What is missing now, as a quality message."""
+        """Return a quality message with what is missing now."""
         return desk.quality.recovering(desk.missing(), self._following(place, desk))
 
     def _tell_missing(self, place: int, desk: Channel) -> None:

@@ -49,10 +49,10 @@ class Ports(Protocol):
         """Tell the service's subscribers, or only `links`."""
 
     def withhold(self, place: int, link: Any) -> None:
-        """The link gets nothing of the service until it is admitted."""
+        """Withhold the service from the link until it is admitted."""
 
     def admit(self, place: int, link: Any) -> None:
-        """The link takes part in the service from here on."""
+        """Admit the link to the service from here on."""
 
     def block(
         self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
@@ -68,13 +68,13 @@ class Ports(Protocol):
         """Publish these stored packets, then live ones again; `following` or later is next."""
 
     def renumber(self, place: int) -> None:
-        """A new numbering begins; everything of the old one was published."""
+        """Begin a new sequence epoch; everything of the old one was published."""
 
     def next_sequence(self, place: int) -> int:
-        """The number after the last packet published; 0 before any."""
+        """Return the number after the last packet published; 0 before any."""
 
     def is_here(self, link: Any) -> bool:
-        """Is the link still attached?"""
+        """Return whether the link is still attached."""
 
     def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""

@@ -34,10 +34,10 @@ class Snapshots(Protocol):
         whole."""
 
     def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """A snapshot that came whole, as packets."""
+        """Return a complete snapshot as packets."""
 
     def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """Is the snapshot of the numbering that its stream is in?"""
+        """Return whether the snapshot is of its stream's sequence epoch."""
 
     def since(
         self, snapshot: Snapshot, store: PacketStore, following: int
@@ -100,17 +100,17 @@ def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
 
 
 def is_fix(feed: Feed) -> bool:
-    """Is the feed framed by FIX?"""
+    """Return whether the feed is framed by FIX."""
     return bool(feed.description.framing == "fix")
 
 
 def topic_of(channel: ChannelConfig) -> Topic:
-    """A channel as requests and answers name it."""
+    """Return a channel as requests and answers name it."""
     return Topic(channel.topic, (channel.target or channel.topic).encode())
 
 
 def fix_fault_of(config: Config) -> WrongKey | None:
-    """What servers of FIX requests cannot do of a configuration; None where they can do all."""
+    """Return what of a configuration servers of FIX requests cannot do; None: they can do all."""
     asked = {channel.retransmission for channel in config.channels}
     states = {channel.refresh for channel in config.channels}
     for place, channel in enumerate(config.channels):
@@ -143,7 +143,7 @@ def _same_targets(config: Config) -> WrongKey | None:
 
 
 def binary_fault_of(config: Config) -> WrongKey | None:
-    """What only FIX has, and the configuration asks for; None where it asks for nothing of it."""
+    """Return what the configuration asks for that only FIX has; None where there is nothing."""
     for place, server in enumerate(config.servers):
         if server.lines:
             reason = "retransmission groups are known of FIX feeds alone"
@@ -157,7 +157,7 @@ def binary_fault_of(config: Config) -> WrongKey | None:
 
 
 def client_of(config: Config, feed: Feed, server: ServerConfig, seed: int) -> RecoveryClient:
-    """The client of a configured server."""
+    """Make the client of a configured server."""
     settings = config.recovery
     if not is_fix(feed):
         client: Any = RequestClient(feed, server.source_id, settings)
