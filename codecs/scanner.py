@@ -640,10 +640,8 @@ def _fill(
     header: PacketHeader,
     out: MessageIndex,
 ) -> cython.int:
-    """Append the packet's messages to `out`, offsets counted from `base`; return a `Reject`.
-
-    On a reject nothing is appended (entries beyond `out.count` are scratch).
-    """
+    """Append the packet's messages to `out`, offsets counted from `base`; return a `Reject`, on
+    which nothing is appended (entries beyond `out.count` are scratch)."""
     if table.fix:
         return fill_run(table, data, start, base, header, out)
     verdict: cython.int = _check_body(table, header)

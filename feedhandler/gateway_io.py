@@ -1,4 +1,4 @@
-"""What the gateway's core needs of the world: connections to servers, a timer, the receive thread.
+"""I/O of the gateway's core: connections to servers, a timer, the receive thread's inlet.
 
 `CoreRunner` is the `GatewayIO` of a `GatewayCore`: connections to the servers (`retrans.tcp`), one
 timer of the event loop for the desk's next deadline, the inlet of the receive thread. What the desk

@@ -1,4 +1,4 @@
-"""Where captures come from: local files, folders, patterns, and what pyarrow's file systems reach.
+"""Sources of captures: local files, folders, patterns, and what pyarrow's file systems reach.
 
 `find_captures` expands a list of paths to files, in the order of names and each absolute, so that
 they mean the same in a worker with another working directory; `look_at` reads a file's first bytes

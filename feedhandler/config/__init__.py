@@ -1,4 +1,4 @@
-"""What an operator may say: one frozen object from one TOML file, and each table's settings."""
+"""The gateway's configuration: one frozen object from one TOML file, and each table's settings."""
 
 from typing import TYPE_CHECKING
 

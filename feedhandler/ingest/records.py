@@ -1,4 +1,4 @@
-"""What the records of the hand-over ring say: kinds, causes and the words of a header, by name.
+"""Records of the hand-over ring: kinds, causes and the words of a header, by name.
 
 Who writes or reads a record takes its words by these names, compiled or not. `ring` has the layout
 as a table and what the words mean for each kind. What ends a run of deliveries of the fan-out is

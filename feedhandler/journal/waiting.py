@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""What waits for the disk: items, which get their ids here, status changes, and groups of both.
+"""The queue for the disk: items, which get their ids here, status changes, and groups of both.
 
 A group with items waits among the items, and `cut` makes sure that a segment takes all of it or
 none. One without items waits among the status changes as one entry, so that it overtakes items for

@@ -1,1 +1,1 @@
-"""How a running gateway is seen from outside: metrics, health, systemd."""
+"""The outside view of a running gateway: metrics, health, systemd."""

@@ -1,4 +1,4 @@
-"""How far ahead deadlines lie: from receivers' delays to one hold for all.
+"""Holds of deadlines: from receivers' delays to one hold for all.
 
 Each receiver reports, for an interval, some quantiles of its one-way delays (`LADDER`); proxies
 take the maximum of each rung on the way up, so the sender knows, for every rung, the delay that

@@ -1,4 +1,4 @@
-"""What the desk keeps of one channel, and what follows from that alone."""
+"""The recovery state of one channel, and what follows from that alone."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the operator is told about servers and services: each thing once, and never without end.
+"""Alerts to the operator about servers and services: each once, and never without end.
 
 Whoever is at fault outside can say so as often as he likes: a server that takes every connection
 and drops it again would fill a disk with the same line. So of each server (or whatever else a line

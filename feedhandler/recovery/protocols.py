@@ -1,4 +1,4 @@
-"""What differs between feeds in how that is got back which was lost; all else is the desk's.
+"""Recovery by feed: which client speaks to a server, and how a snapshot comes.
 
 A feed with a binary protocol (UTP-MD) has retransmission and refresh servers that one client speaks
 to, and snapshots come as packets, by lines or connections, which have to be put together. A feed

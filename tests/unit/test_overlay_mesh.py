@@ -209,6 +209,7 @@ def test_windows_of_members_are_put_together(tmp_path: Path) -> None:
         (["--triangles", "--read", "x", "--report", "x.pdf"], "a report is a page"),
         (["--triangles", "--read", "/nowhere/x"], "cannot read /nowhere/x"),
         (["--last-hop", "--cpu", "9999"], "--cpu twice"),
+        (["--last-hop", "--cpu", "0", "--echo", "127.0.0.1:9"], "--cpu says nothing beside --echo"),
     ],
 )  # fmt: skip
 def test_options_that_say_nothing_are_refused(words: list[str], said: str) -> None:

@@ -1,4 +1,4 @@
-"""What is added to a message on its way to a broker: header, annotations, its own address.
+"""Additions to a message on its way to a broker: header, annotations, its own address.
 
 What it is for: the same message goes to every broker, but brokers differ in where they look for its
 address: some take it from the link, and route by the subject; others from each message's `to`. A

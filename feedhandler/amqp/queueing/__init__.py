@@ -1,1 +1,1 @@
-"""What waits for a slow link or broker: bounded queues, policies, and what conflation keeps."""
+"""Bounded queues for slow links and brokers, their policies, and what conflation keeps."""

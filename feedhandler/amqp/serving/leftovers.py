@@ -1,4 +1,4 @@
-"""What closed links and connections leave behind, freed in shares.
+"""Memory that closed links and connections leave behind, freed in shares.
 
 What it is for: a slow reader leaves megabytes of messages that wait. To free those of a hundred
 readers that go at once takes the event loop a second, in which no other client is served.
