@@ -8,12 +8,14 @@ field by field; prices and full times are then computed by whole columns.
 
 Columns, by name: `seq` (u64), `service` (u32), `symbol` (u64, as the scanner gives it; the text
 itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields.
-Integers keep the width of the wire. Text is `S<n>`, cut at its first NUL, without trailing spaces.
+Integers keep the width of the wire. Integers of 3, 5, 6 or 7 bytes are widened to 4 or 8; a null value stays the wire's (Arrow:
+null). Text is `S<n>`, cut at its first NUL, without trailing spaces.
 A price has two columns: `<name>_raw` (the wire's integer) and `<name>` (f64, the nearest float; NaN
 where the scale is unknown). Full times are i64, and `UNKNOWN_TIME` where the day is needed and not
-given. A layout with a repeated group gives one row for each element, the message's own fields
-repeated, and the column `element` (i32) with the element's number, -1 for the one row of a message
-without elements.
+given; so are times that count from a clock message. A layout that begins its parts with a group
+gives one row for each element, the message's own fields repeated, and the column `element` (i32)
+with the element's number, -1 for the one row of a message without elements; the other parts have no
+columns.
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,14 @@ from typing import Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.codecs.scanner import MessageIndex
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    MessageIndex,
+    PacketHeader,
+    element_symbol,
+    fixed_size,
+    open_group,
+)
 
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.times import SECOND_NS, UNIT_NS, Midnights
@@ -38,42 +47,71 @@ _POWERS = numpy.full(256, numpy.nan)
 _POWERS[: SCALE_MAX + 1] = [10.0**places for places in range(SCALE_MAX + 1)]
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _elements(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    index: MessageIndex,
+    entry: cython.Py_ssize_t,
+    least: cython.Py_ssize_t,
+    element_least: cython.int,
+    header: PacketHeader,
+) -> cython.int:
+    """Find the elements of an entry's message, in `header`; return how many, -2 for no row at all.
+
+    A message whose fixed part, or elements, are shorter than the layout's (of an earlier version)
+    has no row.
+    """
+    at: cython.Py_ssize_t = index.offsets[entry]
+    size: cython.Py_ssize_t = index.sizes[entry]
+    many: cython.int
+    if table.block_size and fixed_size(table, data, at) < least:
+        return -2
+    if element_least == 0:
+        return 0
+    many = open_group(table, data, at, size, index.types[entry], header)
+    if many > 0 and header.element_size < element_least:
+        return -2
+    return many
+
+
 def count_rows(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
     index: MessageIndex,
     code: cython.uint,
     least: cython.uint,
     below: cython.uint,
-    group_at: cython.Py_ssize_t,
-    group_size: cython.Py_ssize_t,
+    element_least: cython.int,
+    header: PacketHeader,
 ) -> int:
     """Return the number of rows of the messages of type `code` with sizes in [least, below)."""
     rows: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
-    elements: cython.Py_ssize_t
+    many: cython.int
     with cython.nogil:
         for entry in range(index.count):
             if index.types[entry] != code:
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            elements = 1
-            if group_size:
-                elements = (cython.cast(cython.Py_ssize_t, index.sizes[entry]) - group_at) // (
-                    group_size
-                )
-                if elements < 1:
-                    elements = 1
-            rows += elements
+            many = _elements(table, data, index, entry, least, element_least, header)
+            if many != -2:
+                rows += many if many > 0 else 1
     return rows
 
 
 def select_rows(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
     index: MessageIndex,
     code: cython.uint,
     least: cython.uint,
     below: cython.uint,
-    group_at: cython.Py_ssize_t,
-    group_size: cython.Py_ssize_t,
+    element_least: cython.int,
+    header: PacketHeader,
     bases: cython.longlong[:, ::1],
     seqs: cython.ulonglong[::1],
     symbols: cython.ulonglong[::1],
@@ -84,13 +122,14 @@ def select_rows(
 
     `bases[0]` gets the message's offset, `bases[1]` the element's (-1: none); the others the
     sequence number, symbol, packet and element number. The arrays must hold `count_rows` entries.
+    A message without elements has one row. `header` is scratch.
     """
     rows: cython.Py_ssize_t = 0
     packet: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
-    element: cython.Py_ssize_t
-    offset: cython.longlong
-    many: cython.Py_ssize_t
+    element: cython.int
+    many: cython.int
+    symbol: cython.ulonglong
     with cython.nogil:
         for entry in range(index.count):
             while packet + 1 < index.packets and index.firsts[packet + 1] <= entry:
@@ -99,18 +138,22 @@ def select_rows(
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            many = 0
-            if group_size:
-                many = (cython.cast(cython.Py_ssize_t, index.sizes[entry]) - group_at) // (
-                    group_size
-                )
-            offset = index.offsets[entry]
+            many = _elements(table, data, index, entry, least, element_least, header)
+            if many == -2:
+                continue
+            symbol = index.symbols[entry]
             for element in range(many if many > 0 else 1):
-                bases[0, rows] = offset
-                bases[1, rows] = offset + group_at + element * group_size if many > 0 else -1
-                numbers[rows] = cython.cast(cython.int, element) if many > 0 else -1
+                bases[0, rows] = index.offsets[entry]
+                bases[1, rows] = -1
+                numbers[rows] = -1
+                if many > 0:
+                    bases[1, rows] = header.element_at + element * header.element_size
+                    numbers[rows] = element
+                    symbol = element_symbol(
+                        table, data, bases[1, rows], index.types[entry], index.symbols[entry]
+                    )
                 seqs[rows] = index.sequences[entry]
-                symbols[rows] = index.symbols[entry]
+                symbols[rows] = symbol
                 packets[rows] = cython.cast(cython.uint, packet)
                 rows += 1
     return rows
@@ -196,6 +239,33 @@ def _u64(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
+def _odd(
+    data: cython.const_uchar[::1],
+    base: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    big: cython.bint,
+    signed: cython.bint,
+    width: cython.int,
+) -> cython.ulonglong:
+    """Return an integer of 3, 5, 6 or 7 bytes, extended to `width`."""
+    value: cython.ulonglong = 0
+    place: cython.Py_ssize_t
+    if base < 0:
+        return 0
+    at += base
+    for place in range(size):
+        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    if signed and value >> (8 * size - 1):
+        for place in range(size, width):
+            value |= cython.cast(cython.ulonglong, 0xFF) << (8 * place)
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
 def _copy_text(
     data: cython.const_uchar[::1],
     base: cython.Py_ssize_t,
@@ -223,7 +293,6 @@ def fill_columns(
     data: cython.const_uchar[::1],
     bases: cython.const_longlong[:, ::1],
     rows: cython.Py_ssize_t,
-    big: cython.bint,
     plan: cython.const_longlong[:, ::1],
     cells8: cython.ulonglong[:, ::1],
     cells4: cython.uint[:, ::1],
@@ -233,9 +302,10 @@ def fill_columns(
 ) -> None:
     """Decode every field of `plan` for rows 0..rows-1 into the cells and `texts`.
 
-    Each row of the plan has five numbers: the field's offset, its size, which of `bases` it counts
-    from, whether it is text, and its row among the cells of its width (text: where its column
-    begins in `texts`). A base of -1 gives 0 or blank.
+    Each row of the plan has seven numbers: the field's offset, its size, which of `bases` it counts
+    from, whether it is text, its row among the cells of its width (text: where its column begins in
+    `texts`), whether it is big-endian, and whether it is signed. Integers of 3 bytes go to cells of
+    4, of 5 to 7 to cells of 8. A base of -1 gives 0 or blank.
     """
     first: cython.Py_ssize_t = 0
     last: cython.Py_ssize_t
@@ -249,6 +319,8 @@ def fill_columns(
     column2: cython.ushort[::1]
     column1: cython.uchar[::1]
     size: cython.Py_ssize_t
+    big: cython.bint
+    signed: cython.bint
     with cython.nogil:
         while first < rows:
             last = min(first + _BLOCK_ROWS, rows)
@@ -257,6 +329,8 @@ def fill_columns(
                 size = plan[field, 1]
                 base = bases[plan[field, 2]]
                 cell = plan[field, 4]
+                big = plan[field, 5]
+                signed = plan[field, 6]
                 if plan[field, 3]:
                     for row in range(first, last):
                         _copy_text(data, base[row], at, size, texts, cell + row * size)
@@ -272,10 +346,20 @@ def fill_columns(
                     column2 = cells2[cell]
                     for row in range(first, last):
                         column2[row] = _u16(data, base[row], at, big)
-                else:
+                elif size == 8:
                     column8 = cells8[cell]
                     for row in range(first, last):
                         column8[row] = _u64(data, base[row], at, big)
+                elif size == 3:
+                    column4 = cells4[cell]
+                    for row in range(first, last):
+                        column4[row] = cython.cast(
+                            cython.uint, _odd(data, base[row], at, size, big, signed, 4)
+                        )
+                else:
+                    column8 = cells8[cell]
+                    for row in range(first, last):
+                        column8[row] = _odd(data, base[row], at, size, big, signed, 8)
             first = last
 
 
@@ -295,12 +379,12 @@ class Columns:
         self.rows = 0
         self._below = self._next_size()
         group = self.layout.group
-        self._selection: tuple[int, int, int, int, int] = (
+        self._selection: tuple[int, int, int, int, PacketHeader] = (
             self.layout.code,
             self.layout.size,
             self._below,
-            self.layout.group_at,
             group.size if group is not None else 0,
+            PacketHeader(),
         )
         self._fields = [(field, 0) for field in self.layout.named]
         if group is not None:
@@ -323,15 +407,19 @@ class Columns:
         self._numbers = numpy.zeros(capacity, numpy.int32)
         widths = {1: 0, 2: 0, 4: 0, 8: 0}
         text_end = 0
-        plan: list[tuple[int, int, int, int, int]] = []
+        plan: list[tuple[int, ...]] = []
         for field, base in self._fields:
+            big = (field.byte_order or self.feed.byte_order) == "big"
             if field.kind == "c" and field.size > 1:
-                plan.append((field.at, field.size, base, 1, text_end))
+                plan.append((field.at, field.size, base, 1, text_end, big, False))
                 text_end += field.size * capacity
             else:
-                plan.append((field.at, field.size, base, 0, widths[field.size]))
-                widths[field.size] += 1
-        self._plan = numpy.array(plan, numpy.int64).reshape(len(plan), 5)
+                width = _cell_width(field.size)
+                plan.append(
+                    (field.at, field.size, base, 0, widths[width], big, field.kind == "i")
+                )
+                widths[width] += 1
+        self._plan = numpy.array(plan, numpy.int64).reshape(len(plan), 7)
         self._cells = {
             size: numpy.zeros((max(count, 1), capacity), f"u{size}")
             for size, count in widths.items()
@@ -342,15 +430,15 @@ class Columns:
     def _column_views(self) -> dict[str, numpy.ndarray]:
         """Return the cells of every field by name (prices: `<name>_raw`), at full capacity."""
         views = {}
-        for (field, _), (_, size, _, is_text, cell) in zip(
+        for (field, _), (_, size, _, is_text, cell, *_) in zip(
             self._fields, self._plan.tolist(), strict=True
         ):
-            name = field.name if field.price is None else f"{field.name}_raw"
+            name = f"{field.name}_raw" if _is_price(field) else field.name
             if is_text:
                 views[name] = self._texts[cell : cell + size * self.capacity].view(f"S{size}")
             else:
-                kind = "S" if field.kind == "c" else field.kind
-                views[name] = self._cells[size][cell].view(f"{kind}{size}")
+                kind, width = "S" if field.kind == "c" else field.kind, _cell_width(size)
+                views[name] = self._cells[width][cell].view(f"{kind}{width}")
         return views
 
     def decode(
@@ -366,12 +454,11 @@ class Columns:
         `index`. `day` is the trading day of times since midnight; `scales` gives decimal places by
         symbol for feeds that have them in reference data only.
         """
-        selection = self._selection
-        rows = count_rows(index, *selection)
+        selection = (self.feed.table, data, index, *self._selection)
+        rows = count_rows(*selection)
         if rows > self.capacity:
             self._reserve(max(rows, 2 * self.capacity))
         select_rows(
-            index,
             *selection,
             self._bases,
             self._seqs,
@@ -383,7 +470,6 @@ class Columns:
             data,
             self._bases,
             rows,
-            self.feed.byte_order == "big",
             self._plan,
             self._cells[8],
             self._cells[4],
@@ -416,20 +502,26 @@ class Columns:
         if self.layout.group is not None:
             columns["element"] = self._numbers[:rows]
         for field, _ in self._fields:
-            if field.price is None:
+            if not _is_price(field):
                 columns[field.name] = self._views[field.name][:rows]
             else:
                 raw = self._views[f"{field.name}_raw"][:rows]
-                columns[field.name] = raw / self._powers(field.price, scales)
+                columns[field.name] = raw / self._powers(field, scales)
+                if field.null is not None:
+                    columns[field.name][raw == field.null] = numpy.nan
                 columns[f"{field.name}_raw"] = raw
         for name, since, parts in self._time_rules:
             columns[name] = self._times(since, parts, midnights, columns["send_time_ns"])
         return columns
 
-    def _powers(self, price: int | str, scales: Mapping[int, int]) -> Any:
+    def _powers(self, field: Any, scales: Mapping[int, int]) -> Any:
         """Return the divisor of a price's integers: one number, or one for each row as an array."""
+        price = field.exponent or field.price
         if isinstance(price, int):
             return _POWERS[price]
+        if field.exponent:
+            exponents = self._views[price][: self.rows].view(numpy.int8)
+            return _POWERS.take((-exponents.astype(numpy.int64)).view(numpy.uint64) & 0xFF)
         if price in self._views:
             return _POWERS.take(self._views[price][: self.rows].view(numpy.uint8))
         known = [scales.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
@@ -468,6 +560,9 @@ class Columns:
                 total[:] = UNKNOWN_TIME
                 return total
             return _moments(midnights, total)
+        if since == "clock":  # what it counts from stands in another message
+            total[:] = UNKNOWN_TIME
+            return total
         within = sent % SECOND_NS
         found = sent - within + total - (total > within) * SECOND_NS
         found[sent == UNKNOWN_TIME] = UNKNOWN_TIME
@@ -475,6 +570,8 @@ class Columns:
 
     def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:
         """Return the send time of each packet in ns since 1970, or `UNKNOWN_TIME`."""
+        if self.feed.send_time_ns(1, _FROM_ZERO) is None:  # packets do not tell
+            return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
         sent = raw * self.feed.send_time_ns(1, _FROM_ZERO)
         if self.feed.send_time_ns(0, None) is None:  # they count from midnight
@@ -492,9 +589,10 @@ class Columns:
         import pyarrow
 
         arrays, names = [], []
+        nulls = {field.name: field.null for field, _ in self._fields if field.null is not None}
         for name, column in self.arrays.items():
             names.append(name)
-            arrays.append(_arrow_array(pyarrow, column))
+            arrays.append(_arrow_array(pyarrow, column, nulls.get(name)))
         return pyarrow.RecordBatch.from_arrays(arrays, names)
 
 
@@ -506,7 +604,16 @@ def _moments(midnights: Midnights, since_ns: Any) -> Any:
     return since_ns + numpy.where(since_ns >= begins_ns, late_ns, early_ns)
 
 
-def _arrow_array(pyarrow: Any, column: numpy.ndarray) -> Any:
+def _is_price(field: Any) -> bool:
+    return field.price is not None or bool(field.exponent)
+
+
+def _cell_width(size: int) -> int:
+    """Return the bytes of a column's cell for an integer of `size` bytes."""
+    return next(width for width in (1, 2, 4, 8) if size <= width)
+
+
+def _arrow_array(pyarrow: Any, column: numpy.ndarray, null: int | None) -> Any:
     if column.dtype.kind == "S":
         texts = column.tolist()
         return pyarrow.array([text.decode("latin-1") for text in texts], pyarrow.string())
@@ -514,4 +621,6 @@ def _arrow_array(pyarrow: Any, column: numpy.ndarray) -> Any:
         return pyarrow.array(column.copy(), mask=column == UNKNOWN_TIME)
     if column.dtype.kind == "f":
         return pyarrow.array(column.copy(), mask=numpy.isnan(column))
+    if null is not None:
+        return pyarrow.array(column.copy(), mask=column == null)
     return pyarrow.array(column.copy())

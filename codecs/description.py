@@ -18,13 +18,22 @@ _HINT = "codecs/FORMAT.md tells every key"
 
 
 class FieldDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One field: `{ at = 16, type = "u32", name = "Price", price = "PriceScaleCode" }`."""
+    """One field: `{ type = "u32", name = "Price", price = "PriceScaleCode" }`.
 
-    at: int
-    type: str
+    Without `at` it follows the field before it. `block` stands for the fields of a named block.
+    """
+
+    at: int | None = None
+    type: str = ""
     name: str = ""
     rename: str = msgspec.field(default="", name="as")
     price: int | str | None = None
+    exponent: str = ""
+    null: int | None = None
+    constant: int | None = None
+    bits: dict[str, int | list[int]] = {}
+    block: str = ""
+    byte_order: Literal["", "big", "little"] = ""
     values: dict[str, str] = {}
     pad: Literal["", "nul", "space"] = ""
     doc: str = ""
@@ -37,27 +46,36 @@ class LengthDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     add: int = 0
 
 
+#: In place of `length` where a packet is the whole datagram.
+NO_LENGTH = LengthDescription("")
+
+
 class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The sequence number: its field, what it counts, and the meaning of a heartbeat's.
 
-    `unsequenced` is the number that is set aside for packets outside the sequence.
+    `unsequenced` is the number that is set aside for packets outside the sequence. Without a field,
+    a packet has the number of its first message (`message.sequence`).
     """
 
-    field: str
-    counts: Literal["packets", "messages"]
+    field: str = ""
+    counts: Literal["packets", "messages"] = "messages"
     first: int = 1
     heartbeat: Literal["next", "last", "none"] = "none"
     unsequenced: int | None = None
 
 
 class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The header field that distinguishes kinds of packets, and its values."""
+    """The header field that distinguishes kinds of packets, and its values.
+
+    `header_size` is the size of the header of packets that are no data, where theirs is shorter.
+    """
 
     field: str
     data: list[int]
     heartbeat: list[int] = []
     reset: list[int] = []
     control: list[int] = []
+    header_size: int | None = None
 
 
 class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -69,15 +87,22 @@ class SendTimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
     nanoseconds: str = ""
 
 
+#: In place of `send_time` where packets do not tell when they were sent.
+NO_SEND_TIME = SendTimeDescription("", "ns", "epoch")
+
+
 class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The packet header."""
 
     header_size: int
     fields: list[FieldDescription]
-    length: LengthDescription
     sequence: SequenceDescription
-    count: str
-    send_time: SendTimeDescription
+    length: LengthDescription = NO_LENGTH
+    count: str | None = None
+    end_of_session: int | None = None
+    send_time: SendTimeDescription = NO_SEND_TIME
+    several: bool = False
+    align: int = 1
     kind: KindDescription | None = None
     service: str = ""
     session: str = ""
@@ -89,24 +114,48 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     max_size: int = 1_500
 
 
+class TypeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where the message type is; `second` is where its second part is, if that stands apart."""
+
+    at: int
+    type: str
+    second: FieldDescription | None = None
+
+
 class MessageDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The header of every message: `length`, and `type` unless the packet header has it."""
+    """The header of every message: `length`, and `type` unless the packet header has it.
+
+    Without `length` a packet holds one message. `fields` are those of the header that tools show.
+    """
 
     header_size: int
-    length: FieldDescription
+    length: FieldDescription | None = None
     length_add: int = 0
-    type: FieldDescription | None = None
+    type: TypeDescription | None = None
+    align: int = 1
+    sequence: FieldDescription | None = None
+    block_length: FieldDescription | None = None
+    fields: list[FieldDescription] = []
 
 
 class TimeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The fields of a message that make a full time, called `name` in records and columns."""
 
     name: str
-    since: Literal["midnight", "epoch", "send_second"]
+    since: Literal["midnight", "epoch", "send_second", "clock"]
     seconds: str = ""
     milliseconds: str = ""
     microseconds: str = ""
     nanoseconds: str = ""
+
+
+class ClockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The message that tells a moment which later messages count from, until the next one."""
+
+    type: int | str
+    field: str
+    unit: Literal["s", "ms", "us", "ns"]
+    since: Literal["midnight", "epoch"]
 
 
 class ReferenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -128,13 +177,60 @@ class GroupDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fields: list[FieldDescription]
 
 
+class DimensionsDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What precedes a group's elements: how many there are, and how long their fixed part is."""
+
+    size: int
+    count: FieldDescription
+    block_length: FieldDescription | None = None
+
+
+class ConditionDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """When a part is there: the field's value is one of those, or has a bit of `mask`.
+
+    `left`: where at least so many bytes of the message are left.
+    """
+
+    field: str = ""
+    among: list[int | str] = msgspec.field(default_factory=list, name="in")
+    mask: int = 0
+    left: int = 0
+
+
+class PartDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What follows a message's fixed fields, or an element's: a group, a text or a block.
+
+    Exactly one of `group`, `text` and `block` is its name.
+    """
+
+    group: str = ""
+    text: str = ""
+    block: str = ""
+    when: ConditionDescription | None = None
+    count: FieldDescription | str | None = None
+    dimensions: str = ""
+    length: str = ""
+    size: int = 0
+    fields: list[FieldDescription] = []
+    parts: list["PartDescription"] = []
+    doc: str = ""
+
+
+class BlockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Fields that several messages share."""
+
+    name: str
+    fields: list[FieldDescription]
+
+
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One message layout, or one control packet's body."""
 
     type: int | str
     name: str
-    size: int
+    size: int | None = None
     fields: list[FieldDescription] = []
+    parts: list[PartDescription] = []
     title: str = ""
     symbol: str = ""
     conflate: Literal["latest", "never", "book"] = "never"
@@ -156,13 +252,10 @@ class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 FIX_PACKET = PacketDescription(
     header_size=0,
     fields=[],
-    length=LengthDescription(""),
     sequence=SequenceDescription("", "messages", 1, "next"),
-    count="",
-    send_time=SendTimeDescription("", "ns", "epoch"),
     max_size=1_400,
 )
-FIX_MESSAGE = MessageDescription(header_size=0, length=FieldDescription(0, "u8"))
+FIX_MESSAGE = MessageDescription(header_size=0)
 
 
 class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -180,8 +273,11 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     message: MessageDescription = FIX_MESSAGE
     messages: list[LayoutDescription] = []
     pad: Literal["nul", "space"] = "nul"
+    blocks: list[BlockDescription] = []
+    dimensions: dict[str, DimensionsDescription] = {}
     times: list[TimeDescription] = []
     controls: list[LayoutDescription] = []
+    clock: ClockDescription | None = None
     reference: ReferenceDescription | None = None
     source: str = ""
     day_begins_at: str = "00:00"

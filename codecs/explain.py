@@ -92,7 +92,7 @@ def _not_inflated(reason: Reject, data: bytes, header: PacketHeader) -> Fault:
 
 def _truncated(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
     table = feed.table
-    if len(data) < table.header_size:
+    if not table.reset_size or len(data) < table.header_size:
         wanted = f"a header of {table.header_size} bytes"
         return Fault(Reject.TRUNCATED, "packet", 0, f"{len(data)} bytes", wanted)
     name = feed.description.packet.reset_next
@@ -135,7 +135,7 @@ def _control(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
 
 
 def _count(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
-    field = _header_field(feed, feed.description.packet.count)
+    field = _header_field(feed, feed.description.packet.count or "")
     *_, (number, end, _, _) = _messages(feed, data, header)
     if number < header.count:
         wanted = f"{number}: the packet ends behind them"
@@ -176,8 +176,8 @@ def _messages(
     table = feed.table
     at = header.body
     yield 0, at, 0, ""
-    for number in range(1, header.count + 1):
-        if at == len(data):
+    for number in range(1, (header.count if table.count_size else len(data)) + 1):
+        if len(data) - at <= table.trailing_max:
             return
         if len(data) - at < table.message_header_size:
             yield number, at, -1, ""
@@ -185,14 +185,13 @@ def _messages(
         place = at + table.message_length_at
         length = data[place : place + table.message_length_size]
         size = int.from_bytes(length, feed.byte_order) + table.message_length_add
-        code = header.packet_type
-        if not table.type_in_packet:
-            place = at + table.message_type_at
-            code = int.from_bytes(data[place : place + table.message_type_size], feed.byte_order)
+        if not table.message_length_size:
+            size = len(data) - at
+        code = header.packet_type if table.type_in_packet else feed.message_code(data[at:])
         yield number, at, size, feed.type_label(code)
         if size < table.message_header_size or size > len(data) - at:
             return
-        at += size
+        at += -(-size // table.message_align) * table.message_align
         yield number, at, 0, ""
 
 

@@ -7,9 +7,10 @@ Prices in encoding: an `int` is the wire integer; a `Price`, `Decimal`, `float` 
 the message's own scale. Times are encoded from the raw wire fields.
 """
 
+import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.codecs import scanner
-from feedhandler.codecs.description import FeedDescription
+from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
 from feedhandler.codecs.layouts import (
     Block,
+    CutShort,
     Field,
     Layout,
+    Leaf,
     Record,
     UnknownMessage,
     record_values,
@@ -100,6 +104,26 @@ class Reference(msgspec.Struct, frozen=True):
         return int.from_bytes(data, "big" if self.byte_order == "big" else "little")
 
 
+class Clock(msgspec.Struct, frozen=True):
+    """The message that tells a moment which times of later messages count from."""
+
+    code: int
+    field: Field
+    unit_ns: int
+    from_midnight: bool
+    byte_order: str
+
+    def read(self, message: bytes | memoryview, midnights: Midnights | None) -> int | None:
+        """Return the moment in ns since 1970; None where it is not known or not whole."""
+        data = bytes(message[self.field.at : self.field.at + self.field.size])
+        if len(data) < self.field.size:
+            return None
+        told_ns = self.field.integer(data, self.byte_order) * self.unit_ns
+        if not self.from_midnight:
+            return told_ns
+        return None if midnights is None else midnights.moment_ns(told_ns)
+
+
 def _stripped(message: bytes | memoryview, field: Field) -> str:
     data = bytes(message[field.at : field.at + field.size])
     return data.split(b"\0", 1)[0].strip(b" ").decode("latin-1")
@@ -138,6 +162,7 @@ class Feed:
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
     reference   the message that names symbols; None where the feed has none
+    clock       the message that times of later ones count from; None where the feed has none
     trading_day when its trading days begin
     symbols_are_text  whether symbols are names themselves, rather than indices
     """
@@ -150,6 +175,8 @@ class Feed:
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
         reference: Reference | None,
+        message_header: Block | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.description = description
         self.name = description.name
@@ -163,14 +190,17 @@ class Feed:
         self.counts_messages = description.packet.sequence.counts == "messages"
         self.max_packet_size = description.packet.max_size
         self.header = header
+        self.message_header = message_header or Block("message_header", 0, [], self.byte_order)
         self.layouts = layouts
         self.controls = controls
         self.reference = reference
+        self.clock = clock
         self.table_of = table_of
         self.table = table_of(scanner)
         self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}
         self.symbols_are_text = any(
-            layout.symbol and layout.by_name[layout.symbol].kind == "c"
+            (layout.symbol and layout.by_name[layout.symbol].kind == "c")
+            or (layout.symbols is not None and layout.symbols[1].kind == "c")
             for layout in self._by_name.values()
         )
         self._scratch: list[tuple[scanner.PacketHeader, scanner.MessageIndex]] = []
@@ -193,7 +223,9 @@ class Feed:
         ways = self.layouts.get(code)
         if ways:
             return ways[0].label
-        return chr(code) if self._labels_are_text and 32 < code < 127 else code
+        text = code.to_bytes(2, "big").lstrip(b"\0")
+        readable = all(32 < byte < 127 for byte in text)
+        return text.decode() if self._labels_are_text and text and readable else code
 
     def type_code(self, label: int | str) -> int:
         """Return the integer of a message type given as number, character or digits.
@@ -202,21 +234,29 @@ class Feed:
         """
         if isinstance(label, int):
             return label
-        if label.isdigit() and not (self._labels_are_text and len(label) == 1):
+        if self._labels_are_text and len(label) == self._label_size:
+            return int.from_bytes(label.encode("latin-1", "replace"), "big")
+        if label.isdigit():
             return int(label)
-        if len(label) == 1 and self._labels_are_text:
-            return ord(label)
         raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
 
     @functools.cached_property
     def _labels_are_text(self) -> bool:
-        return any(isinstance(ways[0].label, str) for ways in self.layouts.values())
+        return any(map(self._is_text, self.layouts.values()))
+
+    @functools.cached_property
+    def _label_size(self) -> int:
+        return max(len(ways[0].label) for ways in self.layouts.values() if self._is_text(ways))
+
+    @staticmethod
+    def _is_text(ways: list[Layout]) -> bool:
+        return isinstance(ways[0].label, str)
 
     @functools.cached_property
     def needs_reference_scales(self) -> bool:
         """Whether the scale of some prices is known from reference data only."""
         blocks: list[Block] = [*self._by_name.values()]
-        blocks += [layout.group for layout in self._by_name.values() if layout.group is not None]
+        blocks += [part.elements for layout in self._by_name.values() for part in layout.parts]
         return any(field.price == "reference" for block in blocks for field in block.named)
 
     @functools.cached_property
@@ -276,10 +316,14 @@ class Feed:
     def symbol_name(self, symbol: int) -> str | None:
         """Return the text of a symbol as the scanner gives it; None for `NO_SYMBOL`.
 
-        That is its index in decimal, or its text without padding.
+        That is its index in decimal, or its text without padding; of a text of more than eight
+        bytes the digest in hexadecimal, since its text is only in the messages. None for several,
+        too.
         """
-        if symbol == scanner.NO_SYMBOL:
+        if symbol in (scanner.NO_SYMBOL, scanner.SEVERAL_SYMBOLS):
             return None
+        if self.table.long_symbols and symbol >= LONG_SYMBOL_BIT:
+            return f"{symbol:016x}"
         if self.symbols_are_text:
             return symbol.to_bytes(8, "big").strip(b"\0 ").decode("latin-1")
         return str(symbol)
@@ -324,6 +368,8 @@ class Feed:
         scales: Mapping[int, int],
         known: "ReferenceData | None",
     ) -> Packet:
+        if self.table.several:
+            return self._merged(data, header, index, day, scales, known)
         verdict = scanner.parse_header(self.table, data, 0, len(data), header)
         if verdict == Reject.FINE:
             verdict = scanner.scan_messages(self.table, data, 0, header, index)
@@ -335,15 +381,65 @@ class Feed:
                 header.flags = flags
         if verdict != Reject.FINE:
             raise BadPacket(Reject(verdict))
+        return self._decoded(data, header, index, day, scales, known)
+
+    def _merged(
+        self,
+        data: bytes,
+        header: scanner.PacketHeader,
+        index: scanner.MessageIndex,
+        day: date | None,
+        scales: Mapping[int, int],
+        known: "ReferenceData | None",
+    ) -> Packet:
+        """Decode the packets of a datagram to one, with the messages of all.
+
+        Kind and numbers are those of the first that has messages, or else of the first.
+        """
+        whole: Packet | None = None
+        at = 0
+        while at < len(data) or whole is None:
+            rest = data[at:]
+            verdict = scanner.parse_next(self.table, rest, 0, len(rest), header)
+            if verdict == Reject.FINE:
+                verdict = scanner.scan_messages(self.table, rest, 0, header, index)
+            if verdict != Reject.FINE:
+                raise BadPacket(Reject(verdict))
+            packet = self._decoded(rest[: header.length], header, index, day, scales, known)
+            at += header.length
+            if whole is None or (packet.messages and not whole.messages):
+                whole = packet
+            elif packet.messages:
+                whole.next_sequence = packet.next_sequence
+                for name in ("messages", "types", "symbols", "sequences"):
+                    getattr(whole, name).extend(getattr(packet, name))
+        return whole
+
+    def _decoded(
+        self,
+        data: bytes,
+        header: scanner.PacketHeader,
+        index: scanner.MessageIndex,
+        day: date | None,
+        scales: Mapping[int, int],
+        known: "ReferenceData | None",
+    ) -> Packet:
+        """Decode a packet whose messages were found."""
         midnights = self.midnights(day)
         packet = self._packet(data, header, midnights)
         context = TimeContext(midnights, packet.send_time_ns)
+        clocks = {} if known is None else known.clocks
+        context.clock_ns = clocks.get(packet.service)
         for place in range(index.count):
             code, symbol = index.types[place], index.symbols[place]
             packet.types.append(self.type_label(code))
             packet.symbols.append(symbol)
             packet.sequences.append(index.sequences[place])
             at, size = index.offsets[place], index.sizes[place]
+            if self.clock is not None and code == self.clock.code:
+                context.clock_ns = self.clock.read(data[at : at + size], midnights)
+                if context.clock_ns is not None:
+                    clocks[packet.service] = context.clock_ns
             if known is not None:
                 scales = known.scales
                 if code == known.code:
@@ -360,7 +456,10 @@ class Feed:
         self, data: bytes, header: scanner.PacketHeader, midnights: Midnights | None
     ) -> Packet:
         context = TimeContext(midnights)
-        values = self.header.values(data, 0, context, {})
+        whole = data if header.body == self.header.size else data[: header.body].ljust(
+            self.header.size, b"\0"
+        )  # fmt: skip
+        values = self.header.values(whole, 0, context, {})
         control = None
         layout = self.controls.get(header.packet_type)
         if layout is not None and header.kind in (PacketKind.CONTROL, PacketKind.RESET):
@@ -394,12 +493,47 @@ class Feed:
     ) -> Record | UnknownMessage:
         chosen = None
         for layout in self.layouts.get(code, ()):
-            if layout.size <= size:
+            if layout.least_size <= size:
                 chosen = layout
-        if chosen is not None:
-            return chosen.decode(data, at, size, context, scales)
         reason = "shorter than its layout" if code in self.layouts else "unknown message type"
+        if chosen is not None:
+            try:
+                return chosen.decode(data, at, size, context, scales)
+            except CutShort as short:
+                reason = f"ends inside {short}"
         return UnknownMessage(self.type_label(code), data[at : at + size], reason)
+
+    def leaves(self, data: bytes) -> Iterator[Leaf]:
+        """Yield each field of a packet as it stands in the bytes, from the header on.
+
+        Messages that cannot be decoded have those of their header alone. Raises `BadPacket` where
+        the scanner rejects the packet.
+        """
+        header, index = self._new_scratch()
+        begin = 0
+        while begin < len(data) or begin == 0:
+            verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
+            if verdict == Reject.FINE:
+                verdict = scanner.scan_messages(self.table, data, begin, header, index)
+            if verdict != Reject.FINE:
+                raise BadPacket(Reject(verdict))
+            end = begin + header.length
+            yield from self.header.leaves(data, begin, end, header.body, {})
+            control = self.controls.get(header.packet_type)
+            if control is not None and header.kind in (PacketKind.CONTROL, PacketKind.RESET):
+                yield from control.leaves(data, begin + header.body, end, control.size, {})
+            for place in range(index.count):
+                at, size = begin + index.offsets[place], index.sizes[place]
+                yield from self._message_leaves(data, index.types[place], at, size)
+            begin = end
+
+    def _message_leaves(self, data: bytes, code: int, at: int, size: int) -> Iterator[Leaf]:
+        yield from self.message_header.leaves(data, at, at + size, self.message_header.size, {})
+        ways = [layout for layout in self.layouts.get(code, ()) if layout.least_size <= size]
+        if ways:
+            with contextlib.suppress(CutShort):
+                fixed = ways[-1].fixed(data, at, size)
+                yield from ways[-1].leaves(data, at, at + size, fixed, {})
 
     def decode_message(
         self,
@@ -409,6 +543,7 @@ class Feed:
         day: date | None = None,
         scale: int | None = None,
         send_time: int | None = None,
+        service: int = 0,
         known: "ReferenceData | None" = None,
     ) -> Record | UnknownMessage:
         """Decode one whole message to its record.
@@ -416,7 +551,8 @@ class Feed:
         `type` is needed only where the packet header has the message type. `scale`: decimal places
         of prices that have them in reference data only; `known` has them instead, and learns where
         this is a reference message. `send_time`: its packet's, as in the header, for times that are
-        given within that second only. Raises `UsageError` where `type` is needed and missing.
+        given within that second only. `service`: its packet's, whose clock in `known` times may count
+        from. Raises `UsageError` where `type` is needed and missing.
         """
         table = self.table
         if table.type_in_packet:
@@ -424,16 +560,29 @@ class Feed:
                 raise UsageError(f"{self.name} messages do not tell their type", "give `type`")
             code = self.type_code(type)
         else:
-            place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
-            code = int.from_bytes(message[place], self._int_order)
+            code = self.message_code(message)
         midnights = self.midnights(day)
         sent = None if send_time is None else self.send_time_ns(send_time, midnights)
         context = TimeContext(midnights, sent)
         if known is not None:
+            if self.clock is not None and code == self.clock.code:
+                told_ns = self.clock.read(message, midnights)
+                if told_ns is not None:
+                    known.clocks[service] = told_ns
+            context.clock_ns = known.clocks.get(service)
             if code == known.code:
                 known.learn(message)
             scale = known.scales.get(self._symbol_of(message, code))
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
+
+    def message_code(self, message: bytes | memoryview) -> int:
+        """Return the type of a whole message that tells it itself, as the scanner does."""
+        table = self.table
+        place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
+        code = int.from_bytes(message[place], self._int_order)
+        if table.type_second_size:
+            code = code << 8 | message[table.type_second_at]
+        return code
 
     def _symbol_of(self, message: bytes, code: int) -> int:
         """Return the symbol of a whole message, as the scanner gives it."""
@@ -441,15 +590,18 @@ class Feed:
         if layout is None or not layout.symbol:
             return scanner.NO_SYMBOL
         field = layout.by_name[layout.symbol]
-        data = message[field.at : field.at + field.size]
-        return int.from_bytes(data, "big" if field.kind == "c" else self._int_order)
+        if len(message) < field.at + field.size:
+            return scanner.NO_SYMBOL
+        return scanner.symbol_of(self.table, message, code)
 
     def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:
         """Return a header's raw send time in ns since 1970.
 
-        None where it counts from a midnight that is not known.
+        None where it counts from a midnight that is not known, and where packets have none.
         """
         given = self.description.packet.send_time
+        if given is NO_SEND_TIME:
+            return None
         if given.nanoseconds:
             return send_time
         if given.since == "epoch":
@@ -521,9 +673,17 @@ class Feed:
         return {
             **plain,
             **message.to_dict(),
-            "symbol": names.get(symbol) or self.symbol_name(symbol),
+            "symbol": names.get(symbol) or self._name_in(message) or self.symbol_name(symbol),
             **({"unsequenced": True} if packet.kind == PacketKind.UNSEQUENCED else {}),
         }
+
+    @staticmethod
+    def _name_in(message: Any) -> str | None:
+        """Return the symbol of a message as its own text has it; None where that is no text."""
+        name = getattr(message, message.layout.symbol, None) if isinstance(message, Record) and (
+            message.layout.symbol  # type: ignore[attr-defined]
+        ) else None  # fmt: skip
+        return name if isinstance(name, str) and name else None
 
     def _control_dict(self, packet: Packet) -> dict[str, Any]:
         return {
@@ -564,16 +724,26 @@ class Feed:
             layout = self.layout(type)
         message = layout.encode(fields, {"reference": scale})
         table = self.table
+        if self.message_header.named:
+            message[: self.message_header.size] = self.message_header.pack({}, {})
         length = len(message) - table.message_length_add
         size = table.message_length_size
-        at = table.message_length_at
-        if length >= 1 << 8 * size:
+        if size and length >= 1 << 8 * size:
             raise UsageError(f"{layout.name}: {len(message)} bytes are too many for one message")
-        message[at : at + size] = length.to_bytes(size, self._int_order)
+        self._put(message, table.message_length_at, size, length)
+        self._put(message, table.block_at, table.block_size, layout.size - table.message_header_size)
         if not table.type_in_packet:
-            at, size = table.message_type_at, table.message_type_size
-            message[at : at + size] = layout.code.to_bytes(size, self._int_order)
-        return bytes(message)
+            second = table.type_second_size
+            self._put(
+                message, table.message_type_at, table.message_type_size, layout.code >> 8 * second
+            )
+            self._put(message, table.type_second_at, second, layout.code & 0xFF)
+        return bytes(message).ljust(-(-len(message) // table.message_align) * table.message_align, b"\0")
+
+    def _put(self, message: bytearray, at: int, size: int, value: int) -> None:
+        """Write an integer of a message's header; of size 0: none."""
+        if size:
+            message[at : at + size] = value.to_bytes(size, self._int_order)
 
     def encode_control(self, packet_type: int, **fields: Any) -> bytes:
         """Encode the body of a control packet, for `encode_packet(kind="control", body=...)`.
@@ -597,7 +767,7 @@ class Feed:
         send_time: int = 0,
         kind: str | PacketKind = "data",
         flags: int | None = None,
-        session: int = 0,
+        session: int | str = 0,
         packet_type: int | None = None,
         body: bytes = b"",
         next_sequence: int | None = None,
@@ -623,11 +793,13 @@ class Feed:
             kind, sequence = PacketKind.DATA, packet.sequence.unsequenced
         if kind == PacketKind.RESET and self.table.reset_size and not body:
             body = self._reset_body(sequence + 1 if next_sequence is None else next_sequence)
-        body = body + b"".join(messages)
+        body = body + b"".join(self._numbered(messages, sequence))
+        size = self._header_size(kind)
+        body += b"\0" * (-(size + len(body)) % packet.align)
         values: dict[str, Any] = dict(packet.constants)
         values.update(self._send_time_fields(send_time))
         for name, value in [
-            (packet.length.field, self.table.header_size + len(body) - packet.length.add),
+            (packet.length.field, size + len(body) - packet.length.add),
             (packet.sequence.field, sequence),
             (packet.count, len(messages) if count is None else count),
             (packet.service, service),
@@ -640,7 +812,24 @@ class Feed:
             values[packet.kind.field] = self._packet_type(kind, packet_type)
         named = {self._header_name(name): value for name, value in values.items()}
         named.update(header or {})
-        return self.header.pack(named, {}) + body
+        return self.header.pack(named, {})[:size] + body
+
+    def _header_size(self, kind: PacketKind) -> int:
+        """Return the bytes of the header of packets of this kind."""
+        return self.table.short_header if kind != PacketKind.DATA and self.table.short_header else (
+            self.table.header_size
+        )  # fmt: skip
+
+    def _numbered(self, messages: Sequence[bytes], sequence: int) -> Iterable[bytes]:
+        """Return the messages, each with its own number from `sequence` on where they have one."""
+        if not self.table.number_size:
+            return messages
+        numbered = []
+        for number, message in enumerate(messages, sequence):
+            changed = bytearray(message)
+            self._put(changed, self.table.number_at, self.table.number_size, number)
+            numbered.append(bytes(changed))
+        return numbered
 
     def _packet_type(self, kind: PacketKind, packet_type: int | None) -> int:
         if packet_type is not None:
@@ -659,6 +848,8 @@ class Feed:
 
     def _send_time_fields(self, send_time: int) -> dict[str, int]:
         given = self.description.packet.send_time
+        if given is NO_SEND_TIME:
+            return {}
         if not given.nanoseconds:
             return {given.field: send_time}
         return {

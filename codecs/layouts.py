@@ -7,12 +7,15 @@ attribute: they are written as zeros and skipped in reading, as is whatever foll
 
 Decoded values: integers as they are; text up to its first NUL, without trailing spaces; single
 characters (`c1`) as they are, NUL as ""; fields with a price scale as `Price` (of unknown scale
-where the message's scale code is above `SCALE_MAX`); repeated groups as tuples of element records.
+where the message's scale code is above `SCALE_MAX`); a field's null value as None. Bits that a
+description names are read-only attributes of the record, beside the field that they are part of.
+What follows the fixed fields (groups, texts, conditional blocks) is in `parts`.
 """
 
+import functools
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
@@ -20,17 +23,11 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.prices import SCALE_MAX, Price, to_raw
 from feedhandler.codecs.times import TimeContext, TimeReader
 
-#: struct letters of the integer types, by name as in a description.
-INTEGER_TYPES = {
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "i8": "b",
-    "i16": "h",
-    "i32": "i",
-    "i64": "q",
-}
+if TYPE_CHECKING:
+    from feedhandler.codecs.parts import Group, Part
+
+#: struct letters of integers, by size; other sizes are converted one by one.
+_LETTERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _CHARACTERS = ["" if code == 0 else chr(code) for code in range(256)]
 
 
@@ -52,16 +49,67 @@ class Field(msgspec.Struct, frozen=True):
     values: dict[str, str] = {}
     pad: str = "nul"
     doc: str = ""
+    exponent: str = ""
+    """the field with the price's power of ten: as many decimals as it is below 0"""
+    null: int | None = None
+    """the integer that means that there is no value"""
+    constant: int | None = None
+    """what is written where no value is given"""
+    bits: dict[str, tuple[int, int]] = {}
+    """named bits: the lowest one's place, and how many they are"""
+    byte_order: str = ""
+    """the field's own, where it differs from its block's"""
 
     @property
     def code(self) -> str:
-        """The field's format for the `struct` module."""
-        if self.kind == "c":
-            return f"{self.size}s"
+        """The field's format for the `struct` module; `s` for integers that it does not know."""
         if self.kind == "x":
             return f"{self.size}x"
-        letter = {1: "b", 2: "h", 4: "i", 8: "q"}[self.size]
+        if self.kind == "c" or self.is_odd:
+            return f"{self.size}s"
+        letter = _LETTERS[self.size]
         return letter.upper() if self.kind == "u" else letter
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether it is an integer of a size or byte order that `struct` cannot read with others."""
+        return self.kind in "ui" and (self.size not in _LETTERS or bool(self.byte_order))
+
+    @property
+    def absent(self) -> int:
+        """What is written where no value is given: the constant, else the null value, else 0."""
+        if self.constant is not None:
+            return self.constant
+        return 0 if self.null is None else self.null
+
+    def integer(self, data: bytes, byte_order: str) -> int:
+        """Return the integer that is all of `data`, in its own byte order or else `byte_order`."""
+        order: Any = self.byte_order or byte_order
+        return int.from_bytes(data, order, signed=self.kind == "i")
+
+    def integer_bytes(self, value: int, byte_order: str) -> bytes:
+        """Return the bytes of an integer. Raises `struct.error` where it does not fit."""
+        order: Any = self.byte_order or byte_order
+        try:
+            return int(value).to_bytes(self.size, order, signed=self.kind == "i")
+        except OverflowError:
+            raise struct.error(f"does not fit into {self.size} bytes") from None
+
+
+class Leaf(NamedTuple):
+    """One field of a packet as it stands in the bytes: name, first byte, size and value.
+
+    `at` counts from the packet's first byte. Bits are leaves of their own, at their field's place.
+    """
+
+    name: str
+    at: int
+    size: int
+    value: Any
+
+
+class CutShort(Exception):
+    """A message that ends inside one of its parts, which the text names."""
 
 
 class Record(msgspec.Struct):
@@ -93,8 +141,12 @@ class Record(msgspec.Struct):
                     plain[f"{name}_raw"] = value.raw
             elif isinstance(value, tuple):
                 plain[name] = [element.to_dict() for element in value]
+            elif isinstance(value, Record):
+                plain[name] = value.to_dict()
             else:
                 plain[name] = value
+        for name in self.layout.bit_names:
+            plain[name] = getattr(self, name)
         return plain
 
 
@@ -118,7 +170,19 @@ def _raw_value(value: Any) -> Any:
         return value.raw
     if isinstance(value, tuple):
         return [element.wire() for element in value]
+    if isinstance(value, Record):
+        return value.wire()
     return value
+
+
+def _bit_property(field: str, shift: int, width: int) -> property:
+    """Return the attribute of named bits of a field; None where the field is None."""
+
+    def read(record: Any) -> int | None:
+        value = getattr(record, field)
+        return None if value is None else (value >> shift) & ((1 << width) - 1)
+
+    return property(read)
 
 
 def _text(data: bytes) -> str:
@@ -139,14 +203,14 @@ class Block:
         fields: Sequence[Field],
         byte_order: str,
         times: Sequence[tuple[str, TimeReader]] = (),
-        group_name: str = "",
+        parts: "Sequence[Part]" = (),
     ) -> None:
         self.name = name
         self.size = size
         self.fields = tuple(fields)
         self.times = tuple(times)
         self.byte_order = byte_order
-        self.group_name = group_name
+        self.parts = tuple(parts)
         self.named = [field for field in self.fields if field.kind != "x"]
         self.by_name = {field.name: field for field in self.named}
         self._struct = struct.Struct(self._format(byte_order))
@@ -156,7 +220,12 @@ class Block:
         self._texts = [
             i for i, field in enumerate(self.named) if field.kind == "c" and field.size > 1
         ]
+        self._odd = [(i, field) for i, field in enumerate(self.named) if field.is_odd]
+        self._nulls = [
+            (i, field.null) for i, field in enumerate(self.named) if field.null is not None
+        ]
         self._prices = self._price_places()
+        self.bit_names = [name for field in self.named for name in field.bits]
         self.record = self._record_class()
 
     def _format(self, byte_order: str) -> str:
@@ -180,7 +249,9 @@ class Block:
         positions = {field.name: i for i, field in enumerate(self.named)}
         places: list[tuple[int, int | None, int | None, str]] = []
         for i, field in enumerate(self.named):
-            if isinstance(field.price, int):
+            if field.exponent:
+                places.append((i, None, positions.get(field.exponent), field.exponent))
+            elif isinstance(field.price, int):
                 places.append((i, field.price, None, ""))
             elif field.price is not None:
                 places.append((i, None, positions.get(field.price), field.price))
@@ -189,18 +260,23 @@ class Block:
     def _record_class(self) -> type[Record]:
         members: list[tuple[str, Any, Any]] = []
         for field in self.named:
-            if field.price is not None:
+            if field.price is not None or field.exponent:
                 members.append((field.name, Price, Price(0, None)))
             elif field.kind == "c":
                 members.append((field.name, str, ""))
+            elif field.null is not None:
+                members.append((field.name, int | None, None))
             else:
-                members.append((field.name, int, 0))
-        if self.group_name:
-            members.append((self.group_name, tuple, ()))
+                members.append((field.name, int, field.constant or 0))
+        members.extend((part.name, Any, part.nothing) for part in self.parts)
         members.extend((name, int | None, None) for name, _ in self.times)
         title = "".join(word.capitalize() for word in self.name.split("_"))
+        namespace: dict[str, Any] = {"layout": self}
+        for field in self.named:
+            for name, (shift, width) in field.bits.items():
+                namespace[name] = _bit_property(field.name, shift, width)
         record = msgspec.defstruct(
-            title, members, bases=(Record,), namespace={"layout": self}, gc=bool(self.group_name)
+            title, members, bases=(Record,), namespace=namespace, gc=bool(self.parts)
         )
         return cast(type[Record], record)
 
@@ -212,6 +288,8 @@ class Block:
         `scales` gives the decimal places of prices whose scale is not in the message.
         """
         raw: list[Any] = list(self._struct.unpack_from(data, at))
+        for i, field in self._odd:
+            raw[i] = field.integer(raw[i], self.byte_order)
         times = [reader(raw, context) for _, reader in self.times]
         for i in self._characters:
             raw[i] = _CHARACTERS[raw[i][0]]
@@ -223,16 +301,103 @@ class Block:
                     constant = raw[place]
                 elif name:
                     constant = scales.get(name)
+                if constant is not None and self.named[i].exponent:
+                    constant = -constant
                 if constant is not None and not 0 <= constant <= SCALE_MAX:
                     constant = None  # nonsense on the wire: the price has no value
                 raw[i] = Price(raw[i], constant)
+        for i, null in self._nulls:
+            value = raw[i]
+            if (value.raw if isinstance(value, Price) else value) == null:
+                raw[i] = None
         return raw + times if times else raw
+
+    def read(
+        self,
+        data: bytes,
+        at: int,
+        end: int,
+        fixed: int,
+        context: TimeContext,
+        scales: Mapping[str, int | None],
+    ) -> tuple[Record, int]:
+        """Decode the record at `at`, of whose bytes the first `fixed` are its fixed part.
+
+        Returns it with the first byte behind its parts. A fixed part that is shorter than the block
+        (of an earlier version) is read as if nulls followed. Raises `CutShort` where a part does
+        not end by `end`.
+        """
+        if fixed >= self.size:
+            values = self.values(data, at, context, scales)
+        else:
+            whole = data[at : at + fixed] + self.nulls[fixed:]
+            values = self.values(whole, 0, context, scales)
+        at += fixed
+        if not self.parts:
+            return self.record(*values), at
+        count = len(self.named)
+        known = self.known(values, scales)
+        for part in self.parts:
+            value, at = part.read(data, at, end, known, context)
+            values.insert(count, value)
+            count += 1
+        return self.record(*values), at
+
+    def known(self, values: Sequence[Any], outer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of fields and bits by name, in front of those of the record around."""
+        known = {**outer, **dict(zip(self.by_name, values, strict=False))}
+        for field in self.named:
+            value = known[field.name]
+            for name, (shift, width) in field.bits.items():
+                known[name] = None if value is None else (value >> shift) & ((1 << width) - 1)
+        return known
+
+    @functools.cached_property
+    def nulls(self) -> bytes:
+        """The bytes of a block whose fields have no values: null values, else zeros."""
+        return self.pack({field.name: None for field in self.named if field.null is not None}, {})
+
+    def leaves(
+        self, data: bytes, at: int, end: int, fixed: int, known: Mapping[str, Any]
+    ) -> Iterator[Leaf]:
+        """Yield each field of the record at `at`, as in `read`, and return the byte behind it.
+
+        Values are the wire's: prices as integers, no nulls. Fields that the fixed part is too short
+        for are left out.
+        """
+        whole = data[at : at + fixed].ljust(self.size, b"\0")
+        raw = self.wire_values(whole, 0)
+        for field, value in zip(self.named, raw, strict=True):
+            if field.at + field.size > fixed:
+                continue
+            if not field.bits:
+                yield Leaf(field.wire, at + field.at, field.size, value)
+            for name, (shift, width) in field.bits.items():
+                bits = (value >> shift) & ((1 << width) - 1)
+                yield Leaf(name, at + field.at, field.size, bits)
+        at += fixed
+        inner = self.known(raw, known)
+        for part in self.parts:
+            at = yield from part.leaves(data, at, end, inner)
+        return at
+
+    def wire_values(self, data: bytes, at: int) -> list[Any]:
+        """Return the values of the fields as the wire has them: integers, and text without blanks."""
+        raw: list[Any] = list(self._struct.unpack_from(data, at))
+        for i, field in self._odd:
+            raw[i] = field.integer(raw[i], self.byte_order)
+        for i in self._characters:
+            raw[i] = _CHARACTERS[raw[i][0]]
+        for i in self._texts:
+            raw[i] = _text(raw[i])
+        return raw
 
     def pack(self, values: Mapping[str, Any], scales: Mapping[str, int | None]) -> bytes:
         """Encode the block. Fields not in `values` are 0 or blank.
 
         Raises `UsageError` for a name that is no field and for a value that does not fit.
         """
+        values = self._with_bits(values)
         if not values.keys() <= self.by_name.keys():
             unknown = sorted(values.keys() - self.by_name.keys())
             raise UsageError(
@@ -245,22 +410,65 @@ class Block:
             if field.kind == "c":
                 packed.append(self._pack_text(field, value or ""))
             elif value is None:
-                packed.append(0)
-            elif field.price is not None and type(value) is not int:
+                packed.append(field.absent)
+            elif (field.price is not None or field.exponent) and type(value) is not int:
                 packed.append(to_raw(value, self._scale(field, values, scales), field.name))
             else:
                 packed.append(value)
         try:
-            return self._struct.pack(*packed)
+            whole = list(packed)
+            for i, field in self._odd:
+                whole[i] = field.integer_bytes(packed[i], self.byte_order)
+            return self._struct.pack(*whole)
         except struct.error as error:
             raise UsageError(
                 f"{self.name}: {self._culprit(packed)}: {error}", "give a value that fits the field"
             ) from error
 
+    def write(self, values: Mapping[str, Any], scales: Mapping[str, int | None]) -> bytes:
+        """Encode the record with its parts. Full times in `values` are ignored.
+
+        Counts of groups and conditions of blocks are set to fit what is given, where they are not
+        given themselves. Raises `UsageError` as `pack` does.
+        """
+        own = dict(values)
+        for name, _ in self.times:
+            own.pop(name, None)
+        given = [(part, own.pop(part.name, part.nothing)) for part in self.parts]
+        for part, value in given:
+            part.prepare(value, own)
+        fixed = self.pack(own, scales)
+        if not given:
+            return fixed
+        known = {**scales, **self.known(self.wire_values(fixed, 0), {})}
+        return fixed + b"".join(part.write(value, known) for part, value in given)
+
+    def _with_bits(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values with named bits put into the fields that they are part of."""
+        given = [name for name in self.bit_names if name in values]
+        if not given:
+            return values
+        whole = {name: value for name, value in values.items() if name not in self.bit_names}
+        for field in self.named:
+            for name, (shift, width) in field.bits.items():
+                if name in given:
+                    mask = (1 << width) - 1
+                    if not 0 <= int(values[name] or 0) <= mask:
+                        raise UsageError(
+                            f"{self.name}: {name} = {values[name]!r} has more than {width} bits",
+                            f"give a value of 0..{mask}",
+                        )
+                    kept = int(whole.get(field.name) or 0) & ~(mask << shift)
+                    whole[field.name] = kept | int(values[name] or 0) << shift
+        return whole
+
     def _culprit(self, packed: Sequence[Any]) -> str:
         for field, value in zip(self.named, packed, strict=True):
             try:
-                struct.pack("<" + field.code, value)
+                if field.is_odd:
+                    field.integer_bytes(value, self.byte_order)
+                else:
+                    struct.pack("<" + field.code, value)
             except struct.error:
                 return f"{field.name} = {value!r}"
         return "values"
@@ -270,10 +478,9 @@ class Block:
     ) -> int | None:
         if isinstance(field.price, int):
             return field.price
-        name = str(field.price)
-        if name in self.by_name:
-            return int(values.get(name) or 0)
-        return scales.get(name)
+        name = field.exponent or str(field.price)
+        scale = int(values.get(name) or 0) if name in self.by_name else scales.get(name)
+        return -scale if field.exponent and scale is not None else scale
 
     def _pack_text(self, field: Field, value: str) -> bytes:
         data = value.encode("latin-1", "replace") if isinstance(value, str) else bytes(value)
@@ -288,11 +495,12 @@ class Block:
 
 
 class Layout(Block):
-    """The layout of one message type (or control packet): a block and perhaps a repeated group.
+    """The layout of one message type (or control packet): a block, and what follows it.
 
     `conflate` says what replaces such a message where it waits too long: a newer one of the same
     symbol and the same fields `conflate_by` (`latest`), the symbol's book (`book`), or nothing
-    (`never`).
+    (`never`). `fixed_size`, where messages tell how long their fixed part is, reads it from a whole
+    message's bytes.
     """
 
     def __init__(
@@ -310,8 +518,10 @@ class Layout(Block):
         conflate: str = "never",
         conflate_by: Sequence[str] = (),
         times: Sequence[tuple[str, TimeReader]] = (),
-        group: Block | None = None,
-        group_at: int = 0,
+        parts: "Sequence[Part]" = (),
+        symbols: "tuple[Group, Field] | None" = None,
+        fixed_size: Callable[[bytes, int], int] | None = None,
+        least_size: int | None = None,
     ) -> None:
         self.code = code
         self.label = label
@@ -320,9 +530,26 @@ class Layout(Block):
         self.symbol = symbol
         self.conflate = conflate
         self.conflate_by = tuple(conflate_by)
-        self.group = group
-        self.group_at = group_at
-        super().__init__(name, size, fields, byte_order, times, group.name if group else "")
+        #: The group whose elements name the symbols, and the field that does.
+        self.symbols = symbols
+        self.fixed_size = fixed_size
+        #: Messages shorter than this are left undecoded.
+        self.least_size = size if least_size is None else least_size
+        super().__init__(name, size, fields, byte_order, times, parts)
+
+    @property
+    def group(self) -> Block | None:
+        """The elements that stand right behind the fixed fields; None where there are none such.
+
+        They are counted in front of them, or go on to the message's end.
+        """
+        part = self.parts[0] if self.parts else None
+        return part.elements if part is not None and part.is_plain_group else None
+
+    @property
+    def group_at(self) -> int:
+        """Where the group stands in a message that tells no other size of its fixed part."""
+        return self.size if self.group is not None else 0
 
     def decode(
         self,
@@ -332,43 +559,30 @@ class Layout(Block):
         context: TimeContext,
         scales: Mapping[str, int | None],
     ) -> Record:
-        """Decode the message of `size` bytes at `at`; `size` must be at least `self.size`."""
-        values = self.values(data, at, context, scales)
-        if self.group is not None:
-            count = len(self.named)
-            values.insert(count, self._elements(data, at, size, context, scales, values))
-        return self.record(*values)
+        """Decode the message of `size` bytes at `at`; `size` must be at least `least_size`.
 
-    def _elements(
-        self,
-        data: bytes,
-        at: int,
-        size: int,
-        context: TimeContext,
-        scales: Mapping[str, int | None],
-        values: Sequence[Any],
-    ) -> tuple[Record, ...]:
-        group = self.group
-        assert group is not None
-        known = {**scales, **dict(zip(self.by_name, values, strict=False))}
-        return tuple(
-            group.record(*group.values(data, element, context, known))
-            for element in range(at + self.group_at, at + size - group.size + 1, group.size)
-        )
+        Raises `CutShort` where it ends inside a part.
+        """
+        if self.fixed_size is None and not self.parts:  # most messages
+            return self.record(*self.values(data, at, context, scales))
+        fixed = self.fixed(data, at, size)
+        return self.read(data, at, at + size, fixed, context, scales)[0]
+
+    def fixed(self, data: bytes, at: int, size: int) -> int:
+        """Return the bytes of the message's fixed part, its header included.
+
+        Raises `CutShort` where it would reach past the message.
+        """
+        if self.fixed_size is None:
+            return self.size
+        fixed = self.fixed_size(data, at)
+        if fixed > size:
+            raise CutShort(f"its fixed part of {fixed} bytes")
+        return fixed
 
     def encode(self, values: Mapping[str, Any], scales: Mapping[str, int | None]) -> bytearray:
         """Encode the message, its own header still zero. Full times in `values` are ignored."""
-        own = dict(values)
-        for name, _ in self.times:
-            own.pop(name, None)
-        elements = own.pop(self.group_name, ()) if self.group_name else ()
-        data = bytearray(self.pack(own, scales))
-        if self.group is not None:
-            known = {**scales, **{k: v for k, v in own.items() if isinstance(v, int)}}
-            for element in elements:
-                plain = record_values(element) if isinstance(element, Record) else element
-                data += self.group.pack(plain, known)
-        return data
+        return bytearray(self.write(values, scales))
 
 
 def record_values(record: Record) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 import cython
 from cython.cimports.feedhandler.codecs.fix.scanning import message_size_at
+from cython.cimports.feedhandler.codecs.scanner import padded
 
 
 def message_size(table, data, at, end):
@@ -18,7 +19,11 @@ def message_size(table, data, at, end):
         behind = place if table.big_endian else table.message_length_size - 1 - place
         size = (size << 8) | data[at + table.message_length_at + behind]
     size += table.message_length_add
-    return size if table.message_header_size <= size <= end - at else 0
+    if table.message_length_size == 0:
+        size = end - at
+    if size < table.message_header_size or size > end - at:
+        return 0
+    return padded(table, size, end - at) if table.odd_messages else size
 
 
 def message_end(table, data, at, end, count):

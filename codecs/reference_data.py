@@ -1,20 +1,24 @@
-"""Reference data of a feed's symbols: their names and the scales of their prices.
+"""What a reader of a stream has to remember: names of symbols, scales of prices, the clock.
 
-Some feeds give a price's decimal places only in the message that names the symbol. A reader of a
-stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
-`decode_message` as `known`: it learns from the reference messages that are decoded, and prices
-after them have their scale.
+Some feeds give a price's decimal places only in the message that names the symbol, or a message's
+time only as counted from what an earlier message told. A reader of a stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
+`decode_message` as `known`: it learns from the messages that are decoded, and prices and
+times after them are whole.
 """
 
 from feedhandler.codecs.feed import Feed
 
 
 class ReferenceData:
-    """Names and price scales by symbol, as far as they were received; the owner may add to both."""
+    """Names and price scales by symbol, as far as they were received, and clocks by service.
+
+    The owner may add to all. `clocks` are ns since 1970, of the last clock message.
+    """
 
     def __init__(self, feed: Feed) -> None:
         self.names: dict[int, str] = {}
         self.scales: dict[int, int] = {}
+        self.clocks: dict[int, int] = {}
         self._reference = feed.reference
         #: The type of reference messages; -1 where the feed has none.
         self.code = -1 if feed.reference is None else feed.reference.code

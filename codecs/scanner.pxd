@@ -21,9 +21,13 @@ cdef class FeedTable:
     cdef public int message_length_at, message_length_size, message_length_add
     cdef public int message_type_at, message_type_size
     cdef public int slot_count
-    cdef public unsigned long long no_symbol, several_symbols
+    cdef public unsigned long long no_symbol, several_symbols, no_send_time
     cdef public bint fix
     cdef public unsigned int symbol_tag
+    cdef public bint varied, several, long_symbols, odd_messages
+    cdef public int short_header, end_of_session
+    cdef public int trailing_max, message_align, type_second_at, type_second_size, number_at, number_size
+    cdef public int block_at, block_size
     cdef int constant_at[4]
     cdef int constant_size[4]
     cdef unsigned long long constant_value[4]
@@ -36,6 +40,7 @@ cdef class FeedTable:
     cdef unsigned char symbol_big[256]
     cdef unsigned int least_size[256]
     cdef unsigned char known_flags[256]
+    cdef int group[256][9]
 
 
 cdef class PacketHeader:
@@ -48,6 +53,8 @@ cdef class PacketHeader:
     cdef public unsigned int body
     cdef public int packet_type, kind, flags, count
     cdef public int unknown, short
+    cdef public int element_size
+    cdef public Py_ssize_t element_at
     cdef readonly Run run
 
 
@@ -78,6 +85,22 @@ cdef int parse_header_at(
     FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size,
     PacketHeader out
 ) except -1 nogil
+cdef Py_ssize_t padded(FeedTable table, Py_ssize_t size, Py_ssize_t room) noexcept nogil
+cdef unsigned long long symbol_at(
+    const unsigned char[::1] data, Py_ssize_t at, int size, bint big
+) except? 6148914691236517205 nogil
+cpdef unsigned long long element_symbol(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, unsigned short message_type,
+    unsigned long long otherwise
+) except? 6148914691236517205 nogil
+cpdef Py_ssize_t fixed_size(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at
+) except -1 nogil
+cpdef int open_group(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t size,
+    unsigned short message_type,
+    PacketHeader header
+) except -1 nogil
 cpdef int check_messages(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, PacketHeader header
 ) except -1 nogil
@@ -97,3 +120,6 @@ cpdef int scan_datagrams(
 cpdef int patch_header(
     FeedTable table, unsigned char[::1] data, Py_ssize_t start, unsigned int length, int count
 ) except -1 nogil
+cpdef unsigned long long symbol_of(
+    FeedTable table, const unsigned char[::1] message, unsigned short message_type
+) except? 6148914691236517205

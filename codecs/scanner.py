@@ -35,7 +35,7 @@ administrative message. A datagram may hold several; `parse_next` reads the firs
 
 import cython
 import numpy
-from cython.cimports.feedhandler.codecs.fix.runs import Run
+from cython.cimports.feedhandler.codecs.fix.runs import Run, symbol_value
 from cython.cimports.feedhandler.codecs.fix.scanning import (
     check_run,
     fill_run,
@@ -68,7 +68,7 @@ if cython.compiled:
 
 #: The symbol of a message that has none.
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
-#: The symbol of a message that names several: `fix.scanning.next_symbol_of` finds each.
+#: The symbol of a message that names several: `message_symbols` finds each.
 SEVERAL_SYMBOLS = 0xFFFF_FFFF_FFFF_FFFE
 #: The send time of messages that came without their packet's header.
 NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF
@@ -81,6 +81,8 @@ REJECT_COUNT = 13
 CONSTANTS_MAX = 4
 #: Message types a description may lay out; slot 0 stands for every unknown type.
 SLOTS_MAX = 255
+#: Numbers that say where a group's elements keep their symbols (`FeedTable.set_group`).
+GROUP_NUMBERS = 9
 #: Default capacity of an index, in messages: the greatest u16 count.
 INDEX_CAPACITY = 65_535
 
@@ -90,7 +92,20 @@ class FeedTable:
 
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
     size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
-    the loader refuses others. Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
+    the loader refuses others. What most feeds have is read in one go; the rest where the table says
+    that it is there:
+
+    varied        packets without a length, a count or a send time, with a text for a session, with
+                  a count `end_of_session`, with a header of `short_header` bytes where they are no
+                  data, or with the number of their first message
+    several       a datagram may hold several packets
+    odd_messages  messages are padded to `message_align` bytes (their sizes here are with padding),
+                  have types of two parts or numbers of their own
+    trailing_max  bytes that may follow the last message
+    block_size    messages tell how long their fixed part is; groups begin behind it
+    long_symbols  some symbols are texts of more than eight bytes: as in FIX
+
+    Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
     data packet that carries it is outside the sequence. With `fix` the feed is framed by FIX: no
     field of a packet header is used, and messages keep their symbols in fields `symbol_tag`. The
     methods below write the small arrays, one entry at a time.
@@ -114,9 +129,19 @@ class FeedTable:
         self.message_length_add = self.message_type_at = self.message_type_size = 0
         self.slot_count = 1
         self.no_symbol = NO_SYMBOL
+        self.no_send_time = NO_SEND_TIME
         self.several_symbols = SEVERAL_SYMBOLS
         self.fix = False
         self.symbol_tag = 0
+        self.varied = self.several = self.long_symbols = False
+        self.short_header = 0
+        self.end_of_session = -1
+        self.odd_messages = False
+        self.message_align = 1
+        self.trailing_max = 0
+        self.type_second_at = self.type_second_size = 0
+        self.number_at = self.number_size = 0
+        self.block_at = self.block_size = 0
         if not cython.compiled:
             self.constant_at = [0] * CONSTANTS_MAX
             self.constant_size = [0] * CONSTANTS_MAX
@@ -130,6 +155,7 @@ class FeedTable:
             self.symbol_big = bytearray(256)
             self.least_size = [0] * 256
             self.known_flags = bytearray(256)
+            self.group = [[0] * GROUP_NUMBERS for _ in range(256)]
         for value in range(65536):
             self.kinds[value] = UNKNOWN_KIND
             self.slots[value] = 0
@@ -205,6 +231,22 @@ class FeedTable:
         self.least_size[self.slot_count] = least_size
         self.slot_count += 1
 
+    def set_group(self, message_type: cython.ushort, numbers: list[int]) -> None:
+        """Set where the elements of messages of `message_type`, already set, keep their symbols.
+
+        `numbers`, of each place its size too (0: there is none): the first byte of what precedes
+        the elements, counted from the message's, and how many bytes that is; in it the count and
+        its size, and the elements' size and its size; the size of an element where that is not
+        told; in an element its symbol, and its size.
+        """
+        place: cython.int
+        for place in range(GROUP_NUMBERS):
+            self.group[self.slots[message_type]][place] = numbers[place]
+
+    def set_symbol_order(self, message_type: cython.ushort, is_text: cython.bint) -> None:
+        """Set whether symbols that elements name are text, which has no byte order."""
+        self.symbol_big[self.slots[message_type]] = is_text or self.big_endian
+
 
 class PacketHeader:
     """A packet's header as integers; written by `parse_header`, reused at will.
@@ -229,6 +271,8 @@ class PacketHeader:
 
     unknown        messages of types that the description does not lay out
     short          messages that are shorter than their layout
+
+    `element_at` and `element_size` are where `message_symbols` reads a message's symbols.
     """
 
     def __init__(self) -> None:
@@ -236,6 +280,7 @@ class PacketHeader:
         self.service = self.length = self.body = 0
         self.packet_type = self.kind = self.flags = self.count = 0
         self.unknown = self.short = 0
+        self.element_at = self.element_size = 0
         self.run = Run()
 
 
@@ -247,7 +292,7 @@ class MessageIndex:
                     (padding included); `NO_SYMBOL` where the type has none or the message is short.
                     FIX: as `runs.symbol_value` makes it, or `SEVERAL_SYMBOLS`
     offsets    u32  first byte of the message (its size field, where it has one), from `start`
-    sizes      u32  bytes of the whole message
+    sizes      u32  bytes of the whole message, its padding included
     sequences  u64  the message's own number where the feed counts messages, else the packet's; of
                     an unsequenced packet always that
 
@@ -385,10 +430,13 @@ def frame_length(table, data, start, size):
     """Return the whole length of the packet that begins at `start`, from its length field.
 
     0 while `size` is too small to hold that field. For cutting a TCP stream into packets. FIX: of
-    the first message, which can stand alone; 0 while it is not whole.
+    the first message, which can stand alone; 0 while it is not whole. Without a length field: to
+    the end of as many messages as the header counts; without a count as well, all of `size`.
     """
     if table.fix:
         return cython.cast(cython.int, message_size_at(data, start, start + size))
+    if table.length_size == 0:
+        return _walked_length(table, data, start, size)
     if size < table.length_at + table.length_size or start < 0 or start + size > len(data):
         return 0
     big: cython.bint = table.big_endian
@@ -396,6 +444,43 @@ def frame_length(table, data, start, size):
         cython.cast(cython.int, _read(data, start + table.length_at, table.length_size, big))
         + table.length_add
     )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _walked_length(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.int:
+    """Return the length of a packet that has no field for it; 0 where its messages end beyond."""
+    at: cython.Py_ssize_t = start + table.header_size
+    end: cython.Py_ssize_t = start + size
+    length: cython.Py_ssize_t
+    count: cython.int
+    if table.count_size == 0 or table.message_length_size == 0 or table.short_header:
+        return cython.cast(cython.int, size)
+    if start < 0 or end > len(data) or size < table.header_size:
+        return 0
+    count = cython.cast(
+        cython.int, _read(data, start + table.count_at, table.count_size, table.big_endian)
+    )
+    if count == table.end_of_session:
+        count = 0
+    for _ in range(count):
+        if end - at < table.message_header_size:
+            return 0
+        length = cython.cast(
+            cython.Py_ssize_t,
+            _read(data, at + table.message_length_at, table.message_length_size, table.big_endian),
+        )
+        length += table.message_length_add
+        if length < table.message_header_size or length > end - at:
+            return 0
+        at += padded(table, length, end - at)
+    return cython.cast(cython.int, at - start)
 
 
 @cython.boundscheck(False)  # the first line checks the packet against the bounds
@@ -415,14 +500,16 @@ def parse_header(table, data, start, size, out):
 def parse_next(table, data, start, size, out):
     """Read the first packet header in the datagram `data[start:start + size]`; return a `Reject`.
 
-    The next packet, where `out.length` is less than `size`, begins behind it. Only FIX has several
-    in a datagram.
+    The next packet, where `out.length` is less than `size`, begins behind it. Only FIX, and feeds
+    whose table says `several`, have more than one in a datagram.
     """
-    if not table.fix:
+    if not table.fix and not table.several:
         return parse_header(table, data, start, size, out)
     if start < 0 or size < 1 or start + size > len(data):
         return TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    if not table.fix:
+        return _parse_varied(table, first, len(data) - start, size, out, False)
     return parse_run(table, first, len(data) - start, size, out, False)
 
 
@@ -436,6 +523,8 @@ def parse_header_at(table, first, room, size, out):
     place: cython.int
     if table.fix:
         return parse_run(table, first, room, size, out, True)
+    if table.varied:
+        return _parse_varied(table, first, room, size, out, True)
     # The loader has checked that all fields lie in the header.
     eight = cython.compiled and table.header_size + 8 <= room
     if size < table.header_size or size > room:
@@ -469,6 +558,188 @@ def parse_header_at(table, first, room, size, out):
             first, table.time_ns_at, 4, big, eight
         )
     return _classify(table, first, out)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _within(
+    first: cython.p_const_uchar,
+    at: cython.int,
+    size: cython.int,
+    body: cython.int,
+    big: cython.bint,
+) -> cython.ulonglong:
+    """Return the header's field at `at`; 0 where this packet's header, of `body` bytes, lacks it."""
+    if at + size > body:
+        return 0
+    return _field(first, at, size, big, False)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _session(
+    first: cython.p_const_uchar, at: cython.int, size: cython.int, big: cython.bint
+) -> cython.ulonglong:
+    """Return a session as a number: of more than eight bytes the last eight, mixed with the rest."""
+    value: cython.ulonglong = 0
+    place: cython.int
+    if size <= 8:
+        return _field(first, at, size, big, False)
+    for place in range(size - 8):
+        value = value * 0x0100_0193 + first[at + place]
+    value = (value << 56) ^ (value >> 8) ^ _field(first, at + size - 8, 8, True, False)
+    if not cython.compiled:
+        value &= 0xFFFF_FFFF_FFFF_FFFF
+    return value
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _parse_varied(
+    table: FeedTable,
+    first: cython.p_const_uchar,
+    room: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: PacketHeader,
+    alone: cython.bint,
+) -> cython.int:
+    """Read a header that lacks some of the usual fields or has them elsewhere; see `parse_header_at`.
+
+    `alone`: the packet must be all of the `size` bytes.
+    """
+    big: cython.bint = table.big_endian
+    body: cython.int = table.header_size
+    place: cython.int
+    verdict: cython.int
+    if size > room:
+        return TRUNCATED
+    out.packet_type = 0
+    if table.type_size:
+        if size < table.type_at + table.type_size:
+            return TRUNCATED
+        out.packet_type = cython.cast(
+            cython.int, _field(first, table.type_at, table.type_size, big, False)
+        )
+    if table.kind_size:
+        out.kind = table.kinds[cython.cast(cython.ushort, out.packet_type)]
+        if out.kind == UNKNOWN_KIND:
+            return UNKNOWN_PACKET_TYPE
+        if out.kind != DATA and table.short_header:
+            body = table.short_header
+    if size < body:
+        return TRUNCATED
+    out.length = cython.cast(cython.uint, size)
+    if table.length_size:
+        out.length = cython.cast(
+            cython.uint, _field(first, table.length_at, table.length_size, big, False)
+        ) + cython.cast(cython.uint, table.length_add)
+        if not cython.compiled:
+            out.length &= 0xFFFF_FFFF
+        if out.length > size or out.length < body or (alone and out.length != size):
+            return LENGTH_MISMATCH
+    for place in range(table.constant_count):
+        if (
+            _within(first, table.constant_at[place], table.constant_size[place], body, big)
+            != table.constant_value[place]
+        ):
+            return WRONG_CONSTANT
+    out.body = body
+    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big)
+    out.session = 0
+    if table.session_at + table.session_size <= body:
+        out.session = _session(first, table.session_at, table.session_size, big)
+    out.service = cython.cast(
+        cython.uint, _within(first, table.service_at, table.service_size, body, big)
+    )
+    out.flags = cython.cast(
+        cython.int, _within(first, table.flags_at, table.flags_size, body, big)
+    )
+    out.send_time = _within(first, table.time_at, table.time_size, body, big)
+    if table.time_ns_at >= 0:
+        out.send_time = out.send_time * 1_000_000_000 + _within(
+            first, table.time_ns_at, 4, body, big
+        )
+    if table.time_size == 0 or table.time_at + table.time_size > body:
+        out.send_time = table.no_send_time
+    out.count = cython.cast(
+        cython.int, _within(first, table.count_at, table.count_size, body, big)
+    )
+    if table.count_size and out.count == table.end_of_session:
+        out.count = 0
+    elif table.count_size == 0 and (not table.kind_size or out.kind == DATA or out.kind == RESET):
+        verdict = _count_messages(table, first, out)
+        if verdict != FINE:
+            return verdict
+    if table.number_size and table.sequence_size == 0 and out.count:
+        place = body + table.number_at
+        if place + table.number_size > out.length:
+            return MESSAGE_OVERRUN
+        out.sequence = _field(first, place, table.number_size, big, False)
+    return _classify(table, first, out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _count_messages(
+    table: FeedTable, first: cython.p_const_uchar, out: PacketHeader
+) -> cython.int:
+    """Set `out.count` to the messages between header and end; return a `Reject`."""
+    at: cython.Py_ssize_t = out.body
+    end: cython.Py_ssize_t = out.length
+    size: cython.Py_ssize_t
+    out.count = 0
+    while end - at > table.trailing_max:
+        if end - at < table.message_header_size:
+            return MESSAGE_OVERRUN
+        size = end - at
+        if table.message_length_size:
+            size = cython.cast(
+                cython.Py_ssize_t,
+                _field(
+                    first,
+                    cython.cast(cython.int, at + table.message_length_at),
+                    table.message_length_size,
+                    table.big_endian,
+                    False,
+                ),
+            )
+            size += table.message_length_add
+        if size < table.message_header_size or size == 0:
+            return MESSAGE_SHORT
+        if size > end - at:
+            return MESSAGE_OVERRUN
+        at += padded(table, size, end - at)
+        out.count += 1
+    return FINE
+
+
+def padded(table, size, room):
+    """Return the size of a message with its padding, as far as there is `room` for it."""
+    over: cython.Py_ssize_t = size % table.message_align
+    if over:
+        size += table.message_align - over
+    return size if size < room else room
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _odd_type(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    message_type: cython.ushort,
+) -> cython.int:
+    """Return the type of the message at `at`, whose first part is `message_type`."""
+    if table.type_second_size == 0:
+        return message_type
+    return ((message_type << 8) & 0xFFFF) | data[at + table.type_second_at]
 
 
 @cython.cfunc
@@ -561,11 +832,13 @@ def check_messages(table, data, start, header):
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        # Every feed so far has u16 sizes, and most have u16 types: those are read in place.
+        # Most feeds have u16 sizes and types: those are read in place.
         if length_size == 2:
             size = _u16(data, at + length_at, big)
-        else:
+        elif length_size:
             size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+        else:
+            size = end - at
         size += length_add
         if size < least:
             return MESSAGE_SHORT
@@ -575,11 +848,14 @@ def check_messages(table, data, start, header):
             message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
         elif type_size:
             message_type = data[at + type_at]
+        if table.odd_messages:
+            message_type = cython.cast(cython.ushort, _odd_type(table, data, at, message_type))
+            size = padded(table, size, end - at)
         slot = table.slots[message_type]
         short += size < table.least_size[slot]
         unknown += slot == 0
         at += size
-    if at != end:
+    if end - at > table.trailing_max:
         return COUNT_MISMATCH
     header.unknown = unknown
     header.short = short
@@ -595,12 +871,18 @@ def _symbol(
     data: cython.const_uchar[::1],
     at: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
+    message_type: cython.ushort,
     slot: cython.int,
+    header: PacketHeader,
 ) -> cython.ulonglong:
     """Return the symbol of the message of `size` bytes at `at`."""
     symbol_size: cython.int = table.symbol_size[slot]
     place: cython.Py_ssize_t = at + table.symbol_at[slot]
-    if symbol_size == 0 or size < table.symbol_at[slot] + symbol_size:
+    if symbol_size == 0:
+        if table.group[slot][8]:
+            return _group_symbol(table, data, at, size, message_type, header)
+        return table.no_symbol
+    if size < table.symbol_at[slot] + symbol_size:
         return table.no_symbol
     if symbol_size == 4 and table.symbol_big[slot]:
         # In place: most symbols are this, and the call would cost as much as the rest.
@@ -610,7 +892,107 @@ def _symbol(
             | (cython.cast(cython.uint, data[place + 2]) << 8)
             | data[place + 3]
         )
-    return _read(data, place, symbol_size, table.symbol_big[slot])
+    return symbol_at(data, place, symbol_size, table.symbol_big[slot])
+
+
+def symbol_at(data, at, size, big):
+    """Return the symbol whose `size` bytes begin at `at`: an integer, or as FIX makes one of text."""
+    length: cython.Py_ssize_t = size
+    if size <= 8:
+        return _read(data, at, size, big)
+    while length > 0 and (data[at + length - 1] == 32 or data[at + length - 1] == 0):
+        length -= 1
+    if length == 0:
+        return 0
+    first = cython.address(data[at]) if cython.compiled else memoryview(data)[at:]
+    return symbol_value(first, 0, length)
+
+
+def element_symbol(table, data, at, message_type, otherwise):
+    """Return the symbol of the element at `at` of a message; `otherwise` where elements have none."""
+    slot: cython.int = table.slots[message_type]
+    if table.group[slot][8] == 0:
+        return otherwise
+    return symbol_at(
+        data, at + table.group[slot][7], table.group[slot][8], table.symbol_big[slot]
+    )
+
+
+def fixed_size(table, data, at):
+    """Return the bytes of the header and the fixed part of the message at `at`, which tells them."""
+    return table.message_header_size + cython.cast(
+        cython.Py_ssize_t, _read(data, at + table.block_at, table.block_size, table.big_endian)
+    )
+
+
+def open_group(table, data, at, size, message_type, header):
+    """Find the elements of the message of `size` bytes at `at` that have symbols.
+
+    Sets `header.element_at`, of the first, and `element_size`; returns how many are whole.
+    """
+    slot: cython.int = table.slots[message_type]
+    big: cython.bint = table.big_endian
+    end: cython.Py_ssize_t = at + size
+    place: cython.Py_ssize_t = at + table.group[slot][0]
+    count: cython.Py_ssize_t = 0
+    if end > len(data):
+        return 0
+    header.element_size = table.group[slot][6]
+    if table.block_size:
+        if size < table.message_header_size:
+            return 0
+        place = at + fixed_size(table, data, at)
+    if place + table.group[slot][1] > end:
+        return 0
+    if table.group[slot][5]:
+        header.element_size = cython.cast(
+            cython.int, _read(data, place + table.group[slot][4], table.group[slot][5], big)
+        )
+    if header.element_size < table.group[slot][7] + table.group[slot][8]:
+        return 0
+    header.element_at = place + table.group[slot][1]
+    count = (end - header.element_at) // header.element_size
+    if table.group[slot][3]:
+        count = min(
+            count,
+            cython.cast(
+                cython.Py_ssize_t,
+                _read(data, place + table.group[slot][2], table.group[slot][3], big),
+            ),
+        )
+    return cython.cast(cython.int, count)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(6148914691236517205, check=True)
+def _group_symbol(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    message_type: cython.ushort,
+    header: PacketHeader,
+) -> cython.ulonglong:
+    """Return the symbol of a message whose elements name it; SEVERAL_SYMBOLS where they differ."""
+    count: cython.int = open_group(table, data, at, size, message_type, header)
+    slot: cython.int = table.slots[message_type]
+    place: cython.Py_ssize_t = header.element_at + table.group[slot][7]
+    symbol: cython.ulonglong
+    if count == 0:
+        return table.no_symbol
+    symbol = symbol_at(data, place, table.group[slot][8], table.symbol_big[slot])
+    for _ in range(count - 1):
+        place += header.element_size
+        if symbol_at(data, place, table.group[slot][8], table.symbol_big[slot]) != symbol:
+            return table.several_symbols
+    return symbol
+
+
+def symbol_of(table, message, message_type):
+    """Return the symbol of one whole message, as `MessageIndex.symbols` has it."""
+    slot: cython.int = table.slots[message_type]
+    return _symbol(table, message, 0, len(message), message_type, slot, PacketHeader())
 
 
 @cython.cfunc
@@ -673,8 +1055,10 @@ def _fill(
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
         if length_size == 2:  # as in `check_messages`
             size = _u16(data, at + length_at, big)
-        else:
+        elif length_size:
             size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+        else:
+            size = end - at
         size += length_add
         if size < least:
             return MESSAGE_SHORT
@@ -684,9 +1068,16 @@ def _fill(
             message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
         elif type_size:
             message_type = data[at + type_at]
+        if table.odd_messages:
+            message_type = cython.cast(cython.ushort, _odd_type(table, data, at, message_type))
+            size = padded(table, size, end - at)
+            if table.number_size and step:
+                if table.number_at + table.number_size > size:
+                    return MESSAGE_SHORT
+                sequence = _read(data, at + table.number_at, table.number_size, big)
         slot = table.slots[message_type]
         out.types[entry] = message_type
-        out.symbols[entry] = _symbol(table, data, at, size, slot)
+        out.symbols[entry] = _symbol(table, data, at, size, message_type, slot, header)
         out.offsets[entry] = cython.cast(cython.uint, at - base)
         out.sizes[entry] = cython.cast(cython.uint, size)
         out.sequences[entry] = sequence
@@ -697,7 +1088,7 @@ def _fill(
             sequence &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
         entry += 1
         at += size
-    if at != end:
+    if end - at > table.trailing_max:
         return COUNT_MISMATCH
     out.unknown += unknown
     out.short += short
@@ -740,6 +1131,33 @@ def scan_packets(table, data, start, size, header, out):
     return FINE
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _scan_several(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    header: PacketHeader,
+    out: MessageIndex,
+) -> cython.int:
+    """Append the messages of all packets of a datagram, or of none where one is wrong."""
+    packets: cython.Py_ssize_t = out.packets
+    count: cython.Py_ssize_t = out.count
+    end: cython.Py_ssize_t = start + size
+    verdict: cython.int = TRUNCATED if size < 1 else FINE
+    while start < end and verdict == FINE:
+        verdict = parse_next(table, data, start, end - start, header)
+        if verdict == FINE:
+            verdict = _fill(table, data, start, 0, header, out)
+        start += header.length
+    if verdict != FINE:
+        out.packets = packets
+        out.count = count
+    return verdict
+
+
 def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`.
 
@@ -752,6 +1170,8 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     for place in range(len(starts)):
         if table.fix:
             verdict = scan_runs(table, data, starts[place], sizes[place], header, out)
+        elif table.several:
+            verdict = _scan_several(table, data, starts[place], sizes[place], header, out)
         else:
             verdict = parse_header(table, data, starts[place], sizes[place], header)
             if verdict == FINE:
@@ -767,7 +1187,7 @@ def patch_header(table, data, start, length, count):
 
     A packet of which messages were left out keeps its header, with the length and count of what
     remains. Returns a `Reject` (TRUNCATED where the header does not fit into `data`). FIX has no
-    header to patch.
+    header to patch; of other feeds the fields that are there are patched.
     """
     if table.fix:
         return FINE

@@ -51,13 +51,22 @@ class Midnights(NamedTuple):
 
 
 class TimeContext:
-    """The midnights and the packet's send time that a message's times may depend on."""
+    """What a message's times may depend on.
 
-    __slots__ = ("midnights", "send_ns")
+    The midnights, the packet's send time, and the moment that the last clock message told.
+    """
 
-    def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
+    __slots__ = ("clock_ns", "midnights", "send_ns")
+
+    def __init__(
+        self,
+        midnights: Midnights | None = None,
+        send_ns: int | None = None,
+        clock_ns: int | None = None,
+    ) -> None:
         self.midnights = midnights
         self.send_ns = send_ns
+        self.clock_ns = clock_ns
 
 
 #: Turns a message's raw values and a context into a full time, or None where it cannot be known.
@@ -67,8 +76,8 @@ TimeReader = Callable[[Sequence[int], TimeContext], int | None]
 def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
     """Return a reader that adds up `parts` and counts the sum from what `since` names.
 
-    `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`
-    or `send_second`. For `send_second` the parts are less than a second and belong to the last
+    `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`,
+    `clock` or `send_second`. For `send_second` the parts are less than a second and belong to the last
     moment at or before the packet's send time that has them, so the event lies within the second
     before it was sent.
     """
@@ -91,8 +100,12 @@ def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
         second = sent - sent % SECOND_NS
         return second + within if within <= sent % SECOND_NS else second + within - SECOND_NS
 
+    def from_clock(values: Sequence[int], context: TimeContext) -> int | None:
+        return None if context.clock_ns is None else context.clock_ns + total(values)
+
     return {
         "midnight": from_midnight,
         "epoch": from_epoch,
+        "clock": from_clock,
         "send_second": from_send_second,
     }[since]

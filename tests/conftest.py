@@ -73,6 +73,15 @@ def captures() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def venues(captures: Path) -> Path:
+    """The folder of other venues' packets, a folder a feed, beside that of the captures."""
+    folder = captures.parent / "venues"
+    if not folder.is_dir():
+        absent("captures", f"no packets of other venues at {folder}")
+    return folder
+
+
 def brokers_of(item: Any) -> set[str]:
     """The brokers that a collected test asks for, by a fixture's name or as a parameter."""
     chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()

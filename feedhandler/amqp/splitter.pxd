@@ -1,6 +1,7 @@
 from feedhandler.amqp.framing cimport Frame
 from feedhandler.amqp.outlet cimport Outlet
 from feedhandler.amqp.stream cimport Route, Stream
+from feedhandler.codecs.message_symbols cimport SymbolWalk
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 
 
@@ -8,6 +9,7 @@ cdef class Splitter:
     cdef const unsigned char[::1] source
     cdef FeedTable table
     cdef PacketHeader header
+    cdef SymbolWalk walk
     cdef MessageIndex index
     cdef Frame plain
     cdef Frame stamped
@@ -41,6 +43,7 @@ cdef class Splitter:
         self, Stream stream, unsigned long long sequence, Py_ssize_t number,
         long long received_ns, Py_ssize_t start)
     cdef int _read_symbol(self, Py_ssize_t start, Py_ssize_t number)
+    cdef int _open_symbols(self, Py_ssize_t at, Py_ssize_t number)
     cdef int _fetch(self, Py_ssize_t first, Py_ssize_t wanted)
     cdef int _forget_ahead(self)
     cdef int _single(

@@ -21,7 +21,11 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
 from cython.cimports.feedhandler.amqp.outlet import Outlet
 from cython.cimports.feedhandler.amqp.stream import Route, Stream
-from cython.cimports.feedhandler.codecs.fix.scanning import begin_symbols_of, next_symbol_of
+from cython.cimports.feedhandler.codecs.message_symbols import (
+    SymbolWalk,
+    begin_symbols,
+    next_symbol,
+)
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
@@ -85,6 +89,7 @@ class Splitter:
         self.restricted = False
         self.tells_send_time = False
         self.header = PacketHeader()
+        self.walk = SymbolWalk()
         self.index = MessageIndex(MESSAGES_MAX)
         self.plain = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.stamped = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
@@ -258,8 +263,8 @@ class Splitter:
         message_type: cython.int = self.index.types[number]
         reached: list = []
         symbol: cython.ulonglong
-        begin_symbols_of(self.source, at, at + self.index.sizes[number], self.header)
-        symbol = next_symbol_of(self.table, self.source, self.header)
+        self._open_symbols(at, number)
+        symbol = next_symbol(self.table, self.source, self.header, self.walk)
         while symbol != self.table.no_symbol:
             route = self._route(stream, symbol)
             built = 0
@@ -273,8 +278,21 @@ class Splitter:
                     built = self._single(outlet, route, sequence, number, received_ns, start, built)
                 elif outlet.select(number) == 1:
                     self.touched.append(outlet)
-            symbol = next_symbol_of(self.table, self.source, self.header)
+            symbol = next_symbol(self.table, self.source, self.header, self.walk)
         return 0
+
+    @cython.cfunc
+    def _open_symbols(self, at: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
+        """Begin to read the symbols of the message at `at`, which is `number` in the index."""
+        return begin_symbols(
+            self.table,
+            self.source,
+            at,
+            at + self.index.sizes[number],
+            self.index.types[number],
+            self.header,
+            self.walk,
+        )
 
     @cython.cfunc
     def _look_ahead(
@@ -298,7 +316,7 @@ class Splitter:
             if self.index.symbols[first + each] == self.table.several_symbols:
                 self.ahead[each] = None  # each has a route of its own
                 continue
-            if self.index.symbols[first + each] >= _LONG_SYMBOL and self.table.fix:
+            if self.index.symbols[first + each] >= _LONG_SYMBOL and self.table.long_symbols:
                 self._read_symbol(start, first + each)
             route = self._route(stream, self.index.symbols[first + each])
             self.ahead[each] = route
@@ -348,8 +366,8 @@ class Splitter:
     def _read_symbol(self, start: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
         """Find the text of a message's symbol, from which its route may have to be made."""
         at: cython.Py_ssize_t = start + self.index.offsets[number]
-        begin_symbols_of(self.source, at, at + self.index.sizes[number], self.header)
-        next_symbol_of(self.table, self.source, self.header)
+        self._open_symbols(at, number)
+        next_symbol(self.table, self.source, self.header, self.walk)
         return 0
 
     def _message_bytes(self, start: int, number: int) -> bytes:
@@ -469,10 +487,10 @@ class Splitter:
 
     def _word_of(self, stream: Stream, symbol: int) -> str:
         """Return the symbol's word in routing keys. A long one is only known by its text, which
-        `header` has just found."""
-        run = self.header.run
-        if self.table.fix and LONG_SYMBOL_BIT <= symbol < self.table.several_symbols:
-            return key_word(self._bytes(run.symbol_at, run.symbol_size).decode("latin-1"))
+        `walk` has just found."""
+        if self.table.long_symbols and LONG_SYMBOL_BIT <= symbol < self.table.several_symbols:
+            text = self._bytes(self.walk.text_at, self.walk.text_size)
+            return key_word(text.rstrip(b"\0 ").decode("latin-1"))
         return self.name_of(stream, symbol)
 
     def _work_out(self, stream: Stream, symbol: int) -> Route:

@@ -95,7 +95,7 @@ def random_message(feed: Feed, layout: Layout, rng: random.Random) -> bytes:
     values = random_values(layout, rng)
     if layout.group is not None:
         count = rng.randrange(4)
-        values[layout.group_name] = [random_values(layout.group, rng) for _ in range(count)]
+        values[layout.group.name] = [random_values(layout.group, rng) for _ in range(count)]
     return feed.encode_message(layout.name, **values)
 
 

@@ -1,0 +1,54 @@
+"""Real packets of other venues, with what an independent dissector made of them.
+
+A folder of a feed holds `packets.pcap` and `decoded.jsonl`: a line a packet, whose `fields` are
+`[name, offset, size, hex, shown]`; structures have no shown value. Offsets count from the first
+byte behind the UDP or TCP header.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dpkt
+
+
+class Shown(NamedTuple):
+    """A field as the dissector shows it; `name` without the protocol's prefix."""
+
+    name: str
+    at: int
+    size: int
+    data: bytes
+    value: str
+
+
+def packets(folder: Path) -> Iterator[tuple[bytes, list[Shown]]]:
+    """Yield the payload of each packet of a feed's folder, and its leaves."""
+    with (folder / "packets.pcap").open("rb") as file:
+        payloads = [_payload(frame) for _, frame in dpkt.pcap.UniversalReader(file)]
+    lines = (folder / "decoded.jsonl").read_text().splitlines()
+    assert len(lines) == len(payloads) > 0
+    for payload, line in zip(payloads, lines, strict=True):
+        yield payload, list(_leaves(json.loads(line)["fields"]))
+
+
+def _payload(frame: bytes) -> bytes:
+    packet: Any = dpkt.ethernet.Ethernet(frame)
+    while not isinstance(packet, dpkt.udp.UDP | dpkt.tcp.TCP):
+        packet = packet.data
+    return bytes(packet.data)
+
+
+def _leaves(fields: list[list[Any]]) -> Iterator[Shown]:
+    for name, at, size, *rest in fields:
+        if len(rest) < 2:
+            continue
+        data = bytes.fromhex(rest[0]) if len(rest[0]) == 2 * size else b""
+        yield Shown(name.rpartition(".")[2], at, size, data, rest[1])
+
+
+def plain(name: str) -> str:
+    """Return a field's name as the dissector writes it: `Timestamp1.StockLocate` as `stocklocate`."""
+    return re.sub("[^a-z0-9]", "", name.rpartition(".")[2].lower())
