@@ -279,6 +279,7 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     controls: list[LayoutDescription] = []
     clock: ClockDescription | None = None
     reference: ReferenceDescription | None = None
+    include: str = ""
     source: str = ""
     day_begins_at: str = "00:00"
 
@@ -286,28 +287,47 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class DescriptionFile:
     """A description file: its parsed `description`, and the line of each key.
 
-    Raises `ConfigError` naming the file, the line, the key and the reason where it cannot be read,
-    is no TOML, or has an unknown key, a missing one or a value of the wrong type.
+    A file may `include` another one, whose tables it takes over: its own keys win, and its own
+    messages, controls and blocks stand for included ones of the same type or name. Raises
+    `ConfigError` naming the file, the line, the key and the reason where one cannot be read, is no
+    TOML, or has an unknown key, a missing one or a value of the wrong type.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         #: Path of the message or control being checked: ("messages", 3). Types may come twice.
         self.table: KeyPath = ()
-        try:
-            self._text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(
-                f"{path}: cannot be read: {reason}", "name a feed description file"
-            ) from None
-        except UnicodeDecodeError:
-            raise ConfigError(f"{path}: not UTF-8 text", "name a feed description file") from None
-        self._values = parse_toml(self._text, str(path), "feed description")
+        self._sources: list[_Source] = []
+        self._values: dict[str, Any] = {}
+        self._include(path, ())
         try:
             self.description = convert(self._values, FeedDescription)
         except WrongKey as wrong:
             raise self._refusal(wrong.path, self._shown(wrong.path), wrong) from None
+
+    def _include(self, path: Path, around: tuple[Path, ...]) -> None:
+        """Read a file, then what it includes; `around` are the files that include it."""
+        source = _Source(path)
+        for key, value in source.values.items():
+            if key in _LISTS and isinstance(value, list):
+                kept = self._values.setdefault(key, [])
+                named = {_identity(key, each) for each in kept}
+                for place, each in enumerate(value):
+                    if _identity(key, each) not in named or key == "times":
+                        source.places[key, len(kept)] = place
+                        kept.append(each)
+            elif isinstance(value, dict) and isinstance(self._values.get(key), dict):
+                self._values[key] = {**value, **self._values[key]}
+            else:
+                self._values.setdefault(key, value)
+        self._sources.append(source)
+        included = source.values.get("include")
+        if isinstance(included, str) and included:
+            where = path.parent / included
+            if where in (path, *around) or not where.is_file():
+                reason = "includes itself" if where.is_file() else "no such file"
+                raise self._refusal(("include",), "include", WrongKey((), f"{where}: {reason}"))
+            self._include(where, (path, *around))
 
     def refusal(self, key: str, reason: str) -> ConfigError:
         """Return the error for `reason` at `key`, as in `messages[230].Price`, with its line."""
@@ -315,8 +335,12 @@ class DescriptionFile:
         return self._refusal(path, key, WrongKey(path, reason))
 
     def _refusal(self, path: KeyPath, key: str, wrong: WrongKey) -> ConfigError:
-        line = KeyLines(self._text)[path]
-        return ConfigError(f"{self.path}:{line}: {key}: {wrong.reason}", wrong.hint or _HINT)
+        for source in self._sources:
+            own = source.path_of(path)
+            if own is not None:
+                where = f"{source.path}:{source.lines[own]}"
+                return ConfigError(f"{where}: {key}: {wrong.reason}", wrong.hint or _HINT)
+        return ConfigError(f"{self.path}:1: {key}: {wrong.reason}", wrong.hint or _HINT)
 
     def _shown(self, path: KeyPath) -> str:
         """Return a path as in `messages[230].Price.at`: by types of messages, names of fields."""
@@ -327,6 +351,8 @@ class DescriptionFile:
                 text += f".{part}" if text else part
             elif text.endswith(".fields") and isinstance(value, dict) and value.get("name"):
                 text = text.removesuffix("fields") + str(value["name"])
+            elif text.endswith(".parts") and isinstance(value, dict) and _part_name(value):
+                text = text.removesuffix("parts") + _part_name(value)
             elif text in ("messages", "controls") and isinstance(value, dict) and "type" in value:
                 text += f"[{value['type']}]"
             else:
@@ -358,8 +384,62 @@ class DescriptionFile:
             return ()
         if name in value:
             return (name,)
-        fields = [each.get("name") or each.get("type") for each in value.get("fields", ())]
+        parts = [_part_name(each) for each in value.get("parts", ())]
+        if name in parts:
+            return ("parts", parts.index(name))
+        fields = [
+            each.get("name") or each.get("type") or each.get("block")
+            for each in value.get("fields", ())
+        ]
         return ("fields", len(fields) - 1 - fields[::-1].index(name)) if name in fields else ()
+
+
+#: Arrays of tables that a file and what it includes both add to.
+_LISTS = ("messages", "controls", "blocks", "times")
+
+
+class _Source:
+    """One file of a description: its values, and which of the whole's tables are its own.
+
+    `places` gives, for an array of tables and an index in the whole, the index in this file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.places: dict[tuple[str, int], int] = {}
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(
+                f"{path}: cannot be read: {reason}", "name a feed description file"
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path}: not UTF-8 text", "name a feed description file") from None
+        self.values = parse_toml(text, str(path), "feed description")
+        self.lines = KeyLines(text)
+
+    def path_of(self, path: KeyPath) -> KeyPath | None:
+        """Return the path in this file of a path in the whole; None where it is another file's."""
+        if len(path) > 1 and path[0] in _LISTS and isinstance(path[1], int):
+            place = self.places.get((path[0], path[1]))
+            return None if place is None else (path[0], place, *path[2:])
+        if path and path[0] not in self.values:
+            return None
+        if len(path) > 1 and isinstance(self.values[path[0]], dict):
+            return path if path[1] in self.values[path[0]] else None
+        return path
+
+
+def _identity(key: str, table: Any) -> Any:
+    """Return what a table in an array is known by, so that an own one replaces an included one."""
+    if not isinstance(table, dict):
+        return None
+    return str(table.get("name" if key == "blocks" else "type"))
+
+
+def _part_name(table: dict[str, Any]) -> str:
+    return str(table.get("group") or table.get("text") or table.get("block") or "")
 
 
 def _item(value: Any, part: str | int) -> Any:

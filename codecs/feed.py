@@ -503,20 +503,20 @@ class Feed:
                 reason = f"ends inside {short}"
         return UnknownMessage(self.type_label(code), data[at : at + size], reason)
 
+    def messages_of(self, data: bytes) -> Iterator[bytes]:
+        """Yield the bytes of each message of a packet. Raises `BadPacket`."""
+        for begin, _, index in self._scanned(data):
+            for place in range(index.count):
+                at = begin + index.offsets[place]
+                yield data[at : at + index.sizes[place]]
+
     def leaves(self, data: bytes) -> Iterator[Leaf]:
         """Yield each field of a packet as it stands in the bytes, from the header on.
 
         Messages that cannot be decoded have those of their header alone. Raises `BadPacket` where
         the scanner rejects the packet.
         """
-        header, index = self._new_scratch()
-        begin = 0
-        while begin < len(data) or begin == 0:
-            verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
-            if verdict == Reject.FINE:
-                verdict = scanner.scan_messages(self.table, data, begin, header, index)
-            if verdict != Reject.FINE:
-                raise BadPacket(Reject(verdict))
+        for begin, header, index in self._scanned(data):
             end = begin + header.length
             yield from self.header.leaves(data, begin, end, header.body, {})
             control = self.controls.get(header.packet_type)
@@ -525,7 +525,21 @@ class Feed:
             for place in range(index.count):
                 at, size = begin + index.offsets[place], index.sizes[place]
                 yield from self._message_leaves(data, index.types[place], at, size)
-            begin = end
+
+    def _scanned(
+        self, data: bytes
+    ) -> Iterator[tuple[int, scanner.PacketHeader, scanner.MessageIndex]]:
+        """Yield first byte, header and messages of each packet of a datagram. Raises `BadPacket`."""
+        header, index = self._new_scratch()
+        begin = 0
+        while begin < len(data) or begin == 0:
+            verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
+            if verdict == Reject.FINE:
+                verdict = scanner.scan_messages(self.table, data, begin, header, index)
+            if verdict != Reject.FINE:
+                raise BadPacket(Reject(verdict))
+            yield begin, header, index
+            begin += header.length
 
     def _message_leaves(self, data: bytes, code: int, at: int, size: int) -> Iterator[Leaf]:
         yield from self.message_header.leaves(data, at, at + size, self.message_header.size, {})

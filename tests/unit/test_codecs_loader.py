@@ -160,7 +160,7 @@ WRONG = [
     ('counts = "packets"', 'counts = "bytes"', "packet.sequence.counts", "(messages or packets)"),
     (
         'type = 8\nname = "levels"\nsize = 12',
-        'type = 7\nname = "levels"\nsize = 20',
+        'type = 7\nname = "again"\nsize = 20\n\n[[messages]]\ntype = 8\nname = "levels"\nsize = 12',
         "messages[7]",
         "comes twice",
     ),
