@@ -505,10 +505,14 @@ class Feed:
 
     def messages_of(self, data: bytes) -> Iterator[bytes]:
         """Yield the bytes of each message of a packet. Raises `BadPacket`."""
+        for at, size, _ in self.message_spans(data):
+            yield data[at : at + size]
+
+    def message_spans(self, data: bytes) -> Iterator[tuple[int, int, int]]:
+        """Yield first byte, size and type of each message of a packet. Raises `BadPacket`."""
         for begin, _, index in self._scanned(data):
             for place in range(index.count):
-                at = begin + index.offsets[place]
-                yield data[at : at + index.sizes[place]]
+                yield begin + index.offsets[place], index.sizes[place], index.types[place]
 
     def leaves(self, data: bytes) -> Iterator[Leaf]:
         """Yield each field of a packet as it stands in the bytes, from the header on.

@@ -21,7 +21,7 @@ cdef class FeedTable:
     cdef public int message_length_at, message_length_size, message_length_add
     cdef public int message_type_at, message_type_size
     cdef public int slot_count
-    cdef public unsigned long long no_symbol, several_symbols, no_send_time
+    cdef public unsigned long long no_symbol, several_symbols
     cdef public bint fix
     cdef public unsigned int symbol_tag
     cdef public bint varied, several, long_symbols, odd_messages

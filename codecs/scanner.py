@@ -129,7 +129,6 @@ class FeedTable:
         self.message_length_add = self.message_type_at = self.message_type_size = 0
         self.slot_count = 1
         self.no_symbol = NO_SYMBOL
-        self.no_send_time = NO_SEND_TIME
         self.several_symbols = SEVERAL_SYMBOLS
         self.fix = False
         self.symbol_tag = 0
@@ -258,7 +257,8 @@ class PacketHeader:
                    following packet will carry. Control, unsequenced: 0, and so for a heartbeat that
                    carries the number set aside.
     session        0 where the header has none
-    send_time      raw, as on the wire (seconds * 10**9 + nanoseconds where there are two fields)
+    send_time      raw, as on the wire (seconds * 10**9 + nanoseconds where there are two fields); 0
+                   where the header has none
     service        0 where the header has none
     length         bytes of the whole packet, from its length field
     body           offset of the first byte after the header, from the packet's start
@@ -663,8 +663,6 @@ def _parse_varied(
         out.send_time = out.send_time * 1_000_000_000 + _within(
             first, table.time_ns_at, 4, body, big
         )
-    if table.time_size == 0 or table.time_at + table.time_size > body:
-        out.send_time = table.no_send_time
     out.count = cython.cast(
         cython.int, _within(first, table.count_at, table.count_size, body, big)
     )

@@ -43,7 +43,7 @@ cdef class Tally:
         const long long[::1] time_ns, const unsigned int[::1] destination,
         const unsigned short[::1] port
     ) except? -1
-    cdef int _fix_runs(
+    cdef int _several(
         self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, long long on_file,
         long long time_ns, unsigned int group, unsigned short port
     ) except? -1 nogil

@@ -27,7 +27,7 @@ import cython
 import numpy as np
 from cython.cimports.feedhandler.characterise.interarrival import Interarrival
 from cython.cimports.feedhandler.characterise.skew import Skew
-from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, FINE, RESET, SKIP, TRUNCATED
+from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, FINE, RESET, SKIP
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
@@ -41,7 +41,6 @@ from feedhandler.characterise.moments import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
 
 if cython.compiled:
-    from cython.cimports.feedhandler.codecs.fix.scanning import parse_run
     from cython.cimports.feedhandler.codecs.scanner import parse_header_at
 
 from feedhandler.codecs.scanner import REJECT_COUNT
@@ -205,8 +204,8 @@ class Tally:
             first = cython.address(data[0])
         with cython.nogil:
             for row in range(rows):
-                if self._table.fix:
-                    self._fix_runs(
+                if self._table.several:
+                    self._several(
                         data, offset[row], length[row], frame_length[row], time_ns[row],
                         destination[row], port[row],
                     )  # fmt: skip
@@ -238,7 +237,7 @@ class Tally:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def _fix_runs(
+    def _several(
         self,
         data: cython.const_uchar[::1],
         start: cython.Py_ssize_t,
@@ -248,21 +247,13 @@ class Tally:
         group: cython.uint,
         port: cython.ushort,
     ) -> cython.int:
-        """Count the runs of a FIX datagram, up to one that is malformed."""
+        """Count the packets of a datagram that may hold several, up to one that is malformed."""
         verdict: cython.int
         channel: cython.int
         end: cython.Py_ssize_t = start + size
         on_file += _RECORD_HEADER
         while True:
-            if not cython.compiled:
-                verdict = parse_next(self._table, data, start, end - start, self._header)
-            elif start >= end or end > len(data):
-                verdict = TRUNCATED
-            else:
-                verdict = parse_run(
-                    self._table, cython.address(data[start]), len(data) - start, end - start,
-                    self._header, False,
-                )  # fmt: skip
+            verdict = parse_next(self._table, data, start, end - start, self._header)
             if verdict != FINE:
                 self.foreign[verdict] += 1
                 return 0

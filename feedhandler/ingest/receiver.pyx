@@ -33,7 +33,7 @@ from posix.unistd cimport read, write
 
 from feedhandler.codecs.fix.scanning cimport parse_first, parse_further
 from feedhandler.codecs.scanner cimport (
-    FeedTable, PacketHeader, check_messages, parse_header, parse_next,
+    FeedTable, PacketHeader, check_messages, parse_next,
 )
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
@@ -688,15 +688,30 @@ cdef class Receiver:
         self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
         unsigned long long stamp, unsigned long long now,
     ) except -1 nogil:
-        """Check one datagram and pass it to its channel; a bad one is counted by reason."""
-        cdef Route *route
-        cdef int index, reject
+        """Pass the packets of one datagram to their channels; a bad one is counted by reason."""
+        cdef Py_ssize_t end = start + size
+        cdef Py_ssize_t length
+        cdef int reject
         if self.table.fix:
             return self._take_runs(sock, row, start, size, stamp, now)
-        reject = parse_header(self.table, self.slab, start, size, self.header)
-        if reject:
-            self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
-            return 0
+        while True:
+            reject = parse_next(self.table, self.slab, start, end - start, self.header)
+            if reject:
+                self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
+                return 0
+            length = self.header.length  # a packet that is trimmed has another length then
+            self._take_packet(sock, row, start, stamp, now)
+            start += length
+            if start >= end:
+                return 0
+
+    cdef int _take_packet(
+        self, Socket *sock, Py_ssize_t row, Py_ssize_t start,
+        unsigned long long stamp, unsigned long long now,
+    ) except -1 nogil:
+        """Check one packet, whose header was read, and pass it to its channel."""
+        cdef Route *route
+        cdef int index, reject
         for index in range(sock.route_count):
             route = &self.routes[sock.first_route + index]
             if route.service == self.header.service or self.table.service_size == 0:
