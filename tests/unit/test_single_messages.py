@@ -1,6 +1,5 @@
 """Messages delivered alone have the times and prices that they have in their packet."""
 
-import datetime
 import itertools
 from array import array
 from typing import Any
@@ -17,7 +16,7 @@ from feedhandler.gateway import Gateway
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.reading import Datagram
-from tests.support.amqp import DAY, FEED, FakeLink, Rig, order, packet
+from tests.support.amqp import DAY_DATE, FEED, FakeLink, Rig, order, packet
 
 #: Times within the packet's second, and scales of prices in reference data alone.
 XDP = load_feed("nyse-integrated-xdp")
@@ -47,7 +46,7 @@ PRICES = [Price(1_234_500, 4), Price(1_234_500, 4), Price(1_234_500, None)]
 
 def brought(address: str, data: bytes = PACKET, feed: Any = XDP) -> FakeLink:
     """The link that a packet of service 104 went to."""
-    rig = Rig(feed=feed)
+    rig = Rig(feed=feed, symbols="index")
     _, link = rig.attach(f"{feed.key}.104{address}")
     rig.mark(RecordKind.START, sequence=1, next_sequence=1)
     rig.put(data, 1, 4)
@@ -163,7 +162,7 @@ def test_reference_messages_are_asked_for_where_prices_need_them(
 
 def test_a_message_that_is_decoded_alone_takes_what_is_known() -> None:
     known = ReferenceData(XDP)
-    day = datetime.date(DAY // 10_000, DAY // 100 % 100, DAY % 100)
+    day = DAY_DATE
     before = XDP.decode_message(add(400), day=day, known=known)
     XDP.decode_message(mapping(), known=known)
     after = XDP.decode_message(add(400), day=day, known=known, send_time=SENT_NS)
