@@ -31,8 +31,8 @@ from feedhandler.codecs.description import (
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed, Reference
-from feedhandler.codecs.fix.feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.fix.framing import TAG_DIGITS_MAX
+from feedhandler.codecs.fix_feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import INTEGER_TYPES, Block, Field, Layout
 from feedhandler.codecs.scanner import FeedTable

@@ -28,15 +28,15 @@ CHECKSUM             FIX: a message's CheckSum is not the sum of its bytes
 MALFORMED            FIX: a field of a message's envelope or header is wrong or missing
 
 A feed that is framed by FIX has no packet header. In place of a packet it has a *run*
-(`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
+(`feedhandler.codecs.fix_runs`): application messages with consecutive numbers, or one
 administrative message. A datagram may hold several; `parse_next` reads the first in one go,
-`parse_first` and `parse_further` of `feedhandler.codecs.fix.scanning` in two.
+`parse_first` and `parse_further` of `feedhandler.codecs.fix_scanning` in two.
 """
 
 import cython
 import numpy
-from cython.cimports.feedhandler.codecs.fix.runs import Run
-from cython.cimports.feedhandler.codecs.fix.scanning import (
+from cython.cimports.feedhandler.codecs.fix_runs import Run
+from cython.cimports.feedhandler.codecs.fix_scanning import (
     check_run,
     fill_run,
     message_size_at,
@@ -68,7 +68,7 @@ if cython.compiled:
 
 #: The symbol of a message that has none.
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
-#: The symbol of a message that names several: `fix.scanning.next_symbol_of` finds each.
+#: The symbol of a message that names several: `fix_scanning.next_symbol_of` finds each.
 SEVERAL_SYMBOLS = 0xFFFF_FFFF_FFFF_FFFE
 #: The send time of messages that came without their packet's header.
 NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF

@@ -20,7 +20,7 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
 from cython.cimports.feedhandler.amqp.outlet import Outlet
 from cython.cimports.feedhandler.amqp.stream import Route, Stream
-from cython.cimports.feedhandler.codecs.fix.scanning import begin_symbols_of, next_symbol_of
+from cython.cimports.feedhandler.codecs.fix_scanning import begin_symbols_of, next_symbol_of
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
@@ -37,7 +37,7 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain
 from feedhandler.codecs.feed import key_word
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)

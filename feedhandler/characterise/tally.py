@@ -41,7 +41,7 @@ from feedhandler.characterise.moments import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
 
 if cython.compiled:
-    from cython.cimports.feedhandler.codecs.fix.scanning import parse_run
+    from cython.cimports.feedhandler.codecs.fix_scanning import parse_run
     from cython.cimports.feedhandler.codecs.scanner import parse_header_at
 
 from feedhandler.codecs.scanner import REJECT_COUNT

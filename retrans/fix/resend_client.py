@@ -27,10 +27,10 @@ from typing import NamedTuple
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.datagram import HEARTBEAT, SEQUENCE_RESET, TEST_REQUEST
 from feedhandler.codecs.fix.envelope import envelope
-from feedhandler.codecs.fix.feed import is_administrative
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
 from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.codecs.fix_feed import is_administrative
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
