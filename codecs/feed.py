@@ -223,7 +223,8 @@ class Feed:
     def needs_send_time(self) -> bool:
         """Whether some messages, taken out of their packet, need its send time for their own times.
 
-        False for feeds whose messages need the packet header for their type anyway.
+        False where the type is in the packet header: there a message alone travels as a packet of
+        one message, whose header has the send time.
         """
         rules = self.description.times
         return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)

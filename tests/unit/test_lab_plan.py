@@ -178,7 +178,8 @@ def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
         ),
         Loads(role="broker"),
     ]  # fmt: skip
-    assert thresholds.lines(step)[-1] == "of one processor each: clients (2) 90%, gateway 60%"
+    told = "percent of one processor: gateway 60, clients 2 x 45; all 150"
+    assert thresholds.lines(step)[-1] == told
     step.verdicts = step.verdicts[:1]
     assert len(thresholds.lines(step)) == 1
 

@@ -2,6 +2,7 @@
 
 import itertools
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from proton import Message as ProtonMessage
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
+from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.codecs.scanner import NO_SEND_TIME
 from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
@@ -101,6 +103,24 @@ def test_messages_that_need_no_send_time_go_without_annotations(address: str) ->
     (one,) = read(brought("?as=message", packet(1, [order(5)]), FEED))
     assert one.send_time == NO_SEND_TIME
     assert one.record().price == Price(100, 2)
+
+
+def test_a_message_alone_under_its_packets_header_needs_no_send_time_beside_it(
+    tmp_path: Path,
+) -> None:
+    text = (FEEDS_FOLDER / "nyse-openbook-ultra.toml").read_text()
+    since_midnight = 'since = "midnight"\nmilliseconds = "SourceTime"\n'
+    assert since_midnight in text
+    path = tmp_path / "nyse-openbook-ultra.toml"
+    path.write_text(text.replace(since_midnight, 'since = "send_second"\n'))
+    feed = load_feed(path)
+    assert not feed.needs_send_time
+    message = feed.encode_message(231, source_time_micro_secs=400)
+    data = feed.encode_packet(sequence=1, messages=[message], packet_type=231, send_time=2500)
+    (sent,) = brought("?as=message", data, feed).data
+    alone, whole = (feed.decode_packet(each, DAY_DATE).messages[0] for each in (sent.body, data))
+    assert alone.event_time_ns == whole.event_time_ns
+    assert whole.event_time_ns % 10**9 == 400_000
 
 
 @pytest.mark.parametrize("grain", ["message", "packet"])
