@@ -20,6 +20,7 @@ from typing import Any
 
 import zmq
 
+from bench.processes import cpu_seconds_of
 from feedhandler.codecs import load_feed
 from feedhandler.config import (
     AmqpConfig,
@@ -348,8 +349,8 @@ class Rig:
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time spent so far: the gateway's, and the subscribers' together."""
         return {
-            "gateway": processors.cpu_seconds_of(self.gateway.pid),
-            "subscribers": sum(processors.cpu_seconds_of(child.pid) for child in self._subscribers),
+            "gateway": cpu_seconds_of(self.gateway.pid),
+            "subscribers": sum(cpu_seconds_of(child.pid) for child in self._subscribers),
         }
 
     def memory_bytes(self) -> int:

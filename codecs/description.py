@@ -86,7 +86,6 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     constants: dict[str, int] = {}
     heartbeat_when_empty: bool = False
     reset_next: str = ""
-    max_size: int = 1_500
 
 
 class MessageDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -148,7 +147,6 @@ class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     messages: dict[str, str]
     symbol_tag: int = 55
-    max_size: int = 1_400
 
 
 #: In place of `[packet]` and `[message]` where FIX frames the feed: no header, nothing at fixed
@@ -160,7 +158,6 @@ FIX_PACKET = PacketDescription(
     sequence=SequenceDescription("", "messages", 1, "next"),
     count="",
     send_time=SendTimeDescription("", "ns", "epoch"),
-    max_size=1_400,
 )
 FIX_MESSAGE = MessageDescription(header_size=0, length=FieldDescription(0, "u8"))
 

@@ -161,7 +161,6 @@ class Feed:
         self.byte_order = description.byte_order
         self.first_sequence = description.packet.sequence.first
         self.counts_messages = description.packet.sequence.counts == "messages"
-        self.max_packet_size = description.packet.max_size
         self.header = header
         self.layouts = layouts
         self.controls = controls

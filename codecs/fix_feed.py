@@ -94,7 +94,6 @@ class FixFeed(Feed):
         assert description.fix is not None
         self.names = dict(names)
         self.symbols_are_text = True
-        self.max_packet_size = description.fix.max_size
         self.symbol_tag = description.fix.symbol_tag
 
     # -- what there is --------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from feedhandler.lab.results import (
     Sweep,
     Traffic,
     Verdict,
-    latency_of,
 )
 from tests.support import report
+from tests.support.report import latency_of
 
 
 def exact(clients: int = 10, **more: object) -> Step:
