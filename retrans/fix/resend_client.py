@@ -147,7 +147,6 @@ class ResendClient:
         self,
         topics: Mapping[int, Topic],
         settings: RecoverySettings,
-        form: RequestFormat | None = None,
     ) -> None:
         self._topics = dict(topics)
         self._services = {topic.target: service for service, topic in topics.items()}
@@ -155,7 +154,7 @@ class ResendClient:
             raise UsageError(
                 "channels of one server cannot be told apart", "give each a target of its own"
             )
-        self._form = form or RequestFormat()
+        self._form = RequestFormat()
         self._heartbeat_ns = settings.heartbeat_us * 1000
         self._dead_ns = settings.dead_us * 1000
         self._range_max = settings.request_packets_max
