@@ -114,13 +114,15 @@ class Splitter:
     def _references(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
         """Copy the reference data in the current packet; None where there is none."""
         number: cython.Py_ssize_t
+        at: cython.Py_ssize_t
         found: list = None
         self.scanned = self._scan(start, size)
         if self.scanned:
             for number in range(self.index.count):
                 if self.index.types[number] == self.reference_type:
                     found = found or []
-                    found.append(self._message_bytes(start, number))
+                    at = start + self.index.offsets[number]
+                    found.append(self._bytes(at, self.index.sizes[number]))
         return found
 
     @cython.cfunc
@@ -350,10 +352,6 @@ class Splitter:
         begin_symbols_of(self.source, at, at + self.index.sizes[number], self.header)
         next_symbol_of(self.table, self.source, self.header)
         return 0
-
-    def _message_bytes(self, start: int, number: int) -> bytes:
-        """Copy one message of the current packet."""
-        return self._bytes(start + self.index.offsets[number], self.index.sizes[number])
 
     def _bytes(self, start: int, size: int) -> bytes:
         """Copy a part of the current packet."""
