@@ -106,7 +106,6 @@ class Outcome:
     kept_schedule: bool
     subscribers: list[dict[str, Any]]
     gateway: dict[str, Any]
-    expected_market: int = 0
     problems: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
