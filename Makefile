@@ -161,7 +161,7 @@ fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, unde
 	$(PY) -m tests.fuzz.asan $(ASAN)
 
 docs: $(VENV)/.everything ## the pages of docs/ that come from the code: counters, configuration, recovery
-	$(PY) -m feedhandler.ops.reference docs
+	$(PY) docs/site/reference.py docs
 	$(PY) docs/site/room_files.py
 
 site: $(VENV)/.site-tools ## the pages as a site, in build/site/html; a link that leads nowhere fails

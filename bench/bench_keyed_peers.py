@@ -31,9 +31,9 @@ from bench.keyed_work import (
     rounds,
     syncs_a_second,
 )
+from bench.processes import cpu_seconds_of
 from feedhandler.lab.brokers import BrokerFailed
 from feedhandler.lab.brokers.process import end_with_us
-from feedhandler.lab.processors import cpu_seconds_of
 
 #: Who is compared.
 NAMES = tuple(PEERS)

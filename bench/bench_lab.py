@@ -53,7 +53,7 @@ def figures(step: Step) -> dict[str, Any]:
         "mean_ms": step.latency.mean_ns / 1e6,
         "mbps": step.sent.rate_bps / 1e6,
         "verdicts": {verdict.quantity: verdict.met for verdict in step.verdicts},
-        "processors": thresholds.in_the_way(step),
+        "processors": thresholds.busy(step),
         "sends_behind": step.sent.behind,
         "load_average": os.getloadavg()[0],
     }

@@ -147,7 +147,7 @@ async def cache(pattern: str, symbols_max: int, rounds: int) -> dict[str, float]
     """Hits of the route cache, and what a message costs, on one kind of traffic."""
     chance = random.Random(20261121)
     draw = bursty if pattern == "bursty" else shuffled
-    node = LocalNode(symbols_max=symbols_max, max_links=2 * SYMBOLS)
+    node = LocalNode(max_symbols=symbols_max, max_links=2 * SYMBOLS)
     client = LocalClient(node.node.address[1])
     keys = [f"{KEY}.{FIRST_SYMBOL + symbol}" for symbol in range(0, SYMBOLS, 2)]
     await client.attach(addresses("one link", keys, NEVER_COMES)[0], CREDIT)

@@ -30,35 +30,18 @@ SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.5}
 
 def _serve(ports: Any) -> None:
     """A node that sends as fast as its subscriber takes: the ring is refilled when it is empty."""
-    import struct
-
-    from feedhandler.amqp.fanout import Fanout
-    from feedhandler.amqp.quality import QualityState
-    from feedhandler.amqp.serving.node import Node
-    from feedhandler.amqp.stream import Stream
-    from feedhandler.codecs import load_feed
-    from feedhandler.config.amqp import AmqpConfig
-    from feedhandler.ingest.ring import Ring
+    from bench.local import LocalNode
 
     async def serve() -> None:
-        feed = load_feed("euronext-utp-md")
-        ring = Ring(1 << 20)
-        prefix = struct.pack(">IHH", 20261121, feed.number, SERVICE)
-        stream = Stream(0, SERVICE, f"euronext.{SERVICE}", prefix, 10_000)
-        fanout = Fanout(ring, feed.table, [stream], lambda _, symbol: feed.symbol_text(symbol))
-        qualities = [QualityState(SERVICE, ["A", "B"])]
-        settings = AmqpConfig(listen="127.0.0.1:0")
-        node = Node(fanout, settings, qualities, feed.type_code, "bench")
-        node.start()
-        ports.put(node.address[1])
-        packets = [template.payload for template in templates()][:PACKETS_A_TURN]
+        rig = LocalNode()
+        ports.put(rig.node.address[1])
+        packets = [(template.payload, MESSAGES_A_PACKET) for template in templates()]
+        outlets = rig.fanout.outlets
         while True:
             # Only while the subscriber keeps up: what is measured is its side.
-            if fanout.outlets and all(o.queued_bytes < 1 << 20 for o in fanout.outlets):
-                for payload in packets:
-                    ring.put(1, count=MESSAGES_A_PACKET, payload=payload, body=16)
-                ring.publish()
-                node.pump()
+            if outlets and all(outlet.queued_bytes < 1 << 20 for outlet in outlets):
+                rig.put(packets[:PACKETS_A_TURN])
+                rig.node.pump()
             await asyncio.sleep(0)
 
     uvloop.run(serve())

@@ -30,7 +30,7 @@ from feedhandler.replay.generating.traffic_capture import write_capture
 
 FEED, PROFILE, ZONE = "euronext-utp-md", "euronext-2011-03", "Europe/Lisbon"
 #: The source paper's session.
-SESSION_PACKETS, SESSION_MESSAGES, SESSION_BYTES = 81_217_612, 410_000_000, 28_025_910_209
+SESSION_PACKETS = 81_217_612
 SEED = 7
 CORES = 2
 SAMPLE_S = 0.05

@@ -121,7 +121,7 @@ def _carried(found: Measured) -> str:
             f"{100 * lost_share(step):.3f}",
             f"{sum(result.lost for result in step.results):,}",
             f"{sum(result.expected for result in step.results):,}",
-            report_loads.busy(step),
+            thresholds.busy(step) or "-",
         )
         for step in beyond
     ]

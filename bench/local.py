@@ -8,27 +8,28 @@ sockets on loopback, each moved only when the measurement says so.
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import uvloop
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
+from feedhandler.config import loopback_config
 from feedhandler.config.amqp import AmqpConfig
+from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway_io import CoreRunner
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 
 FEED = load_feed("euronext-utp-md")
 SERVICE = 104
 KEY = f"{FEED.key}.{SERVICE}"
-DAY = 20261121
 #: A message type that no feed description knows: framed by its size field, of no symbol.
 OTHER_TYPE = 999
 #: How long a client may take to attach.
@@ -53,20 +54,27 @@ def packet_of(messages: Iterable[bytes]) -> bytes:
 
 
 class LocalNode:
-    """Ring, fan-out and listening node of one service; to be made within a running event loop."""
+    """The gateway's core and listening node of one service, without a receive thread; to be made
+    within a running event loop. `settings` are the `[amqp]` table's."""
 
-    def __init__(self, *, symbols_max: int = 10_000, **settings: Any) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.ring = Ring(1 << 22)
-        prefix = struct.pack(">IHH", DAY, FEED.number, SERVICE)
-        self.stream = Stream(0, SERVICE, KEY, prefix, symbols_max)
-        self.fanout = Fanout(
-            self.ring, FEED.table, [self.stream], lambda _, symbol: FEED.symbol_text(symbol)
+        options: dict[str, Any] = {
+            "listen": "127.0.0.1:0", "idle_timeout_ms": 0, "max_symbols": 10_000
+        }  # fmt: skip
+        amqp = AmqpConfig(**(options | settings))
+        runner = CoreRunner(lambda: None, lambda *_: None)
+        config = loopback_config(FEED.name, [SERVICE], amqp=amqp)
+        core = GatewayCore(config, FEED, self.ring, runner, time.time_ns(), os.getpid())
+        (self.stream,) = core.streams
+        self.fanout, self.qualities = core.fanout, core.qualities
+        self.node = Node(
+            core.fanout, amqp, core.qualities, FEED.type_code, "bench", pump=runner.pump
         )
-        self.qualities = [QualityState(SERVICE, ["A", "B"])]
-        options: dict[str, Any] = {"listen": "127.0.0.1:0", "idle_timeout_ms": 0}
-        self.settings = AmqpConfig(**(options | settings))
-        self.node = Node(self.fanout, self.settings, self.qualities, FEED.type_code, "bench")
+        # Without retransmission nothing is put into a receive thread's inlet.
+        runner.bind(core, self.node, None)  # type: ignore[arg-type]
         self.node.start()
+        runner.start()
         self.sequence = 0
 
     @property

@@ -23,9 +23,9 @@ from typing import Any
 import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
+from bench.processes import cpu_seconds_of
 from feedhandler.amqp.publishing.publisher import Publishers, State
 from feedhandler.config.publishing import PublishConfig
-from feedhandler.lab.processors import cpu_seconds_of
 from tests.support.brokers import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
 
 EXCHANGE = "bench"

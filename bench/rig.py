@@ -20,6 +20,7 @@ from typing import Any
 
 import zmq
 
+from bench.processes import cpu_seconds_of
 from feedhandler.codecs import load_feed
 from feedhandler.config import (
     AmqpConfig,
@@ -105,7 +106,6 @@ class Outcome:
     kept_schedule: bool
     subscribers: list[dict[str, Any]]
     gateway: dict[str, Any]
-    expected_market: int = 0
     problems: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
@@ -348,8 +348,8 @@ class Rig:
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time spent so far: the gateway's, and the subscribers' together."""
         return {
-            "gateway": processors.cpu_seconds_of(self.gateway.pid),
-            "subscribers": sum(processors.cpu_seconds_of(child.pid) for child in self._subscribers),
+            "gateway": cpu_seconds_of(self.gateway.pid),
+            "subscribers": sum(cpu_seconds_of(child.pid) for child in self._subscribers),
         }
 
     def memory_bytes(self) -> int:

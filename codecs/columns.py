@@ -415,9 +415,7 @@ class Columns:
                 text_end += field.size * capacity
             else:
                 width = _cell_width(field.size)
-                plan.append(
-                    (field.at, field.size, base, 0, widths[width], big, field.kind == "i")
-                )
+                plan.append((field.at, field.size, base, 0, widths[width], big, field.kind == "i"))
                 widths[width] += 1
         self._plan = numpy.array(plan, numpy.int64).reshape(len(plan), 7)
         self._cells = {

@@ -111,7 +111,6 @@ class PacketDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     constants: dict[str, int] = {}
     heartbeat_when_empty: bool = False
     reset_next: str = ""
-    max_size: int = 1_500
 
 
 class TypeDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -244,7 +243,6 @@ class FixDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     messages: dict[str, str]
     symbol_tag: int = 55
-    max_size: int = 1_400
 
 
 #: In place of `[packet]` and `[message]` where FIX frames the feed: no header, nothing at fixed
@@ -253,7 +251,6 @@ FIX_PACKET = PacketDescription(
     header_size=0,
     fields=[],
     sequence=SequenceDescription("", "messages", 1, "next"),
-    max_size=1_400,
 )
 FIX_MESSAGE = MessageDescription(header_size=0)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
-from feedhandler.codecs.fix.faults import SEQUENCE_END, find_beyond, find_fault
+from feedhandler.codecs.fix_faults import SEQUENCE_END, find_beyond, find_fault
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.layouts import Field
 from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header

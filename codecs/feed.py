@@ -20,7 +20,7 @@ import msgspec
 from feedhandler.codecs import scanner
 from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
 from feedhandler.codecs.layouts import (
     Block,
@@ -188,7 +188,6 @@ class Feed:
         self.byte_order = description.byte_order
         self.first_sequence = description.packet.sequence.first
         self.counts_messages = description.packet.sequence.counts == "messages"
-        self.max_packet_size = description.packet.max_size
         self.header = header
         self.message_header = message_header or Block("message_header", 0, [], self.byte_order)
         self.layouts = layouts
@@ -263,7 +262,8 @@ class Feed:
     def needs_send_time(self) -> bool:
         """Whether some messages, taken out of their packet, need its send time for their own times.
 
-        False for feeds whose messages need the packet header for their type anyway.
+        False where the type is in the packet header: there a message alone travels as a packet of
+        one message, whose header has the send time.
         """
         rules = self.description.times
         return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
@@ -749,14 +749,18 @@ class Feed:
         if size and length >= 1 << 8 * size:
             raise UsageError(f"{layout.name}: {len(message)} bytes are too many for one message")
         self._put(message, table.message_length_at, size, length)
-        self._put(message, table.block_at, table.block_size, layout.size - table.message_header_size)
+        self._put(
+            message, table.block_at, table.block_size, layout.size - table.message_header_size
+        )
         if not table.type_in_packet:
             second = table.type_second_size
             self._put(
                 message, table.message_type_at, table.message_type_size, layout.code >> 8 * second
             )
             self._put(message, table.type_second_at, second, layout.code & 0xFF)
-        return bytes(message).ljust(-(-len(message) // table.message_align) * table.message_align, b"\0")
+        return bytes(message).ljust(
+            -(-len(message) // table.message_align) * table.message_align, b"\0"
+        )
 
     def _put(self, message: bytearray, at: int, size: int, value: int) -> None:
         """Write an integer of a message's header; of size 0: none."""

@@ -142,7 +142,15 @@ class Fit:
             expected = f"a message as it is described, of at least {least} bytes"
         self._keep(
             Misfit(
-                record.reason, self.packets, at, field, found, expected, payload, number, record.type
+                record.reason,
+                self.packets,
+                at,
+                field,
+                found,
+                expected,
+                payload,
+                number,
+                record.type,
             )
         )
 

@@ -35,8 +35,8 @@ from feedhandler.codecs.description import (
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Clock, Feed, Reference
-from feedhandler.codecs.fix.feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.fix.framing import TAG_DIGITS_MAX
+from feedhandler.codecs.fix_feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
@@ -50,7 +50,9 @@ FEEDS_FOLDER = Path(__file__).parent / "feeds"
 SIZE_MAX = 65_575
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
 #: Types of fields: integers of 1 to 8 bytes, text, reserved bytes.
-_TYPE = re.compile(r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|(?P<other>[cx])(?P<size>[1-9]\d*)")
+_TYPE = re.compile(
+    r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|(?P<other>[cx])(?P<size>[1-9]\d*)"
+)
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 #: Names that records, or the JSON objects made of them, use for something else.
 _RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
@@ -228,7 +230,11 @@ class _Builder:
         name = given.rename or snake_case(given.name)
         if kind != "x" and (not _IDENTIFIER.fullmatch(name) or iskeyword(name)):
             self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
-        if name in _RESERVED_NAMES and kind != "x" and key.split(".")[0] not in ("packet", "message"):
+        if (
+            name in _RESERVED_NAMES
+            and kind != "x"
+            and key.split(".")[0] not in ("packet", "message")
+        ):
             self.refuse(where, f"{name!r} is reserved: give another name with `as`")
         if given.at is not None and given.at < 0:
             self.refuse(where, f"offset {given.at} is negative")
@@ -263,7 +269,7 @@ class _Builder:
             first, many = (place, 1) if isinstance(place, int) else (*place, 1)[:2]
             if not _IDENTIFIER.fullmatch(name) or iskeyword(name) or name in _RESERVED_NAMES:
                 self.refuse(f"{where}.bits.{wire}", f"{name!r} cannot be an attribute")
-            if not (0 <= first and 0 < many and first + many <= 8 * width):
+            if not (first >= 0 and many > 0 and first + many <= 8 * width):
                 self.refuse(f"{where}.bits.{wire}", f"bits {place} are not within {8 * width}")
             bits[name] = (first, many)
         return bits
@@ -488,9 +494,7 @@ class _Builder:
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _parts(
-        self, key: str, given: list[PartDescription], outer: list[Field]
-    ) -> list[Part]:
+    def _parts(self, key: str, given: list[PartDescription], outer: list[Field]) -> list[Part]:
         """Build the parts behind the fixed fields `outer`; those of elements with them."""
         parts: list[Part] = []
         for place, each in enumerate(given):
@@ -907,7 +911,7 @@ class _Builder:
         table.message_type_at = kind.at
         table.message_type_size = kind.size
         if kind.kind == "c" and kind.size == 2 and self.byte_order == "little":
-            self.refuse("message.type", "a c2 needs byte_order = \"big\": its text is read as it is")
+            self.refuse("message.type", 'a c2 needs byte_order = "big": its text is read as it is')
         if given.second is not None:
             second = self._message_field("type.second", given.second, 1, texts=True)
             if kind.size > 1:

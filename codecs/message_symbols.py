@@ -7,7 +7,7 @@ digest of a long text, the message itself has to be read again: `begin_symbols` 
 """
 
 import cython
-from cython.cimports.feedhandler.codecs.fix.scanning import begin_symbols_of, next_symbol_of
+from cython.cimports.feedhandler.codecs.fix_scanning import begin_symbols_of, next_symbol_of
 from cython.cimports.feedhandler.codecs.scanner import open_group, symbol_at
 
 

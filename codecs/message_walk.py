@@ -2,7 +2,7 @@
 """Ends of messages in a part of a packet, found by the messages' own sizes alone."""
 
 import cython
-from cython.cimports.feedhandler.codecs.fix.scanning import message_size_at
+from cython.cimports.feedhandler.codecs.fix_scanning import message_size_at
 from cython.cimports.feedhandler.codecs.scanner import padded
 
 

@@ -75,7 +75,9 @@ class Dimensions(msgspec.Struct, frozen=True):
 
     def leaves(self, data: bytes, at: int) -> Iterator[Leaf]:
         """Yield its fields."""
-        for field in sorted(filter(None, (self.block_length, self.count)), key=lambda each: each.at):
+        for field in sorted(
+            filter(None, (self.block_length, self.count)), key=lambda each: each.at
+        ):
             yield Leaf(field.wire, at + field.at, field.size, self._integer(data, at, field))
 
     def _integer(self, data: bytes, at: int, field: Field) -> int:
@@ -102,9 +104,7 @@ class Part:
         """Return the part's value and the first byte behind it. Raises `CutShort`."""
         raise NotImplementedError
 
-    def leaves(
-        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
-    ) -> Iterator[Leaf]:
+    def leaves(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> Iterator[Leaf]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
         raise NotImplementedError
 
@@ -171,7 +171,9 @@ class Group(Part):
             at = yield from self.elements.leaves(data, at, end, size, known)
         return at
 
-    def _begin(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> tuple[int, int, int]:
+    def _begin(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
+    ) -> tuple[int, int, int]:
         """Return the number of elements, the size of each one's fixed part, and the first's place."""
         size = self.elements.size
         if self.dimensions is not None:

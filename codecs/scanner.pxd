@@ -1,6 +1,6 @@
 # Declarations for other compiled modules; scanner.py describes each name.
 
-from feedhandler.codecs.fix.runs cimport Run
+from feedhandler.codecs.fix_runs cimport Run
 
 cdef class FeedTable:
     cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet, sets_aside

@@ -28,15 +28,15 @@ CHECKSUM             FIX: a message's CheckSum is not the sum of its bytes
 MALFORMED            FIX: a field of a message's envelope or header is wrong or missing
 
 A feed that is framed by FIX has no packet header. In place of a packet it has a *run*
-(`feedhandler.codecs.fix.runs`): application messages with consecutive numbers, or one
+(`feedhandler.codecs.fix_runs`): application messages with consecutive numbers, or one
 administrative message. A datagram may hold several; `parse_next` reads the first in one go,
-`parse_first` and `parse_further` of `feedhandler.codecs.fix.scanning` in two.
+`parse_first` and `parse_further` of `feedhandler.codecs.fix_scanning` in two.
 """
 
 import cython
 import numpy
-from cython.cimports.feedhandler.codecs.fix.runs import Run, symbol_value
-from cython.cimports.feedhandler.codecs.fix.scanning import (
+from cython.cimports.feedhandler.codecs.fix_runs import Run, symbol_value
+from cython.cimports.feedhandler.codecs.fix_scanning import (
     check_run,
     fill_run,
     message_size_at,
@@ -655,17 +655,13 @@ def _parse_varied(
     out.service = cython.cast(
         cython.uint, _within(first, table.service_at, table.service_size, body, big)
     )
-    out.flags = cython.cast(
-        cython.int, _within(first, table.flags_at, table.flags_size, body, big)
-    )
+    out.flags = cython.cast(cython.int, _within(first, table.flags_at, table.flags_size, body, big))
     out.send_time = _within(first, table.time_at, table.time_size, body, big)
     if table.time_ns_at >= 0:
         out.send_time = out.send_time * 1_000_000_000 + _within(
             first, table.time_ns_at, 4, body, big
         )
-    out.count = cython.cast(
-        cython.int, _within(first, table.count_at, table.count_size, body, big)
-    )
+    out.count = cython.cast(cython.int, _within(first, table.count_at, table.count_size, body, big))
     if table.count_size and out.count == table.end_of_session:
         out.count = 0
     elif table.count_size == 0 and (not table.kind_size or out.kind == DATA or out.kind == RESET):
@@ -683,9 +679,7 @@ def _parse_varied(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _count_messages(
-    table: FeedTable, first: cython.p_const_uchar, out: PacketHeader
-) -> cython.int:
+def _count_messages(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.int:
     """Set `out.count` to the messages between header and end; return a `Reject`."""
     at: cython.Py_ssize_t = out.body
     end: cython.Py_ssize_t = out.length
@@ -911,9 +905,7 @@ def element_symbol(table, data, at, message_type, otherwise):
     slot: cython.int = table.slots[message_type]
     if table.group[slot][8] == 0:
         return otherwise
-    return symbol_at(
-        data, at + table.group[slot][7], table.group[slot][8], table.symbol_big[slot]
-    )
+    return symbol_at(data, at + table.group[slot][7], table.group[slot][8], table.symbol_big[slot])
 
 
 def fixed_size(table, data, at):

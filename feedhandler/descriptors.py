@@ -32,17 +32,16 @@ def has_client(listener: socket.socket) -> bool:
 class Shortage:
     """A shortage of descriptors where `what` (plural, as in "AMQP clients") are accepted."""
 
-    def __init__(self, what: str, reserved: int = RESERVED) -> None:
+    def __init__(self, what: str) -> None:
         self._what = what
-        self._reserved = reserved
         self._told_at = float("-inf")
 
     def reaches(self, descriptor: int) -> bool:
         """Check whether a descriptor just assigned is in the reserve; if so, log that."""
         bound = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if bound == resource.RLIM_INFINITY or descriptor < bound - self._reserved:
+        if bound == resource.RLIM_INFINITY or descriptor < bound - RESERVED:
             return False
-        self.tell(f"{bound} less {self._reserved} kept back")
+        self.tell(f"{bound} less {RESERVED} kept back")
         return True
 
     def tell(self, found: str | None) -> None:

@@ -78,9 +78,9 @@ def titled(figure: Any, title: str) -> None:
     figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
 
 
-def wrapped(title: str, width: int = 62) -> str:
+def wrapped(title: str) -> str:
     """Wrap a title to a figure's width."""
-    return "\n".join(textwrap.wrap(title, width))
+    return "\n".join(textwrap.wrap(title, 62))
 
 
 def clients_words(count: int) -> str:

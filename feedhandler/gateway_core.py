@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.fanout import Fanout, ReferenceMessages
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.books import keeper_of
@@ -222,9 +222,8 @@ class GatewayCore:
             feed.table,
             self.streams,
             self.name_of,
-            -1 if reference is None else reference.code,
-            self._on_reference,
             self.alias_of,
+            -1 if reference is None else reference.code,
             reference_bytes_min,
         )
         fanout.tells_send_time = feed.needs_send_time
@@ -248,10 +247,15 @@ class GatewayCore:
             more = fanout.resume()
         return more
 
-    def _apply(self, event: ControlEvent | RefreshLinePacket, now_ns: int) -> None:
+    def _apply(
+        self, event: ControlEvent | RefreshLinePacket | ReferenceMessages, now_ns: int
+    ) -> None:
         """Let the desk know: subscribers hear of a gap, a reset or a silent line before any later
         packet."""
         desk, live = self.desk, len(self.streams)
+        if isinstance(event, ReferenceMessages):
+            self._learn(event.messages)
+            return
         if isinstance(event, RefreshLinePacket):
             served = self.refresh_places[event.channel - live]
             desk.refresh_packet(served, event.sequence, event.data, now_ns)
@@ -264,19 +268,20 @@ class GatewayCore:
                 desk.refresh_control_event(served, event.kind, now_ns)
         self._io.wake_at(desk.deadline_ns, now_ns)
 
-    def _on_reference(self, stream: Stream, message: bytes) -> None:
-        """Take a symbol's name from reference data: from here on its key has the name."""
-        found = self._reference.read(message) if self._reference is not None else None
-        if found is None or not found[1]:
-            return
-        symbol, name = found
-        word = key_word(name)
-        known = self.names.get(symbol)
-        if known == word or (known is None and len(self.names) >= self.config.amqp.max_symbols):
-            return
-        self.names[symbol] = word
-        for each in self.streams:
-            each.forget_routes()
+    def _learn(self, messages: Sequence[bytes]) -> None:
+        """Take symbols' names from reference data: from here on their keys have the names."""
+        names, renamed = self.names, False
+        for message in messages:
+            found = None if self._reference is None else self._reference.read(message)
+            if found is None or not found[1]:
+                continue
+            symbol, word = found[0], key_word(found[1])
+            known = names.get(symbol)
+            if known != word and (known or len(names) < self.config.amqp.max_symbols):
+                names[symbol], renamed = word, True
+        if renamed:
+            for stream in self.streams:
+                stream.forget_routes()
 
     # -- what else happens ----------------------------------------------------------------------
 
@@ -395,7 +400,8 @@ class GatewayCore:
     def block(
         self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
     ) -> None:
-        """Send a snapshot block."""
+        """Send a snapshot block, whose reference data names its symbols first."""
+        self._learn(self.fanout.references(packets))
         self.fanout.block(self.streams[place], begin, packets, last, end, links)
 
     def close_stream(self, place: int) -> None:
@@ -405,7 +411,9 @@ class GatewayCore:
     def open_stream(
         self, place: int, packets: list[tuple[int, int, bytes]], following: int
     ) -> None:
-        """Publish stored packets, then live ones again."""
+        """Publish stored packets, whose reference data names their symbols first, then live ones
+        again."""
+        self._learn(self.fanout.references([data for _, _, data in packets]))
         self.fanout.replay(self.streams[place], packets, following)
 
     def renumber(self, place: int) -> None:
@@ -426,7 +434,7 @@ class GatewayCore:
 
     # -- what it knows --------------------------------------------------------------------------
 
-    def name_of(self, stream: Stream, symbol: int) -> str:
+    def name_of(self, symbol: int) -> str:
         """Return a symbol's word in routing keys."""
         if self.config.gateway.symbols == "name":
             name = self.names.get(symbol)
@@ -434,7 +442,7 @@ class GatewayCore:
                 return name
         return self.feed.symbol_text(symbol)
 
-    def alias_of(self, stream: Stream, symbol: int) -> str | None:
+    def alias_of(self, symbol: int) -> str | None:
         """Return the other word by which patterns may name a symbol, once its name is known."""
         name = self.names.get(symbol)
         if name is None or self.config.gateway.symbols == "index":

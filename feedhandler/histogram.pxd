@@ -5,4 +5,3 @@ cdef class Histogram:
     cdef readonly long long minimum
     cdef readonly long long maximum
     cpdef int record(self, long long value) noexcept
-    cpdef int record_since(self, long long now_ns, const long long[::1] stamps) noexcept

@@ -45,13 +45,6 @@ class Histogram:
             self.maximum = value
         return 0
 
-    @cython.locals(place=cython.Py_ssize_t)
-    def record_since(self, now_ns, stamps):
-        """Count the time from each stamp to `now_ns`."""
-        for place in range(len(stamps)):
-            self.record(now_ns - stamps[place])
-        return 0
-
     def counts(self) -> numpy.ndarray:
         """Return a copy of the buckets (uint64[BUCKETS])."""
         return numpy.array(self.buckets)

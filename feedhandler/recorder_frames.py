@@ -11,7 +11,7 @@ A tap is an ordinary `Ring` whose producer never waits: a thread that has a pack
 writes a copy as a PACKET record and, once a batch, publishes; where there is no room it counts the
 packet and forgets it. Of the records, only these words are looked at: `received_ns`; the place,
 which is `line` in a ring of received datagrams and `channel` in one of published packets; and
-`session`, which may hold the datagram's sender (see `sender_word`; 0: not known).
+`session`, which may hold the datagram's sender: IPv4 address << 16 | port (0: not known).
 
 Left to others: when to drain, where the bytes go, and how much room is left there.
 """
@@ -62,11 +62,6 @@ _BLOCK_TAIL = cython.declare(cython.Py_ssize_t, BLOCK_TAIL_BYTES)
 _FRAME_MIN = cython.declare(cython.Py_ssize_t, FRAME_BYTES_MIN)
 _PAYLOAD_MAX = cython.declare(cython.Py_ssize_t, PAYLOAD_BYTES_MAX)
 _U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-
-
-def sender_word(address: int, port: int) -> int:
-    """Pack a datagram's sender into a tap's `session` word: IPv4 address << 16 | port."""
-    return address << 16 | port
 
 
 @cython.final

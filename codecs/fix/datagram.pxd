@@ -7,8 +7,6 @@ cdef class Datagram:
     cdef readonly int messages, applications
     cdef readonly unsigned long long sequence, next_sequence
     cdef readonly bint consecutive
-    cdef readonly int poss_dups
-    cdef readonly unsigned int admin
     cdef readonly unsigned long long admin_sequence
     cdef readonly unsigned long long new_sequence
     cdef readonly bint gap_fill, reset_numbers

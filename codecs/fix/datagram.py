@@ -28,20 +28,11 @@ from cython.cimports.feedhandler.codecs.fix.values import utc_ns
 HEARTBEAT = 0x30
 TEST_REQUEST = 0x31
 RESEND_REQUEST = 0x32
-SESSION_REJECT = 0x33
 SEQUENCE_RESET = 0x34
 LOGOUT = 0x35
 LOGON = 0x41
 #: Our own type of the time beacon, `UB`: FIX leaves types that begin with U to their users.
 TIME_BEACON = 0x5542
-
-#: Bits of `Datagram.admin`, one for each administrative type.
-ADMIN_HEARTBEAT = 1
-ADMIN_LOGON = 2
-ADMIN_LOGOUT = 4
-ADMIN_SEQUENCE_RESET = 8
-ADMIN_TIME_BEACON = 16
-ADMIN_OTHER = 32
 
 
 class Datagram:
@@ -53,8 +44,6 @@ class Datagram:
                     administrative ones carry last, which is the next one of the channel
     next_sequence   the number after this datagram
     consecutive     whether each application message's number is the one before it plus one
-    poss_dups       messages with PossDupFlag (43)
-    admin           the administrative messages that there are, bits `ADMIN_...`
     admin_sequence  number of the last of them that has one (all but the beacon)
     new_sequence    NewSeqNo (36) of the last SequenceReset, which numbers skip to; `gap_fill`: it
                     is a gap fill (123=Y), else a reset
@@ -64,7 +53,7 @@ class Datagram:
     """
 
     def __init__(self) -> None:
-        self.messages = self.applications = self.poss_dups = self.admin = 0
+        self.messages = self.applications = 0
         self.sequence = self.next_sequence = self.admin_sequence = self.new_sequence = 0
         self.consecutive = self.gap_fill = self.reset_numbers = False
         self.send_time_ns = -1
@@ -135,9 +124,7 @@ def _take_message(first: cython.p_const_uchar, frame: Frame, out: Datagram) -> c
     if out.messages == 0 and frame.time_size:
         out.send_time_ns = utc_ns(first, frame.time_at, frame.time_size)
     out.messages += 1
-    out.poss_dups += (frame.flags & 2) != 0
     if bit:
-        out.admin |= bit
         if frame.flags & 1 and bit != 16:
             out.admin_sequence = frame.sequence
         return _read_admin(first, frame, out) if bit == 2 or bit == 8 else FINE
@@ -158,10 +145,9 @@ def walk_datagram_at(first, size, frame, out):
     """
     at: cython.Py_ssize_t = 0
     verdict: cython.int
-    out.messages = out.applications = out.poss_dups = 0
+    out.messages = out.applications = 0
     out.sequence = out.next_sequence = out.admin_sequence = out.new_sequence = 0
     out.gap_fill = out.reset_numbers = False
-    out.admin = 0
     out.consecutive = True
     out.send_time_ns = -1
     out.fault_at = 0

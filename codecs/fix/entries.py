@@ -24,8 +24,6 @@ from cython.cimports.feedhandler.codecs.fix.values import (
 
 #: The value of a number that the entry does not have.
 MISSING = -1
-#: `price_places` and `size_places` where there is no number, or none of up to 18 digits.
-NO_NUMBER = -1
 #: Default capacity, in rows.
 ROWS = 65_536
 

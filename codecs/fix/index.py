@@ -47,18 +47,15 @@ from feedhandler.codecs.errors import UsageError
 
 #: Tags below this have a place in a table; the specification's are far below.
 TAGS_MAX = 65_536
-#: Most levels of groups within groups; FIX 5.0 SP2 nests four deep.
-NESTING_MAX = 8
 #: Default of the most fields and entries of one message: a book of a thousand levels.
 INDEX_CAPACITY = 16_384
-#: From here on tags belong to users, not to the specification.
-USER_TAGS_FROM = 5_000
 #: Most required fields of all messages together.
 REQUIRED_MAX = 16_384
 #: Values of `FixTable.set_part`; fields of neither part are of the body.
 HEADER = 1
 TRAILER = 2
 
+#: Most levels of groups within groups; FIX 5.0 SP2 nests four deep.
 _NESTING_MAX = cython.declare(cython.int, 8)
 _STAMP_MAX = cython.declare(cython.uint, 0xFFFF_0000)
 _BODY = cython.declare(cython.int, 1)
@@ -90,8 +87,8 @@ class FixTable:
         self.actions = memoryview(numpy.zeros((scopes, slots), numpy.uint16))
         self.delimiters = memoryview(numpy.zeros(scopes, numpy.uint32))
         self.required_head = memoryview(numpy.full(scopes, -1, numpy.int32))
-        self.required_next = memoryview(numpy.full(16_384, -1, numpy.int32))
-        self.required_slot = memoryview(numpy.zeros(16_384, numpy.uint16))
+        self.required_next = memoryview(numpy.full(REQUIRED_MAX, -1, numpy.int32))
+        self.required_slot = memoryview(numpy.zeros(REQUIRED_MAX, numpy.uint16))
 
     def set_field(
         self, tag: cython.uint, slot: cython.int, kind: cython.uchar, data: cython.uint
@@ -135,8 +132,8 @@ class FixTable:
 
     def add_required(self, scope: cython.int, tag: cython.uint) -> None:
         """Require field `tag` of messages of `scope`. Raises ValueError for one too many."""
-        if self.required_count >= 16_384:
-            raise ValueError(f"more than {16_384} required fields")
+        if self.required_count >= REQUIRED_MAX:
+            raise ValueError(f"more than {REQUIRED_MAX} required fields")
         self.required_slot[self.required_count] = self.slot_of[tag]
         self.required_next[self.required_count] = self.required_head[scope]
         self.required_head[scope] = self.required_count

@@ -14,6 +14,8 @@ cdef class Fanout(Splitter):
     cdef unsigned long long position
     cdef unsigned long long share_end
     cdef unsigned long long share_limit
+    # The last packet whose reference data was an event.
+    cdef unsigned long long named
     cdef Py_ssize_t reference_bytes_min
     cdef long long[::1] stamps
     cdef unsigned short[::1] stamp_streams
@@ -27,6 +29,7 @@ cdef class Fanout(Splitter):
     cpdef bint resume(self)
     cdef bint _run(self)
     cdef int _control(self, int kind, Py_ssize_t place, Py_ssize_t word)
+    cdef bint _names(self, Stream stream, Py_ssize_t offset)
     cdef int _refresh(self, Py_ssize_t place, Py_ssize_t offset)
     cdef int _packet(self, Stream stream, Py_ssize_t offset)
     cdef int _deliver(

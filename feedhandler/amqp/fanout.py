@@ -2,8 +2,9 @@
 
 What it is for: one `pump` a hand-over reads the records that the receive thread published, in
 order, and delivers each packet to the links that want it, split as late as asked (`splitter`). A
-record that is no live packet ends it: `event` says what it is, whoever pumps applies it, and
-`resume` goes on behind it. So nothing is called back in the middle of the deliveries.
+record that is no live packet ends it, as reference data does in front of the packet that it is in:
+`event` says what it is, whoever pumps applies it, and `resume` goes on behind it. So nothing is
+called back in the middle of the deliveries.
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
 links between two quality messages, and never mixes with live packets of its service; a stream that
@@ -20,7 +21,7 @@ calls `quality`, `block` or `replay` outside of one flushes, too), what control 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
 import numpy
@@ -76,18 +77,23 @@ _STAMPS_MAX = cython.declare(cython.Py_ssize_t, STAMPS_MAX)
 _LOW_HALF = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
 
 
+class ReferenceMessages(NamedTuple):
+    """The reference data in the packet that is delivered next, message by message."""
+
+    messages: tuple[bytes, ...]
+
+
 @cython.cclass
 class Fanout(Splitter):
     """All services' streams, and all links that receive from them.
 
-    `name_of(stream, symbol)` gives a symbol's word in routing keys, `alias_of(stream, symbol)`
-    another word that patterns may call it by, or None. `on_reference(stream, message bytes)` hears
-    messages of `reference_type` (-1: none), which costs a scan of every packet of at least
-    `reference_bytes_min`; it may not deliver anything.
+    `name_of(symbol)` gives a symbol's word in routing keys, `alias_of(symbol)` another word that
+    patterns may call it by, or None. Messages of `reference_type` (-1: none) are events, which
+    costs a scan of every packet of at least `reference_bytes_min`.
 
     The ring's channels are the streams, and behind them those of refresh lines. `event` is what
-    ended the last run of deliveries: a `ControlEvent` of any channel, a `RefreshLinePacket`, or
-    None where that was the end of the ring or of the share.
+    ended the last run of deliveries: a `ControlEvent` of any channel, a `RefreshLinePacket`,
+    `ReferenceMessages`, or None where that was the end of the ring or of the share.
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
     snapshots included; `tap_drops` counts those it had no room for. `keeper`, where it is set,
@@ -99,18 +105,18 @@ class Fanout(Splitter):
         ring: Ring,
         table: FeedTable,
         streams: list[Stream],
-        name_of: Callable[[Stream, int], str],
-        reference_type: int = -1,
-        on_reference: Callable[[Stream, bytes], None] | None = None,
-        alias_of: Callable[[Stream, int], str | None] | None = None,
-        reference_bytes_min: int = 0,
+        name_of: Callable[[int], str],
+        alias_of: Callable[[int], str | None],
+        reference_type: int,
+        reference_bytes_min: int,
     ) -> None:
-        super().__init__(table, name_of, alias_of, reference_type, on_reference)
+        super().__init__(table, name_of, alias_of, reference_type)
         self.ring = ring
         self.streams: list[Stream] = streams
         self.reference_bytes_min = reference_bytes_min
         self.source = ring.data
-        self.event: ControlEvent | RefreshLinePacket | None = None
+        self.event: ControlEvent | RefreshLinePacket | ReferenceMessages | None = None
+        self.named = NEVER
         self.position = self.share_end = self.share_limit = 0
         self.tap: Ring | None = None
         self.tap_drops = 0
@@ -174,11 +180,9 @@ class Fanout(Splitter):
         It goes to the service's links, or to those of `outlets` that are, each packet thinned as
         a live one is; links without quality messages could not tell it from live packets and get
         nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum,
-        which is in the packets' tags. Reference data in it names symbols first.
+        which is in the packets' tags. Reference data in it is no event: see `references`.
         """
         data: bytes
-        if self.reference_type >= 0:
-            self.learn(stream, packets)
         if outlets is None and stream.history is not None:
             following = stream.next_sequence
             stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
@@ -244,8 +248,8 @@ class Fanout(Splitter):
         self, stream: Stream, packets: list[tuple[int, int, bytes]], following: int = 0
     ) -> None:
         """Deliver stored packets (sequence, next sequence, bytes) as the live ones that they were
-        when the stream was closed; when each was received is no longer known. Before them the
-        stream stood at `following` at least."""
+        when the stream was closed; when each was received is no longer known, and reference
+        data in them is no event. Before them the stream stood at `following` at least."""
         data: bytes
         if following > stream.next_sequence:
             stream.next_sequence = following
@@ -261,15 +265,20 @@ class Fanout(Splitter):
             self.source = self.ring.data
         self._end(False)
 
-    def learn(self, stream: Stream, packets: list[bytes]) -> None:
-        """Tell `on_reference` of the reference messages in packets that are not delivered here."""
+    def references(self, packets: list[bytes]) -> tuple[bytes, ...]:
+        """Return the reference data in packets that are not in the ring, message by message."""
         data: bytes
+        found: list[bytes] = []
+        if self.reference_type < 0:
+            return ()
         try:
             for data in packets:
                 if self._take(data) > 0:
-                    self._learn(stream, 0, len(data))
+                    found += self._references(0, len(data)) or ()
         finally:
             self.source = self.ring.data
+            self.scanned = False
+        return tuple(found)
 
     # -- the way of a packet ----------------------------------------------------------------
 
@@ -298,6 +307,7 @@ class Fanout(Splitter):
         if isinstance(self.event, ControlEvent):
             self._begin_numbering(self.event)
         self.event = None
+        self.scanned = False
         return self._run()
 
     @cython.cfunc
@@ -310,23 +320,28 @@ class Fanout(Splitter):
         place: cython.Py_ssize_t
         first: cython.ulonglong
         kind: cython.int
+        stream: Stream
         streams: cython.Py_ssize_t = len(self.streams)
         while position < end and position < limit:
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
             first = self.ring.words[(offset >> 3) + WORD_RECORD]
             kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
             place = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
-            position += first & _LOW_HALF
             if kind == PACKET and place < streams:
-                self._packet(self.streams[place], offset)
+                stream = self.streams[place]
+                if position != self.named and self._names(stream, offset):
+                    self.named = self.position = position
+                    return True
+                self._packet(stream, offset)
             elif kind != PAD:
                 if kind == PACKET:
                     self._refresh(place, offset)
                 else:
                     self._control(kind, place, offset >> 3)
                 if self.event is not None:
-                    self.position = position
+                    self.position = position + (first & _LOW_HALF)
                     return True
+            position += first & _LOW_HALF
         self._end(position < end)
         self.ring.release(position)
         return position < end
@@ -408,6 +423,25 @@ class Fanout(Splitter):
             stream.history.begin(stream.prefix, event.next_sequence, stream.store.end)
         if stream.store is not None:
             stream.store.clear()
+
+    @cython.cfunc
+    def _names(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.bint:
+        """Return whether the packet has reference data, which is an event before it is delivered:
+        its own messages have the names that it tells. What is stored only names nothing yet."""
+        word: cython.Py_ssize_t = offset >> 3
+        found: list
+        size: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
+        )
+        if self.reference_type < 0 or size < self.reference_bytes_min:
+            return False
+        if stream.closed and self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
+            return False
+        found = self._references(offset + HEADER_BYTES, size)
+        if found is None:
+            return False
+        self.event = ReferenceMessages(tuple(found))
+        return True
 
     @cython.cfunc
     def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
@@ -512,12 +546,9 @@ class Fanout(Splitter):
             self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:
             self._whole(stream, sequence, received_ns, start, size)
-        if count == 0:
-            return 0
-        if stream.fine or skip > 0:
+        if count > 0 and (stream.fine or skip > 0):
             self._split(stream, sequence, received_ns, start, size, skip)
-        elif self.reference_type >= 0 and size >= self.reference_bytes_min and not self.restricted:
-            self._learn(stream, start, size)
+        self.scanned = False
         return 0
 
     @cython.ccall

@@ -9,13 +9,11 @@ from feedhandler.amqp.serving.sasl import SaslServer
 CONNECTION_REMOTE_OPEN: int
 CONNECTION_REMOTE_CLOSE: int
 SESSION_REMOTE_OPEN: int
-SESSION_REMOTE_CLOSE: int
 LINK_REMOTE_OPEN: int
 LINK_REMOTE_CLOSE: int
 LINK_REMOTE_DETACH: int
 LINK_FLOW: int
 TRANSPORT_ERROR: int
-TRANSPORT_CLOSED: int
 MESSAGE_TOO_LARGE: int
 CREDIT_EXCEEDED: int
 PARTIAL_EXCEEDED: int
@@ -33,14 +31,9 @@ COORDINATOR: str
 ENCODED_BYTES_MAX: int
 SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
-RECEIVE_BYTES_MAX: int
 PARTIAL_BYTES_MAX: int
-OWED_LINK_BYTES: int
-OWED_SESSION_BYTES: int
-OWED_DELIVERY_BYTES: int
 CONNECTION_OUTGOING_BYTES_MAX: int
 SESSION_OUTGOING_BYTES_MIN: int
-LAYER_BYTES: int
 DESCRIPTION_CHARS_MAX: int
 
 class Connection:
@@ -119,8 +112,6 @@ class Connection:
     def remote_properties(self) -> dict[str, str]: ...
     @property
     def remote_max_frame_bytes(self) -> int: ...
-    @property
-    def remote_container(self) -> str: ...
     @property
     def remote_condition(self) -> tuple[str, str]: ...
     @property

@@ -628,10 +628,6 @@ cdef class Connection:
         return pn_transport_get_remote_max_frame(self.transport)
 
     @property
-    def remote_container(self):
-        return _text(pn_connection_remote_container(self.connection))
-
-    @property
     def remote_properties(self):
         """Connection properties of the peer's `open`: product, version and the like, as text."""
         found = _value(pn_connection_remote_properties(self.connection))

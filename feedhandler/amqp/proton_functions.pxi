@@ -75,7 +75,6 @@ cdef of_t pn_connection_offered_capabilities = (
 cdef of_t pn_connection_remote_properties = <of_t> _function("pn_connection_remote_properties")
 cdef of_t pn_connection_condition = <of_t> _function("pn_connection_condition")
 cdef of_t pn_connection_remote_condition = <of_t> _function("pn_connection_remote_condition")
-cdef text_of_t pn_connection_remote_container = <text_of_t> _function("pn_connection_remote_container")
 cdef make_t pn_transport = <make_t> _function("pn_transport")
 cdef on_t pn_transport_free = <on_t> _function("pn_transport_free")
 cdef on_t pn_transport_set_server = <on_t> _function("pn_transport_set_server")

@@ -1,8 +1,7 @@
 # Part of proton.pyx: what may stand between a connection's socket and its engine.
 
-#: Read from the socket, or encrypted for it, at a time: four records of TLS.
-LAYER_BYTES = 1 << 16
 cdef enum:
+    # Read from the socket, or encrypted for it, at a time: four records of TLS.
     _LAYER_BYTES = 1 << 16
 #: Buffer of a read; no other thread runs before it is copied, as the interpreter lock is held.
 cdef char _arrived[_LAYER_BYTES]

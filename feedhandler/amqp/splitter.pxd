@@ -19,17 +19,18 @@ cdef class Splitter:
     cdef list ahead
     cdef int near[8]
     cdef list batching
-    cdef object on_reference
     cdef object name_of
     cdef object alias_of
     cdef int reference_type
     cdef bint restricted
+    cdef bint scanned
     cdef public bint tells_send_time
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets
     cdef Py_ssize_t _take(self, const unsigned char[::1] data)
-    cdef int _learn(self, Stream stream, Py_ssize_t start, Py_ssize_t size)
+    cdef bint _scan(self, Py_ssize_t start, Py_ssize_t size)
+    cdef list _references(self, Py_ssize_t start, Py_ssize_t size)
     cdef int _whole(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size)

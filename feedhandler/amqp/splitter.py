@@ -15,7 +15,6 @@ What it leaves to others: which packet and when (`fanout`), names of symbols (`n
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
@@ -42,7 +41,7 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain
 from feedhandler.codecs.feed import key_word
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
@@ -66,27 +65,26 @@ _HEAD_BYTES = cython.declare(cython.size_t, 256)
 class Splitter:
     """The current packet, in `source`, and the frames that it is put into.
 
-    `name_of(stream, symbol)` returns a symbol's word in routing keys, `alias_of(stream, symbol)`
-    another word that patterns may call it by, or None. `on_reference(stream, message bytes)` gets
-    messages of `reference_type` (-1: none); it must not deliver anything. `tells_send_time`: a
-    message alone brings the send time of its packet's header, without which its own times are not
-    known; to be set before the first packet.
+    `name_of(symbol)` returns a symbol's word in routing keys, `alias_of(symbol)` another word that
+    patterns may call it by, or None; neither may deliver anything. Reference data are messages of
+    `reference_type` (-1: none). `tells_send_time`: a message alone brings the send time of its
+    packet's header, without which its own times are not known; to be set before the first packet.
+    `scanned`: the packet that is delivered next was searched for reference data, so that `header`
+    and `index` are its own already.
     """
 
     def __init__(
         self,
         table: FeedTable,
-        name_of: Callable[[Any, int], str],
-        alias_of: Callable[[Any, int], str | None] | None,
+        name_of: Callable[[int], str],
+        alias_of: Callable[[int], str | None],
         reference_type: int,
-        on_reference: Callable[[Any, bytes], None] | None,
     ) -> None:
         self.table = table
         self.name_of = name_of
         self.alias_of = alias_of
         self.reference_type = reference_type
-        self.on_reference = on_reference
-        self.restricted = False
+        self.restricted = self.scanned = False
         self.tells_send_time = False
         self.header = PacketHeader()
         self.walk = SymbolWalk()
@@ -111,19 +109,26 @@ class Splitter:
         return self.header.count
 
     @cython.cfunc
-    def _learn(
-        self, stream: Stream, start: cython.Py_ssize_t, size: cython.Py_ssize_t
-    ) -> cython.int:
-        """Pass on the reference messages in a packet that was not split."""
-        number: cython.Py_ssize_t
+    def _scan(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+        """Find the current packet's messages; False where it is not to be read."""
         if parse_header(self.table, self.source, start, size, self.header) != 0:
-            return 0
-        if scan_messages(self.table, self.source, start, self.header, self.index) != 0:
-            return 0
-        for number in range(self.index.count):
-            if self.index.types[number] == self.reference_type:
-                self.on_reference(stream, self._message_bytes(start, number))
-        return 0
+            return False
+        return scan_messages(self.table, self.source, start, self.header, self.index) == 0
+
+    @cython.cfunc
+    def _references(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
+        """Copy the reference data in the current packet; None where there is none."""
+        number: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        found: list = None
+        self.scanned = self._scan(start, size)
+        if self.scanned:
+            for number in range(self.index.count):
+                if self.index.types[number] == self.reference_type:
+                    found = found or []
+                    at = start + self.index.offsets[number]
+                    found.append(self._bytes(at, self.index.sizes[number]))
+        return found
 
     @cython.cfunc
     def _whole(
@@ -196,9 +201,7 @@ class Splitter:
         number: cython.Py_ssize_t
         built: cython.int
         message_type: cython.int
-        if parse_header(self.table, self.source, start, size, self.header) != 0:
-            return 0
-        if scan_messages(self.table, self.source, start, self.header, self.index) != 0:
+        if not self.scanned and not self._scan(start, size):
             return 0
         while first < self.index.count:
             ahead = self._look_ahead(stream, start, first)
@@ -311,8 +314,6 @@ class Splitter:
         wanted: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t = min(_AHEAD, self.index.count - first)
         for each in range(count):
-            if self.index.types[first + each] == self.reference_type and not self.restricted:
-                self.on_reference(stream, self._message_bytes(start, first + each))
             if self.index.symbols[first + each] == self.table.several_symbols:
                 self.ahead[each] = None  # each has a route of its own
                 continue
@@ -369,10 +370,6 @@ class Splitter:
         self._open_symbols(at, number)
         next_symbol(self.table, self.source, self.header, self.walk)
         return 0
-
-    def _message_bytes(self, start: int, number: int) -> bytes:
-        """Copy one message of the current packet."""
-        return self._bytes(start + self.index.offsets[number], self.index.sizes[number])
 
     def _bytes(self, start: int, size: int) -> bytes:
         """Copy a part of the current packet."""
@@ -485,19 +482,19 @@ class Splitter:
                 return route
         return self._work_out(stream, symbol)
 
-    def _word_of(self, stream: Stream, symbol: int) -> str:
+    def _word_of(self, symbol: int) -> str:
         """Return the symbol's word in routing keys. A long one is only known by its text, which
         `walk` has just found."""
         if self.table.long_symbols and LONG_SYMBOL_BIT <= symbol < self.table.several_symbols:
             text = self._bytes(self.walk.text_at, self.walk.text_size)
             return key_word(text.rstrip(b"\0 ").decode("latin-1"))
-        return self.name_of(stream, symbol)
+        return self.name_of(symbol)
 
     def _work_out(self, stream: Stream, symbol: int) -> Route:
         """Find the links that want the symbol, and cache them."""
         feed, service = stream.words
-        words = [self._word_of(stream, symbol)]
-        alias = None if self.alias_of is None else self.alias_of(stream, symbol)
+        words = [self._word_of(symbol)]
+        alias = self.alias_of(symbol)
         if alias is not None:
             words.append(alias)
         wanted: list[Outlet] = [

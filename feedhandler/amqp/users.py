@@ -239,9 +239,9 @@ def admit(user: User, subscription: Subscription) -> tuple[Subscription, bool]:
 # -- passwords ------------------------------------------------------------------------------
 
 
-def hash_password(password: str, salt: bytes | None = None) -> str:
+def hash_password(password: str) -> str:
     """Hash a password for the configuration: scrypt with its costs and a random salt."""
-    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    salt = os.urandom(SALT_BYTES)
     key = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P, HASH_BYTES)
     words = (base64.b64encode(each).decode() for each in (salt, key))
     return "$".join(("scrypt", str(SCRYPT_N), str(SCRYPT_R), str(SCRYPT_P), *words))

@@ -216,11 +216,10 @@ class KeyFolder:
         return path
 
 
-def new_key(ring: KeyRing, from_ns: int, until_ns: int, secret: bytes | None = None) -> ChannelKey:
-    """Return a channel's next key, with the id above all others; `secret` None: random."""
+def new_key(ring: KeyRing, from_ns: int, until_ns: int) -> ChannelKey:
+    """Return a channel's next key, with the id above all others and a random secret."""
     id = max((key.id for key in ring.listed()), default=0) + 1
-    secret = os.urandom(SECRET_BYTES) if secret is None else secret
-    return ChannelKey(ring.channel, id, secret, from_ns, until_ns)
+    return ChannelKey(ring.channel, id, os.urandom(SECRET_BYTES), from_ns, until_ns)
 
 
 def _checked(channel: str) -> str:

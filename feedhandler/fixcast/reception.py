@@ -514,7 +514,8 @@ class Reception:
 
     def _lose(self, gap: _Gap) -> None:
         self._gaps.remove(gap)
-        self.settled.append((gap.first, gap.last))
+        if gap.asked_ns != NEVER:
+            self.settled.append((gap.first, gap.last))
         self.counts["lost"] += gap.last - gap.first + 1
         self._put(Lost(gap.first, gap.last), gap.first, gap.last + 1)
 

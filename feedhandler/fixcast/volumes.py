@@ -17,8 +17,8 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.fix.feed import FixFeed, FixMessage
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_feed import FixFeed, FixMessage
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.scanner import (

@@ -36,7 +36,7 @@ from cython.cimports.feedhandler.ingest.slots import (
 )
 
 if cython.compiled:
-    from cython.cimports.feedhandler.codecs.fix.runs import message_bytes
+    from cython.cimports.feedhandler.codecs.fix_runs import message_bytes
     from cython.cimports.libc.string import memcmp, memmove
 
 

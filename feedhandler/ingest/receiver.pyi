@@ -10,9 +10,7 @@ from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 
-INLET_BYTES: int
 LINES_MAX: int
-ROUTES_MAX: int
 
 class Receiver:
     ring: Ring

@@ -31,7 +31,7 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport read, write
 
-from feedhandler.codecs.fix.scanning cimport parse_first, parse_further
+from feedhandler.codecs.fix_scanning cimport parse_first, parse_further
 from feedhandler.codecs.scanner cimport (
     FeedTable, PacketHeader, check_messages, parse_next,
 )

@@ -157,7 +157,6 @@ class KeyedQueue:
         epoch: int,
         known: Iterable[tuple[bytes, tuple[int, int]]] = (),
         secret: bytes = b"",
-        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.structure = structure
         self.settings = settings
@@ -171,7 +170,7 @@ class KeyedQueue:
         )
         self.dispatch.visible = 0
         self.stale = self.repeated = self.refused = self.timeouts = self.buried = self.misfits = 0
-        self.on_ready = on_ready
+        self.on_ready: Callable[[], None] = lambda: None
         self._digester = Digester(secret)
         self._store = store
         self._fences = epoch << FENCE_SHIFT

@@ -74,13 +74,11 @@ class Feeder:
     opened.
     """
 
-    def __init__(
-        self, workload: Workload, lines: Sequence[MulticastLine], first_number: int = 1
-    ) -> None:
+    def __init__(self, workload: Workload, lines: Sequence[MulticastLine]) -> None:
         self.workload = workload
         self.lines = len(lines)
         #: int64: the number that each service's next packet carries.
-        self.next_numbers = np.full(len(workload.services), first_number, np.int64)
+        self.next_numbers = np.ones(len(workload.services), np.int64)
         self._open = open_lines(lines)
         places = {key: place for place, key in enumerate(self._open.channels)}
         #: u16[lines, services]: the destination of each service on each line.

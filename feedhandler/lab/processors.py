@@ -89,12 +89,6 @@ def preferred(processors: set[int] | None = None) -> Iterator[bool]:
         os.sched_setaffinity(0, allowed)
 
 
-def cpu_seconds_of(pid: int) -> float:
-    """Return user and system time of a process so far, seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def describe() -> dict[str, Any]:
     """Return the split of the processors, for the record."""
     first, second = split()

@@ -13,7 +13,7 @@ from msgspec import Struct
 from feedhandler.lab.paper import paper
 from feedhandler.lab.report_tables import HERE, PAPER, Group, groups
 from feedhandler.lab.results import Array, Loads, Run, Step, Traffic
-from feedhandler.lab.thresholds import NOTHING_TIMED
+from feedhandler.lab.thresholds import NOTHING_TIMED, busy
 
 #: A megabyte a second in the paper's sense, and a MiB of memory.
 MB, MIB = 1e6, 2**20
@@ -220,7 +220,7 @@ def bars_table(run: Run) -> Table:
                     by = (verdict.found_ns - verdict.bound_ns) / 1e6
                     share = 100 * verdict.found_ns / verdict.bound_ns - 100
                     missed = f"missed by {by:.3f} ms ({share:+.0f} %)"
-                why = "" if verdict.met else busy(step)
+                why = "" if verdict.met else busy(step) or _DASH
                 about = (verdict.bar, step_name(step), verdict.quantity)
                 rows.append((*about, bound, found, missed, why))
     head = ("Bar", "Step", "Quantity", "Bound", "Found", "Result", "Busy meanwhile")
@@ -232,24 +232,6 @@ _BUSY_NOTE = (
     "role of several processes the mean of one; and all of them together. Who is near 100, or all "
     "of them near the machine's processors, stood in the way."
 )
-
-
-def busy(step: Step) -> str:
-    """Return the processor shares of a step's roles as text, the busiest first."""
-    shares = []
-    total = 0.0
-    for loads in step.loads:
-        if len(loads.t_s):
-            used = 100 * float((loads.user_cpu + loads.system_cpu).mean())
-            total += used
-            shares.append((used / loads.processes, loads.role, loads.processes))
-    if not shares:
-        return _DASH
-    told = [
-        f"{role} {share:.0f}" if processes == 1 else f"{role} {processes} x {share:.0f}"
-        for share, role, processes in sorted(shares, reverse=True)
-    ]
-    return f"{', '.join(told)}; all {total:.0f}"
 
 
 def sweeps_table(run: Run) -> Table:

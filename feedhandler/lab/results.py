@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.histogram import BUCKETS, Histogram, percentiles_of, upper_bound
+from feedhandler.histogram import BUCKETS, percentiles_of, upper_bound
 
 #: Format version of the files; a reader refuses any other.
 FORMAT = 1
@@ -68,17 +68,6 @@ class Latency(Struct, kw_only=True):
         bounds = np.array([upper_bound(int(bucket)) for bucket in filled], np.int64)
         shares = np.cumsum(self.buckets[filled]) / max(1, int(self.buckets.sum()))
         return bounds, shares
-
-
-def latency_of(histogram: Histogram) -> Latency:
-    """Return a copy of what a histogram has counted so far."""
-    return Latency(
-        count=int(histogram.count),
-        sum_ns=int(histogram.total),
-        min_ns=int(histogram.minimum),
-        max_ns=int(histogram.maximum),
-        buckets=histogram.counts(),
-    )
 
 
 def merged(parts: Iterable[Latency]) -> Latency:

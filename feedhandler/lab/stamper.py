@@ -87,18 +87,27 @@ def matched(gateway: Array, client: Array) -> tuple[Array, int, int]:
     Returns each side's number of unmatched datagrams, too. Where a datagram came twice, the first
     counts.
     """
-    published, received = _keys(gateway), _keys(client)
+    published, received = _keys(gateway, client)
     common, ours, theirs = np.intersect1d(published, received, return_indices=True)
     found = client["stamp_ns"][theirs] - gateway["stamp_ns"][ours]
     lone = [len(np.unique(keys)) - len(common) for keys in (published, received)]
     return found.astype(np.int64), lone[0], lone[1]
 
 
-def _keys(rows: Array) -> Array:
-    """Return one u64 for each datagram: 16 bits of service, 32 of sequence, 16 of message."""
-    service = rows["service"].astype(np.uint64) << np.uint64(48)
-    sequence = (rows["sequence"].astype(np.uint64) & np.uint64(0xFFFF_FFFF)) << np.uint64(16)
-    return service | sequence | rows["number"].astype(np.uint64)
+def _keys(*sides: Array) -> list[Array]:
+    """Return one u64 for each datagram: 16 bits of service, 32 of sequence, 16 of message.
+
+    Sequences have 64 bits. Of both sides there are fewer than 2**32: each has its place among them.
+    """
+    sequences = np.concatenate([rows["sequence"] for rows in sides])
+    places = np.unique(sequences, return_inverse=True)[1].astype(np.uint64)
+    found, begin = [], 0
+    for rows in sides:
+        sequence = places[begin : begin + len(rows)] << np.uint64(16)
+        service = rows["service"].astype(np.uint64) << np.uint64(48)
+        found.append(service | sequence | rows["number"].astype(np.uint64))
+        begin += len(rows)
+    return found
 
 
 class Stamper:

@@ -4,7 +4,6 @@ Direct mode through the embedded node, everything on one machine with two proces
 least a minute. What the source paper measured on seven machines stands beside each as `paper`.
 """
 
-import numpy as np
 from msgspec import Struct
 
 from feedhandler.lab.results import Scenario, Step, Verdict
@@ -84,20 +83,26 @@ def judge(step: Step) -> list[Verdict]:
     return verdicts
 
 
-def in_the_way(step: Step) -> str:
-    """Return where a step's processor time went, for a bar that was missed.
+def busy(step: Step) -> str:
+    """Return where a step's processor time went: percent of one processor by role, busiest first.
 
-    Each role's mean share of one processor, the greatest first; empty where it was not sampled.
+    Of a role of several processes the mean of one; behind the roles all of them together. Empty
+    where nothing was sampled.
     """
-    shares = {
-        f"{loads.role} ({loads.processes})" if loads.processes > 1 else loads.role: float(
-            np.mean(loads.user_cpu + loads.system_cpu)
-        )
-        for loads in step.loads
-        if len(loads.t_s)
-    }
-    ordered = sorted(shares.items(), key=lambda item: -item[1])
-    return ", ".join(f"{role} {share:.0%}" for role, share in ordered)
+    shares = []
+    total = 0.0
+    for loads in step.loads:
+        if len(loads.t_s):
+            used = 100 * float((loads.user_cpu + loads.system_cpu).mean())
+            total += used
+            shares.append((used / loads.processes, loads.role, loads.processes))
+    if not shares:
+        return ""
+    told = [
+        f"{role} {share:.0f}" if processes == 1 else f"{role} {processes} x {share:.0f}"
+        for share, role, processes in sorted(shares, reverse=True)
+    ]
+    return f"{', '.join(told)}; all {total:.0f}"
 
 
 def lines(step: Step) -> list[str]:
@@ -122,7 +127,7 @@ def lines(step: Step) -> list[str]:
             )
         note = f" (of {step.duration_s:g} s: the bar asks for 60)" if short else ""
         found.append(f"bar {verdict.bar}: {word}: {figures}{note}")
-    spent = in_the_way(step)
+    spent = busy(step)
     if spent and not all(verdict.met for verdict in step.verdicts):
-        found.append(f"of one processor each: {spent}")
+        found.append(f"percent of one processor: {spent}")
     return found

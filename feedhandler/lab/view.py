@@ -1,6 +1,5 @@
 """A run on the terminal: a bar with step, rate, latency so far and time left; a line a step."""
 
-import time
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -53,7 +52,6 @@ class View:
         self._done = 0
         self._headed = False
         self._kept: list[int] = []
-        self._began_s = 0.0
 
     def __enter__(self) -> "View":
         self._bar.start()
@@ -73,7 +71,6 @@ class View:
     def begin(self, plan: StepPlan) -> None:
         """Show that a step begins."""
         self._done += 1
-        self._began_s = time.monotonic()
         of = f"{self._done}/{self._steps} " if self._steps else f"{self._done} "
         self._bar.reset(self._task, description=f"{of}{plan.title}", detail="")
 

@@ -188,10 +188,10 @@ class WebServer:
 
     def _make_room(self) -> bool:
         """Close the connection that has sent no request for longest; return whether one was."""
-        self.count(WebCounter.PUSHED_OUT)
         oldest = next(iter(self._asking), None)
         if oldest is None:
             return False
+        self.count(WebCounter.PUSHED_OUT)
         del self._asking[oldest]
         self._tasks.discard(oldest)
         oldest.cancel()

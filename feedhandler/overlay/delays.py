@@ -149,7 +149,7 @@ class ReportGatherer:
     """Reports of the children, gathered interval by interval.
 
     `wait_ns`: how long after an interval's first report the others are waited for. Delays count up
-    to `bound_ns`, last hops up to `last_hop_bound_ns`.
+    to `bound_ns`, last hops up to `last_hop.BOUND_NS`.
     """
 
     def __init__(
@@ -157,11 +157,10 @@ class ReportGatherer:
         children: Sequence[str],
         wait_ns: int = INTERVAL_NS // 4,
         bound_ns: int = BOUND_NS,
-        last_hop_bound_ns: int = last_hop.BOUND_NS,
     ) -> None:
         self.children = frozenset(children)
         self.bound_ns = bound_ns
-        self._hops = last_hop.LongestHop(last_hop_bound_ns)
+        self._hops = last_hop.LongestHop()
         self._wait_ns = wait_ns
         self._gathering: dict[int, _Gathering] = {}
         self._done = -1

@@ -54,10 +54,9 @@ class Cutter(Protocol):
 
 
 class Snapshot(NamedTuple):
-    """One snapshot as cut: its packets leave from `due_ns` on, `gap_ns` apart."""
+    """One snapshot as cut: its packets leave from `due_ns` on."""
 
     due_ns: int
-    gap_ns: int
     service: int
     last: int
     packets: list[bytes]
@@ -173,7 +172,7 @@ class RefreshFlow:
             self._waiting.append(Outgoing(due_ns + number * self._gap_ns, service, packet, 0))
         self._free_ns = due_ns + len(packets) * self._gap_ns
         if self.on_snapshot is not None:
-            self.on_snapshot(Snapshot(due_ns, self._gap_ns, service, last, packets))
+            self.on_snapshot(Snapshot(due_ns, service, last, packets))
 
     def _release(self, until_ns: int) -> list[Outgoing]:
         answer, waiting = [], self._waiting

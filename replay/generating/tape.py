@@ -138,10 +138,6 @@ class Tape:
             or self.used + _SPARE * _PACKET_MAX > self.data_max
         )
 
-    def data_so_far(self) -> Any:
-        """Return the block's payloads so far."""
-        return self.data[0 : self.used]
-
     def set_limit(self, channel: int, messages: int) -> None:
         """Cut the channel's packets at so many messages from now on."""
         self.open_limit[channel] = messages

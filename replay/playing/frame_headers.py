@@ -155,8 +155,8 @@ class HeaderChanges:
     def apply(self, destination, room, start, end, payload_length, payload_sum, made):
         """Change the headers `room[start:end]`, from Ethernet to UDP; -1 if invalid, else 0.
 
-        `payload_sum` is the `ones_sum` of the payload's `payload_length` bytes. `made`: the
-        checksums are wrong even where nothing else changes.
+        `payload_sum` is the one's complement sum (RFC 1071) of the payload's `payload_length`
+        bytes. `made`: the checksums are wrong even where nothing else changes.
         """
         ip = _behind_ethernet(room, start, end)
         if ip < 0 or ip + 20 + _UDP > end:
@@ -263,12 +263,3 @@ def _folded(total):
     """Fold a one's complement sum to 16 bits."""
     total = (total & 0xFFFF) + (total >> 16)
     return (total & 0xFFFF) + (total >> 16)
-
-
-def ones_sum(payload: bytes) -> int:
-    """Compute the one's complement sum (RFC 1071) of 16-bit numbers, an odd byte padded with 0.
-
-    The reference of `frame_sender`'s own, which sums eight bytes at a time.
-    """
-    padded = np.frombuffer(payload + bytes(len(payload) % 2), ">u2")
-    return _folded(int(padded.sum(dtype=np.uint64)))

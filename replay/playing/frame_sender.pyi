@@ -7,10 +7,6 @@ import numpy as np
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.sender_loop import SendLoop
 
-WINDOW_FRAMES: int
-DESTINATIONS_MAX: int
-SOCKETS_MAX: int
-
 Array = np.ndarray[Any, Any]
 
 class FrameSender(SendLoop):

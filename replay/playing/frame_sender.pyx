@@ -78,14 +78,12 @@ cdef extern from *:
     int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags) nogil
     int MSG_DONTWAIT
 
-#: Frames in one system call. More gain nothing.
-WINDOW_FRAMES = 64
 #: Destinations and sockets of one sender at most.
 DESTINATIONS_MAX = 1_024
 SOCKETS_MAX = 64
 
 cdef enum:
-    _WINDOW = 64
+    _WINDOW = 64       # frames in one system call; more gain nothing
     _ROOM = 128        # bytes of scratch a frame
     _HEAD_MIN = 42
     _HEAD_MAX = 90

@@ -11,9 +11,6 @@ from feedhandler.replay.playing.sender_loop import SPIN_NS as SPIN_NS
 from feedhandler.replay.playing.sender_loop import SendLoop
 
 WINDOW_DATAGRAMS: int
-DESTINATIONS_MAX: int
-SOCKETS_MAX: int
-JOINED_BYTES_MAX: int
 
 Array = np.ndarray[Any, Any]
 

@@ -101,9 +101,7 @@ class OpenLines:
         return [sockets[id(sock)] for sock, _, _ in self.destinations]
 
 
-def open_multicast_sender(
-    interface: str, send_buffer_bytes: int = SEND_BUFFER_BYTES
-) -> socket.socket:
+def open_multicast_sender(interface: str) -> socket.socket:
     """Open a UDP socket that multicasts through `interface` (name or address).
 
     Raises `ConfigError` where the interface cannot be used."""
@@ -113,7 +111,7 @@ def open_multicast_sender(
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, request)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, MULTICAST_TTL)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     except OSError as error:
         sock.close()
         raise ConfigError(

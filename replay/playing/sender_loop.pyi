@@ -3,13 +3,8 @@ from typing import Any
 import numpy as np
 
 SPIN_NS: int
-SPIN_MORE_NS: int
-SPIN_LESS_NS: int
-SPIN_LEAP_NS: int
 POLL_NS: int
 BEHIND_NS: int
-NO_BUFFER_WAIT_NS: int
-NO_BUFFER_MAX_NS: int
 
 class SendLoop:
     @property

@@ -244,21 +244,19 @@ class _Ask:
 
 
 class MarketDataClient:
-    """Requests to one server; `prefix` distinguishes their MDReqIDs from those of other clients."""
+    """Requests to one server."""
 
     def __init__(
         self,
         form: MarketDataFormat,
         settings: MarketDataClientSettings | None = None,
         *,
-        prefix: str = "r",
         seed: int = 0,
     ) -> None:
         self.form = form
         self.settings = settings or MarketDataClientSettings()
         self.counts: Counter[str] = Counter()
         self.up = False
-        self._prefix = prefix
         self._numbers = itertools.count(1)
         self._asks: dict[int, _Ask] = {}
         self._under_way: dict[bytes, _Ask] = {}
@@ -291,7 +289,7 @@ class MarketDataClient:
         if len(self._asks) >= REQUESTS_MAX:
             raise UsageError(f"{REQUESTS_MAX} requests wait already", "wait for some answers")
         number = next(self._numbers)
-        id = f"{self._prefix}{number}".encode()
+        id = f"r{number}".encode()
         named = tuple(dict.fromkeys(securities))
         asked = MarketDataRequest(id, channel, named, begin_ns, end_ns, tuple(entry_types), depth)
         self._asks[number] = _Ask(number, asked, now_ns)

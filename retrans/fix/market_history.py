@@ -32,10 +32,9 @@ class MarketHistory:
         channel: ServedChannel,
         offset_ns: int = 0,
         since_ns: int = 0,
-        state: MarketState | None = None,
     ) -> None:
         self.channel = channel
-        self.state = state or MarketState()
+        self.state = MarketState()
         #: SenderSubID of the messages; 0: they have none.
         self.numbering = 0
         self._offset_ns = offset_ns

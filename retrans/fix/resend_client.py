@@ -27,10 +27,10 @@ from typing import NamedTuple
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix.datagram import HEARTBEAT, SEQUENCE_RESET, TEST_REQUEST
 from feedhandler.codecs.fix.envelope import envelope
-from feedhandler.codecs.fix.feed import is_administrative
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
 from feedhandler.codecs.fix.stream import FixStream
+from feedhandler.codecs.fix_feed import is_administrative
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
@@ -147,7 +147,6 @@ class ResendClient:
         self,
         topics: Mapping[int, Topic],
         settings: RecoverySettings,
-        form: RequestFormat | None = None,
     ) -> None:
         self._topics = dict(topics)
         self._services = {topic.target: service for service, topic in topics.items()}
@@ -155,7 +154,7 @@ class ResendClient:
             raise UsageError(
                 "channels of one server cannot be told apart", "give each a target of its own"
             )
-        self._form = form or RequestFormat()
+        self._form = RequestFormat()
         self._heartbeat_ns = settings.heartbeat_us * 1000
         self._dead_ns = settings.dead_us * 1000
         self._range_max = settings.request_packets_max

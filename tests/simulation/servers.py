@@ -25,7 +25,6 @@ from feedhandler.retrans.store import PacketStore
 RANGE = struct.Struct(">II20s")
 ANSWER = struct.Struct(">I20ssBxx")
 REQUEST_TYPE, ANSWER_TYPE, REFRESH_TYPE, REFRESH_ANSWER_TYPE = 20, 10, 22, 23
-HEARTBEAT_TYPE, HEARTBEAT_ANSWER_TYPE = 2, 24
 SOURCE_ID = "SIMULATED"
 
 #: What a server may do instead of its duty.

@@ -1,36 +1,42 @@
-"""Helpers of the AMQP tests: packets, a ring with a fan-out behind it, links that are no links.
+"""Helpers of the AMQP tests: packets, a gateway's core behind a ring, links that are no links.
 
-`Rig` is the gateway's inner half without sockets and threads: a test puts records into the ring
-as the receive thread would, pumps, and looks at what each `FakeLink` was sent.
+`Rig` is the gateway's core as it ships, without sockets and threads: a test puts records into the
+ring as the receive thread would, pumps, and looks at what each `FakeLink` was sent.
 """
 
+import datetime
 import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.fanout import BLOCK_SHIFT, SNAPSHOT_BIT, Fanout
+from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
-from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
+from feedhandler.codecs.trading_day import day_number
+from feedhandler.config import loopback_config
+from feedhandler.config.amqp import AmqpConfig
+from feedhandler.config.file import GatewaySettings
+from feedhandler.config.trading_day import TradingDayConfig
+from feedhandler.gateway_core import GatewayCore
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 
 FEED = load_feed("euronext-utp-md")
-DAY = 20261121
+DAY_DATE = datetime.date(2026, 11, 21)
 #: A kernel receive stamp; tests add the sequence number to it.
 STAMP_NS = 1_795_000_000_000_000_000
 
 
 def prefix_of(feed: Any, service: int) -> bytes:
     """The first eight bytes of a service's tags."""
-    return struct.pack(">IHH", DAY, feed.number, service)
+    return struct.pack(">IHH", day_number(DAY_DATE), feed.number, service)
 
 
 def order(symbol: int, price: int = 100) -> bytes:
@@ -41,6 +47,11 @@ def order(symbol: int, price: int = 100) -> bytes:
 def quote(symbol: int, price: int = 100) -> bytes:
     """One 140 message of UTP-MD."""
     return FEED.encode_message(140, symbol_index=symbol, ask_price=price, price_scale_code=2)
+
+
+def reference(symbol: int, name: str) -> bytes:
+    """One 553 message of UTP-MD: the symbol is NAME_XPAR from here on, if it has a name."""
+    return FEED.encode_message(553, symbol_index=symbol, mnemo=name, mic="XPAR" if name else "")
 
 
 def packet(sequence: int, messages: list[bytes] | None = None, service: int = 104) -> bytes:
@@ -127,56 +138,68 @@ class FakeLink(SenderLink):
         return [each for each in self.sent if each.content != "quality+json"]
 
 
+class NoIO:
+    """A `GatewayIO` of a gateway without servers and receive thread: `told` keeps what the
+    operator is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.tell = self.told.append
+
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        return False
+
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        return False
+
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
+        return False
+
+    def flush_soon(self) -> None:
+        """Who looks at a link finds it written."""
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        """No time passes."""
+
+    def line_changed(self, kind: int, place: int, line: int) -> None:
+        """Nobody watches."""
+
+    def renumbered(self) -> None:
+        """The day is the same."""
+
+
 class Rig:
-    """Ring, fan-out and qualities of some services; `attach` adds links."""
+    """The gateway's core for some services, without recovery, in one trading day; `attach` adds
+    links. `names` are the core's, of symbols that have one; `symbols` is the configuration's.
+    """
 
     def __init__(
         self,
         services: tuple[int, ...] = (104,),
         feed: Any = FEED,
         symbols_max: int = 1000,
-        reference_type: int = -1,
-        on_reference: Any = None,
         history_bytes: int = 0,
-        **options: Any,
+        symbols: str = "name",
+        conflate: bool = False,
     ) -> None:
         self.feed = feed
         self.ring = Ring()
-        self.streams = [
-            Stream(i, service, f"{feed.key}.{service}", prefix_of(feed, service), symbols_max)
-            for i, service in enumerate(services)
-        ]
-        self.qualities = [QualityState(service, ["A", "B"]) for service in services]
-        self.names: dict[int, str] = {}
-        self.refreshed: list[RefreshLinePacket] = []
-        self.events: list[ControlEvent] = []
-        self.fanout = Fanout(
-            self.ring,
-            feed.table,
-            self.streams,
-            self.name_of,
-            reference_type,
-            on_reference,
-            **options,
+        config = loopback_config(
+            services=services,
+            gateway=GatewaySettings(feed=feed.name, symbols=symbols),
+            trading_day=TradingDayConfig(date=DAY_DATE.isoformat()),
+            amqp=AmqpConfig(
+                max_symbols=symbols_max, history_bytes=history_bytes, conflate=conflate
+            ),
         )
-        self.fanout.tells_send_time = feed.needs_send_time
+        self.core = GatewayCore(config, feed, self.ring, NoIO(), STAMP_NS, seed=0)
+        self.fanout, self.names = self.core.fanout, self.core.names
+        self.streams, self.qualities = self.core.streams, self.core.qualities
         self.peer = Peer(self.fanout.dirty_peers)
-        for stream in self.streams if history_bytes else ():
-            stream.remember(history_bytes)
         self.snapshots_asked: list[tuple[Outlet, list[Stream]]] = []
         self.resumption = Resumption(
             self.fanout, self.qualities, lambda *asked: self.snapshots_asked.append(asked)
         )
-
-    def name_of(self, stream: Stream, symbol: int) -> str:
-        return self.names.get(symbol) or self.feed.symbol_text(symbol)
-
-    def apply(self, event: ControlEvent) -> None:
-        """What a control event means where there is no recovery: a quality message."""
-        self.events.append(event)
-        quality = self.qualities[event.channel]
-        body = quality.mark(event.kind, event.line, event.sequence, event.next_sequence)
-        self.fanout.quality(self.streams[event.channel], body)
 
     def attach(
         self,
@@ -255,15 +278,8 @@ class Rig:
         self.fanout.block(stream, begin, packets, last, end, **options)
 
     def share(self, bytes_max: int) -> bool:
-        """Deliver a share and apply its events, as the gateway's core does."""
-        more = self.fanout.pump(bytes_max)
-        while (event := self.fanout.event) is not None:
-            if isinstance(event, RefreshLinePacket):
-                self.refreshed.append(event)
-            else:
-                self.apply(event)
-            more = self.fanout.resume()
-        return more
+        """Deliver a share of what the ring holds, and apply its events."""
+        return self.core.pump(bytes_max, STAMP_NS)
 
     def pump(self, bytes_max: int = 1 << 18) -> None:
         """Publish and deliver everything."""

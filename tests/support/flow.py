@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
@@ -124,8 +123,7 @@ class ConflatedLink:
         services: tuple[int, ...] = (104, 105),
         batch_bytes: int = 2000,
     ) -> None:
-        self.rig = Rig(services)
-        self.rig.fanout.keeper = keeper_of(FEED)
+        self.rig = Rig(services, conflate=True)
         self.link = FakeLink(0)
         self.now_ns = 0
         asked = parse_address(address, FEED.type_code, snapshots=True)

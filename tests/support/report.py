@@ -17,7 +17,6 @@ from feedhandler.lab.results import (
     Traffic,
     Trial,
     Verdict,
-    latency_of,
     merged,
 )
 
@@ -26,6 +25,17 @@ SECONDS = 60.0
 BAR = "lab at 40 Mbps"
 #: The paper's numbers of clients.
 CLIENTS = {"packets": (1, 2, 4, 6, 8, 10), "messages": (1, 2, 3, 4, 5)}
+
+
+def latency_of(histogram: Histogram) -> Latency:
+    """What a histogram has counted so far."""
+    return Latency(
+        count=int(histogram.count),
+        sum_ns=int(histogram.total),
+        min_ns=int(histogram.minimum),
+        max_ns=int(histogram.maximum),
+        buckets=histogram.counts(),
+    )
 
 
 def latency(chance: random.Random, median_us: float, count: int = 4000) -> Latency:

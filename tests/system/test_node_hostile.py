@@ -476,11 +476,15 @@ def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
             second = Settings(address=("127.0.0.1", rig.port))
-            node = Node(rig.fanout, second, rig.qualities, rig.feed.type_code, "second")
+            node = Node(
+                rig.fanout, second, rig.qualities, rig.feed.type_code, "second", pump=rig.share
+            )
             with pytest.raises(ConfigError, match="cannot listen"):
                 node.start()
             elsewhere = Settings(address=("192.0.2.1", 0))
-            node = Node(rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third")
+            node = Node(
+                rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third", pump=rig.share
+            )
             with pytest.raises(ConfigError, match="cannot listen"):
                 node.start()
 

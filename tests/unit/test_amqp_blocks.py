@@ -4,16 +4,14 @@ As the fan-out's own tests, these run a second time interpreted.
 """
 
 import random
-from typing import Any
 
 import pytest
 
 from feedhandler.amqp.outlet import Peer
-from feedhandler.codecs import key_word
-from feedhandler.ingest.records import ControlEvent, RecordKind
+from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.store import PacketStore
-from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, quote
+from tests.support.amqp import STAMP_NS, Rig, Sent, order, packet, quote, reference
 
 GRAINS = ("packet", "batch", "message")
 
@@ -151,16 +149,15 @@ def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_late
 
 
 def test_a_block_that_an_event_brings_stands_where_the_event_does() -> None:
-    class Recovering(Rig):
-        def apply(self, event: ControlEvent) -> None:
-            self.block(snapshot(3), last=3)
-
-    rig = Recovering()
+    rig = Rig()
     links = [rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS]
     before = rig.packets(1, 3)
     rig.mark(RecordKind.MISMATCH, sequence=3, next_sequence=4)
     after = rig.packets(4, 6)
-    rig.pump()
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    rig.block(snapshot(3), last=3)
+    assert not rig.fanout.resume()
     for link in links[:2]:
         assert bodies(link.data) == b"".join(before + snapshot(3) + after)
     for link in links:
@@ -280,22 +277,18 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
 
 
 def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one() -> None:
-    class Recovering(Rig):
-        def apply(self, event: ControlEvent) -> None:
-            stream = self.streams[0]
-            if event.kind == RecordKind.RESET:
-                stream.closed = False
-                self.fanout.replay(stream, stream.store.packets(0, 100))
-            super().apply(event)
-
-    rig = Recovering()
+    rig = Rig()
     _, link = rig.attach("euronext.104")
     stream = rig.streams[0]
     stream.store = PacketStore(1 << 16)
     stream.closed = True
     old = rig.packets(50, 52)
     rig.mark(RecordKind.RESET, next_sequence=2)
-    rig.pump()
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    rig.fanout.replay(stream, stream.store.packets(0, 100))
+    rig.fanout.quality(stream, rig.qualities[0].mark(RecordKind.RESET, 0, 0, 2))
+    assert not rig.fanout.resume()
     assert [each.body for each in link.data] == old
     assert (stream.next_sequence, stream.store.count) == (2, 0)
     new = rig.packets(2, 3)
@@ -351,29 +344,22 @@ def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
 # -- refresh lines ------------------------------------------------------------------------------
 
 
-def test_packets_of_refresh_lines_go_to_who_assembles_them() -> None:
+def test_packets_and_control_events_of_refresh_lines_have_their_channel() -> None:
     rig = Rig((104, 105))
     _, link = rig.attach("euronext.#?quality=0")
     data = packet(7, service=104)
     rig.put(data, 7, 5, channel=2)
     rig.packets(1, 1)
-    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=10)
-    rig.pump()
-    assert rig.refreshed == [(2, 7, data)]
+    rig.mark(RecordKind.GAP, channel=3, sequence=9, next_sequence=11)
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    assert rig.fanout.event == RefreshLinePacket(2, 7, data)
+    assert link.frames == []
+    assert rig.fanout.resume()
+    assert rig.fanout.event == ControlEvent(RecordKind.GAP, 3, 0, 9, 11)
+    assert not rig.fanout.resume()
     assert len(link.frames) == 1
-    assert rig.streams[0].next_sequence == 2
-
-
-def test_control_events_of_refresh_lines_have_their_channel() -> None:
-    class Listening(Rig):
-        def apply(self, event: ControlEvent) -> None:
-            self.events.append(event)
-
-    rig = Listening()
-    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=11)
-    rig.pump()
-    assert [(event.kind, event.channel) for event in rig.events] == [(RecordKind.GAP, 1)]
-    assert rig.streams[0].next_sequence == 0
+    assert [stream.next_sequence for stream in rig.streams] == [2, 0]
 
 
 def test_packets_of_refresh_lines_outside_the_sequence_are_passed_over() -> None:
@@ -390,31 +376,9 @@ def test_packets_of_refresh_lines_outside_the_sequence_are_passed_over() -> None
 # -- names --------------------------------------------------------------------------------------
 
 
-def reference(symbol: int, name: str) -> bytes:
-    return FEED.encode_message(553, symbol_index=symbol, mnemo=name, mic="XPAR")
-
-
-def naming_rig(**options: Any) -> Rig:
-    """A rig that learns names and knows symbols by both."""
-
-    def on_reference(stream: Any, message: bytes) -> None:
-        found = FEED.reference.read(message)
-        rig.names[found[0]] = key_word(found[1])
-        stream.forget_routes()
-
-    rig = Rig(
-        reference_type=FEED.reference.code,
-        on_reference=on_reference,
-        reference_bytes_min=FEED.reference.least_size,
-        alias_of=lambda stream, symbol: FEED.symbol_text(symbol),
-        **options,
-    )
-    return rig
-
-
 @pytest.mark.parametrize("grain", GRAINS)
 def test_a_symbol_is_known_by_index_and_by_name_at_the_same_time(grain: str) -> None:
-    rig = naming_rig()
+    rig = Rig()
     asked = ("euronext.104.5", "euronext.104.AIRF_XPAR", "euronext.104.5,euronext.*.AIRF_XPAR")
     links = [rig.attach(f"{each}?as={grain}&types=230")[1] for each in asked]
     _, other = rig.attach(f"euronext.104.6?as={grain}")
@@ -436,7 +400,7 @@ def test_a_symbol_is_known_by_index_and_by_name_at_the_same_time(grain: str) -> 
 
 def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_listens() -> None:
     for address in (None, "euronext.104"):
-        rig = naming_rig()
+        rig = Rig()
         if address:
             rig.attach(address)
         rig.put(packet(1, [order(5), reference(5, "AIRF")]), 1, 2)
@@ -445,14 +409,21 @@ def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_l
         assert rig.fanout.route_lookups == 0
 
 
-def test_a_blocks_reference_data_names_its_symbols_before_it_is_routed() -> None:
-    rig = naming_rig()
-    _, link = rig.attach("euronext.104.AIRF_XPAR?as=message&types=230")
-    rig.block([packet(3, [order(5)]), packet(3, [reference(5, "AIRF")])], last=3)
-    assert [each.key for each in link.data] == ["euronext.104.AIRF_XPAR"]
-    rig = naming_rig()
-    rig.fanout.learn(rig.streams[0], [b"junk", packet(3, [reference(5, "AIRF")])])
-    assert rig.names == {5: "AIRF_XPAR"}
+@pytest.mark.parametrize("grain", ["message", "packet"])
+def test_reference_data_of_blocks_and_of_stored_packets_names_symbols_before_they_are_routed(
+    grain: str,
+) -> None:
+    told = [packet(3, [order(5)]), packet(3, [reference(5, "AIRF")])]
+    for stored in (False, True):
+        rig = Rig()
+        _, link = rig.attach(f"euronext.104.AIRF_XPAR?as={grain}&types=230")
+        if stored:
+            rig.streams[0].close()
+            rig.core.open_stream(0, [(3, 4, told[0]), (4, 5, told[1])], 3)
+        else:
+            rig.core.block(0, b"{}", told, 3, b"{}", None)
+        assert rig.names == {5: "AIRF_XPAR"}
+        assert [each.body for each in link.data] == [order(5) if grain == "message" else told[0]]
 
 
 def test_a_recorders_tap_gets_every_packet_that_is_delivered_and_no_more() -> None:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from feedhandler.amqp.fanout import ReferenceMessages
 from feedhandler.amqp.framing import QUALITY_NOTE
-from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
-from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
+from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote, reference
 from tests.support.unsequenced import UTP as ASIDE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -68,13 +68,6 @@ def test_a_closed_stream_does_not_keep_back_what_no_snapshot_has() -> None:
     rig.pump()
     assert [each.sequence for each in link.data] == [aside]
     assert rig.streams[0].store.taken == 2
-
-
-def test_a_packet_outside_the_sequence_is_no_part_of_a_refresh() -> None:
-    rig = Rig(feed=ASIDE)
-    rig.outside(packet(0), 1, 5, channel=1)
-    rig.pump()
-    assert rig.refreshed == []
 
 
 # -- packets ----------------------------------------------------------------------------------
@@ -423,8 +416,9 @@ def test_a_control_event_has_all_that_its_record_says() -> None:
         received_ns=6,
         auxiliary=7,
     )
-    rig.pump()
-    assert rig.events == [ControlEvent(RecordKind.LINE_SILENT, 1, 1, 4, 5, 6, 7)]
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    assert rig.fanout.event == ControlEvent(RecordKind.LINE_SILENT, 1, 1, 4, 5, 6, 7)
 
 
 CONTROL_KINDS = [kind for kind in RecordKind if kind not in (RecordKind.PAD, RecordKind.PACKET)]
@@ -597,7 +591,8 @@ def test_a_link_that_names_its_symbols_costs_the_cache_those_symbols_alone() -> 
 
 
 def test_a_symbol_is_found_by_its_other_name_once() -> None:
-    rig = Rig(alias_of=lambda stream, symbol: f"A{symbol}")
+    rig = Rig(symbols="index")
+    rig.names.update({1: "A1", 2: "A2"})
     _, link = rig.attach("euronext.104.A1,euronext.104.1?as=message")
     _, other = rig.attach("euronext.104.A2?as=message")
     for sequence in (1, 2):
@@ -638,22 +633,32 @@ def test_a_link_that_leaves_takes_its_open_batch_along() -> None:
     assert link.frames == []
 
 
-def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() -> None:
-    seen: list[bytes] = []
-    reference = FEED.reference
-    assert reference is not None
-
-    def on_reference(stream: Stream, message: bytes) -> None:
-        seen.append(message)
-        rig.names[5] = "AIRF_XPAR"
-        stream.forget_routes()
-
-    rig = Rig(reference_type=reference.code, on_reference=on_reference)
-    _, link = rig.attach("euronext.104?as=message&types=230")
+@pytest.mark.parametrize("grain", ["packet", "message"])
+def test_reference_data_ends_the_pump_before_its_packet_so_that_keys_have_the_name(
+    grain: str,
+) -> None:
+    rig = Rig()
+    _, link = rig.attach(f"euronext.104?as={grain}")
     _, named = rig.attach("euronext.104.AIRF_XPAR?as=message&types=230")
-    told = FEED.encode_message(reference.code)
-    rig.put(packet(1, [order(5), told, order(5)]), 1, 3)
-    rig.pump()
-    assert seen == [told]
-    assert [each.key for each in link.sent] == ["euronext.104.5", "euronext.104.AIRF_XPAR"]
-    assert [each.number for each in named.sent] == [2]
+    told = [reference(symbol, name) for symbol, name in ((5, "AIRF"), (6, ""))]
+    before, data = packet(1, [order(5)]), packet(2, [order(5), *told, order(5)])
+    rig.put(before, 1, 1)
+    rig.put(data, 2, 4)
+    rig.ring.publish()
+    assert rig.fanout.pump(1 << 18)
+    assert rig.fanout.event == ReferenceMessages(tuple(told))
+    assert {each.sequence for each in link.sent} == {1}
+    rig.names[5] = "AIRF_XPAR"
+    rig.streams[0].forget_routes()
+    assert not rig.fanout.resume()
+    assert rig.fanout.event is None
+    assert {each.sequence for each in link.sent} == {1, 2}
+    assert [each.number for each in named.sent] == [0, 3]
+
+
+def test_references_are_looked_for_without_delivering_anything() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104")
+    told = reference(5, "AIRF")
+    assert rig.fanout.references([b"junk", packet(3, [order(5), told])]) == (told,)
+    assert link.frames == []

@@ -461,7 +461,6 @@ def test_links_take_turns_and_a_turn_ends_whatever_is_left() -> None:
     assert 0 < counts.pop() < 10
     rig.catch_up()
     assert {len(link.data) for link in links} == {100}
-    assert rig.resumption.catch_ups.packets_read == 300
 
 
 # -- packets outside the sequence -----------------------------------------------------------

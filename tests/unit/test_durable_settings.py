@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.durable.queues import grants
+from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.users import EVERY_QUEUE, User
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
@@ -147,3 +148,8 @@ def test_a_gateway_tells_its_queues_figures_open_or_not(tmp_path: Path) -> None:
         assert reading.values["up"] == 1
 
     asyncio.run(scenario())
+
+
+def test_a_queue_is_of_a_kind() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        StoredQueue(DurableQueueConfig(name="queue.a", folder="a"), lambda: None)  # type: ignore[abstract]

@@ -11,10 +11,9 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.routing import parse_address
 from feedhandler.capabilities import misfit_of
-from feedhandler.codecs import BadPacket, ConfigError, UsageError, load_feed, scanner
+from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed, scanner
 from feedhandler.codecs.explain import explain
-from feedhandler.codecs.fix import scanning
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.config import parse_config
@@ -27,10 +26,10 @@ from tests.support.ingest import KNOWN, QUICK, TWINS, Channel
 
 FEED = load_feed("fix-marketdata")
 SCANNERS = {
-    "compiled": (scanner, scanning),
+    "compiled": (scanner, fix_scanning),
     "interpreted": (
         load_interpreted("feedhandler.codecs.scanner"),
-        load_interpreted("feedhandler.codecs.fix.scanning"),
+        load_interpreted("feedhandler.codecs.fix_scanning"),
     ),
 }
 DATA, HEARTBEAT, RESET, CONTROL, _, SKIP = PacketKind
@@ -269,7 +268,7 @@ class FixChannel(Channel):
         view = memoryview(data)
         while at < len(data):
             given = FEED.table, view, at, len(data) - at
-            assert scanning.parse_first(*given, self.header) == 0
+            assert fix_scanning.parse_first(*given, self.header) == 0
             verdict = 0
             if self.knows and self.copies.may_be_copy(self.arbiter, self.header, self.now):
                 verdict = self.copies.take_copy(
@@ -278,7 +277,7 @@ class FixChannel(Channel):
                 self.known += bool(verdict)
             length = len(data) - at
             if not verdict:
-                assert scanning.parse_further(*given, self.header) == 0
+                assert fix_scanning.parse_further(*given, self.header) == 0
                 length = self.header.length
                 verdict = self.arbiter.receive(line, self.header, view, at, self.now, self.now)
             verdicts.append(Verdict(verdict))

@@ -364,10 +364,10 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
     symbols: str, before: tuple[str, str | None], after: tuple[str, str]
 ) -> None:
     inside = Inside(symbols, max_symbols=1)
-    core, stream = inside.core, inside.core.streams[LIVE]
+    core = inside.core
 
     def words(symbol: int = 5) -> tuple[str, str | None]:
-        return core.name_of(stream, symbol), core.alias_of(stream, symbol)
+        return core.name_of(symbol), core.alias_of(symbol)
 
     inside.publish(1)
     inside.pump()

@@ -32,13 +32,14 @@ class Bench:
 
     def begin(self) -> None:
         columns = {name: np.empty(4_096, dtype) for name, dtype in COLUMNS.items()}
-        self.tape.begin(np.empty(1 << 21, np.uint8), columns)
+        self.data = np.empty(1 << 21, np.uint8)
+        self.tape.begin(self.data, columns)
 
     def flush(self) -> int:
         """Cut everything, into the market; returns how many quotes there were."""
         for channel in (TRADES, ORDERS, QUOTES):
             self.tape.cut(channel)
-        columns, data, quotes = self.tape.columns, self.tape.data_so_far(), 0
+        columns, data, quotes = self.tape.columns, self.data, 0
         for row in range(self.tape.count):
             at, size = int(columns["offset"][row]), int(columns["length"][row])
             self.market.apply(bytes(data[at : at + size]))

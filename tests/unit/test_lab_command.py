@@ -10,10 +10,11 @@ from rich.console import Console
 from feedhandler.cli import app as cli
 from feedhandler.histogram import Histogram
 from feedhandler.lab import commands as lab
-from feedhandler.lab import results, thresholds, view
+from feedhandler.lab import thresholds, view
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import ClientResult, Sent, Step, Sweep, Trial
 from feedhandler.ops.console import run_guarded
+from tests.support.report import latency_of
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def step_of(latency_ns: int) -> Step:
     step = Step(
         scenario="packets", exchange="direct", clients=10, rate_bps=40e6, duration_s=60.0,
         sent=Sent(frame_bits=40_000_000, duration_ns=10**9),
-        latency=results.latency_of(histogram), results=[ClientResult(number=0)],
+        latency=latency_of(histogram), results=[ClientResult(number=0)],
     )  # fmt: skip
     step.verdicts = thresholds.judge(step)
     return step

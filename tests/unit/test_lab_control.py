@@ -134,6 +134,13 @@ def test_stamps_are_matched_by_service_sequence_and_message() -> None:
     assert matched(nothing, nothing)[0].tolist() == []
 
 
+def test_sequences_that_differ_in_their_upper_half_are_not_the_same() -> None:
+    gateway = rows((104, 1, 1, 100), (104, 1 + (1 << 32), 1, 200), (104, 1 << 62, 1, 300))
+    client = rows((104, 1 + (1 << 32), 1, 230), (104, 2 << 62, 1, 301))
+    found, published_only, received_only = matched(gateway, client)
+    assert (found.tolist(), published_only, received_only) == ([30], 2, 1)
+
+
 def test_of_a_datagram_that_comes_twice_the_first_counts() -> None:
     gateway = rows((104, 1, 1, 100))
     client = rows((104, 1, 1, 130), (104, 1, 1, 999))

@@ -12,6 +12,7 @@ from feedhandler.lab import plan, results, thresholds
 from feedhandler.lab.laboratory import findings_of
 from feedhandler.lab.plan import Bound, Plan
 from feedhandler.lab.results import ClientResult, Loads, Step
+from tests.support.report import latency_of
 
 
 def test_a_run_is_every_scenario_exchange_and_client_count_in_turn() -> None:
@@ -116,7 +117,7 @@ def step_of(
     histogram.record(latency_ns)
     step = Step(
         scenario="packets", exchange="topic", clients=clients, rate_bps=rate_bps, broker=broker,
-        duration_s=duration_s, latency=results.latency_of(histogram),
+        duration_s=duration_s, latency=latency_of(histogram),
         results=[ClientResult(number=0, lost=lost)],
         findings=["client 1: lost"] if lost else [],
     )  # fmt: skip
@@ -178,7 +179,8 @@ def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
         ),
         Loads(role="broker"),
     ]  # fmt: skip
-    assert thresholds.lines(step)[-1] == "of one processor each: clients (2) 90%, gateway 60%"
+    told = "percent of one processor: gateway 60, clients 2 x 45; all 150"
+    assert thresholds.lines(step)[-1] == told
     step.verdicts = step.verdicts[:1]
     assert len(thresholds.lines(step)) == 1
 

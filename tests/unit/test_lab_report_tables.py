@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from feedhandler.histogram import Histogram
-from feedhandler.lab import report_loads, report_tables
+from feedhandler.lab import report_loads, report_tables, thresholds
 from feedhandler.lab.paper import paper
 from feedhandler.lab.results import (
     ClientResult,
@@ -20,9 +20,9 @@ from feedhandler.lab.results import (
     Sweep,
     Traffic,
     Verdict,
-    latency_of,
 )
 from tests.support import report
+from tests.support.report import latency_of
 
 
 def exact(clients: int = 10, **more: object) -> Step:
@@ -245,7 +245,7 @@ def test_a_missed_bar_says_who_was_busy() -> None:
     step = exact()
     step.loads = [loads("replayer", 1, 0.1), loads("gateway", 1, 0.97), loads("clients", 10, 0.9)]
     step.loads.append(Loads(role="broker"))
-    assert report_loads.busy(step) == "gateway 97, replayer 10, clients 10 x 9; all 197"
+    assert thresholds.busy(step) == "gateway 97, replayer 10, clients 10 x 9; all 197"
 
 
 def test_a_sweep_tells_the_last_that_kept_the_bound() -> None:

@@ -21,13 +21,14 @@ from feedhandler.lab.results import (
     Trial,
     Verdict,
 )
+from tests.support.report import latency_of
 
 
 def distribution(*values: int) -> Latency:
     histogram = Histogram()
     for value in values:
         histogram.record(value)
-    return results.latency_of(histogram)
+    return latency_of(histogram)
 
 
 @pytest.fixture

@@ -4,10 +4,12 @@ import random
 
 import pytest
 
+from feedhandler.histogram import Histogram
 from feedhandler.lab import results, sweep
 from feedhandler.lab.plan import CLIENTS_MAX, Bound
 from feedhandler.lab.results import Sent, Step
 from feedhandler.lab.sweep import Search
+from tests.support.report import latency_of
 
 
 def searched(search: Search, limit: float, unlucky: frozenset[int] = frozenset()) -> list[float]:
@@ -85,12 +87,12 @@ def test_a_search_has_an_end() -> None:
 def test_a_bound_is_kept_only_without_loss_and_at_the_full_rate(
     findings: list[str], behind: int, latency_ns: int | None, held: bool, why: str
 ) -> None:
-    histogram = results.Histogram()
+    histogram = Histogram()
     if latency_ns is not None:
         histogram.record(latency_ns)
     step = Step(
         scenario="packets", exchange="topic", clients=1, findings=findings, trial=True,
-        latency=results.latency_of(histogram), sent=Sent(datagrams=1000, behind=behind),
+        latency=latency_of(histogram), sent=Sent(datagrams=1000, behind=behind),
     )  # fmt: skip
     trial = sweep.trial_of(step, 4e7, Bound("p90", 0.9, 1_000_000))
     assert (trial.held, why in trial.why) == (held, True)

@@ -12,7 +12,6 @@ from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
-from feedhandler.recorder_frames import sender_word
 from feedhandler.recording.blocks import section
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
@@ -47,7 +46,7 @@ def drained(writer: object, tap: Ring, room: int = BUFFER_BYTES) -> bytes:
     return bytes(writer.out[:filled])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("sender", [0, sender_word(address_number("172.16.254.255"), 65_535)])
+@pytest.mark.parametrize("sender", [0, address_number("172.16.254.255") << 16 | 65_535])
 def test_frames_are_byte_for_byte_those_of_the_capture_writer(
     frames: ModuleType, tmp_path: Path, sender: int
 ) -> None:
@@ -76,7 +75,7 @@ def test_frames_are_byte_for_byte_those_of_the_capture_writer(
 def test_dpkt_finds_every_length_and_checksum_right(frames: ModuleType) -> None:
     tap, writer = Ring(RING_BYTES), frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True)
     for size in (0, 17, 18, 1000):
-        put(tap, 1, START_NS, bytes(size), sender_word(size + 1, size))
+        put(tap, 1, START_NS, bytes(size), size + 1 << 16 | size)
     tap.publish()
     data = drained(writer, tap)
     for size in (0, 17, 18, 1000):

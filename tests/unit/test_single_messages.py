@@ -1,8 +1,8 @@
 """Messages delivered alone have the times and prices that they have in their packet."""
 
-import datetime
 import itertools
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +11,14 @@ from proton import Message as ProtonMessage
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
+from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.codecs.scanner import NO_SEND_TIME
 from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.reading import Datagram
-from tests.support.amqp import DAY, FEED, FakeLink, Rig, order, packet
+from tests.support.amqp import DAY_DATE, FEED, FakeLink, Rig, order, packet
 
 #: Times within the packet's second, and scales of prices in reference data alone.
 XDP = load_feed("nyse-integrated-xdp")
@@ -47,7 +48,7 @@ PRICES = [Price(1_234_500, 4), Price(1_234_500, 4), Price(1_234_500, None)]
 
 def brought(address: str, data: bytes = PACKET, feed: Any = XDP) -> FakeLink:
     """The link that a packet of service 104 went to."""
-    rig = Rig(feed=feed)
+    rig = Rig(feed=feed, symbols="index")
     _, link = rig.attach(f"{feed.key}.104{address}")
     rig.mark(RecordKind.START, sequence=1, next_sequence=1)
     rig.put(data, 1, 4)
@@ -102,6 +103,24 @@ def test_messages_that_need_no_send_time_go_without_annotations(address: str) ->
     (one,) = read(brought("?as=message", packet(1, [order(5)]), FEED))
     assert one.send_time == NO_SEND_TIME
     assert one.record().price == Price(100, 2)
+
+
+def test_a_message_alone_under_its_packets_header_needs_no_send_time_beside_it(
+    tmp_path: Path,
+) -> None:
+    text = (FEEDS_FOLDER / "nyse-openbook-ultra.toml").read_text()
+    since_midnight = 'since = "midnight"\nmilliseconds = "SourceTime"\n'
+    assert since_midnight in text
+    path = tmp_path / "nyse-openbook-ultra.toml"
+    path.write_text(text.replace(since_midnight, 'since = "send_second"\n'))
+    feed = load_feed(path)
+    assert not feed.needs_send_time
+    message = feed.encode_message(231, source_time_micro_secs=400)
+    data = feed.encode_packet(sequence=1, messages=[message], packet_type=231, send_time=2500)
+    (sent,) = brought("?as=message", data, feed).data
+    alone, whole = (feed.decode_packet(each, DAY_DATE).messages[0] for each in (sent.body, data))
+    assert alone.event_time_ns == whole.event_time_ns
+    assert whole.event_time_ns % 10**9 == 400_000
 
 
 @pytest.mark.parametrize("grain", ["message", "packet"])
@@ -163,7 +182,7 @@ def test_reference_messages_are_asked_for_where_prices_need_them(
 
 def test_a_message_that_is_decoded_alone_takes_what_is_known() -> None:
     known = ReferenceData(XDP)
-    day = datetime.date(DAY // 10_000, DAY // 100 % 100, DAY % 100)
+    day = DAY_DATE
     before = XDP.decode_message(add(400), day=day, known=known)
     XDP.decode_message(mapping(), known=known)
     after = XDP.decode_message(add(400), day=day, known=known, send_time=SENT_NS)

@@ -129,12 +129,11 @@ def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
         TradingDayConfig(begins_at="18:00"), gateway.feed, at("2026-11-20T12:00", "Europe/Paris")
     )
     gateway.core.names[7] = "ABC"
-    stream = gateway.streams[0]
-    assert gateway.core.alias_of(stream, 7) == "ABC"
+    assert gateway.core.alias_of(7) == "ABC"
     gateway.look_at_day(gateway.core.day.turns_ns - 1)
-    assert gateway.core.alias_of(stream, 7) == "ABC"
+    assert gateway.core.alias_of(7) == "ABC"
     gateway.look_at_day(gateway.core.day.turns_ns)
-    assert gateway.core.alias_of(stream, 7) is None
+    assert gateway.core.alias_of(7) is None
     for each in gateway.streams:
         assert each.prefix == struct.pack(">IHH", 20261121, gateway.feed.number, each.service)
     told = gateway.snapshot()["trading_day"]

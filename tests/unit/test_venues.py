@@ -20,7 +20,9 @@ FOLDERS = {
 #: Packets that the dissector reads otherwise than the protocol's own lengths say, and why.
 ODD: dict[str, dict[int, str]] = {}
 #: Bytes that mean nothing, which descriptions may leave without a name.
-_FILLER = re.compile(r"(first|second|third)?(padding|pad|reserved|filler|unused|offset\d+padding).*")
+_FILLER = re.compile(
+    r"(first|second|third)?(padding|pad|reserved|filler|unused|offset\d+padding).*"
+)
 
 
 def leaves_of(feed, payload: bytes) -> list[Leaf]:

@@ -173,6 +173,12 @@ def test_the_one_that_has_kept_us_waiting_longest_makes_room(run: Run) -> None:
     run(scenario())
 
 
+def test_where_nobody_keeps_us_waiting_nobody_is_pushed_out() -> None:
+    server = WebServer(("127.0.0.1", 0), PAGES)
+    assert not server._make_room()
+    assert server.counts()["pushed_out"] == 0
+
+
 def test_a_client_that_resets_hurts_nobody(run: Run) -> None:
     async def scenario() -> None:
         async with serving() as server:

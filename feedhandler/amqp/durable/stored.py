@@ -10,6 +10,7 @@ What it promises: the event loop never waits for the disk. A disk that fails sto
 queues and clients are not affected.
 """
 
+import abc
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
@@ -91,7 +92,7 @@ _FIGURES = (
 _OF_KEYS = ("keys", "parked", "producers_known", "parcels")
 
 
-class StoredQueue:
+class StoredQueue(abc.ABC):
     """Base of a queue; see the module. `options` go to the persistent queue (a disk for tests)."""
 
     #: Whether the persistent queue has messages expire at a day's end.
@@ -164,9 +165,11 @@ class StoredQueue:
         """Return the bytes that an item has beside its message."""
         return 0
 
+    @abc.abstractmethod
     async def _begin(self) -> None:
         """Set up what this kind of queue needs besides the persistent queue, which is open."""
 
+    @abc.abstractmethod
     def _on_settled(self) -> None:
         """Act on a flush of the persistent queue, or on its stop."""
 
@@ -178,56 +181,56 @@ class StoredQueue:
     intake: Any
 
     @property
+    @abc.abstractmethod
     def takes_more(self) -> bool:
         """Whether producers may be given credit."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def busy(self) -> bool:
         """Whether anything is on its way to the disk."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def push(self) -> None:
         """Put what producers have sent in this turn."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def consumer(self, peer: Peer, link: Any, forget: Callable[[Any], None]) -> Any:
         """Make a consumer's link."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cancel(self, number: int, told: Told, wait: bool = False) -> None:
         """Cancel a message; `told` gets the answer, once that is recorded."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that is pending; `told` is called once that is recorded."""
-        raise NotImplementedError
 
     def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
         """Do a request that only this kind of queue takes (`operations` has it)."""
-        raise NotImplementedError
+        raise AssertionError(f"{operation} is for another kind of queue")
 
+    @abc.abstractmethod
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
         `told` is called once it is durable. Returns False where there is no room now."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def send_parcels(self) -> None:
         """Send to other queues as much as they take now."""
-        raise NotImplementedError
 
     # -- transactions -----------------------------------------------------------------------
 
+    @abc.abstractmethod
     def accepts(self, content: bytes, *, home: bool) -> str:
         """Return why a transaction could not put this message here; "" where it could. `home`: this
         queue commits the transaction."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
         """Do all that a transaction does, durably; see `transactions.Place`."""
-        raise NotImplementedError
 
     def _room_fault(self, parcels: Parcels, work: Work) -> str:
         """Return why there is no room now for a transaction; "" where there is.
@@ -262,6 +265,7 @@ class StoredQueue:
         with contextlib.suppress(FeedhandlerError):
             await self._ending.aclose()
 
+    @abc.abstractmethod
     def _closing(self) -> None:
         """Stop background work, as the queue begins to close."""
 
@@ -276,6 +280,7 @@ class StoredQueue:
         self._stopped()
         self.flush()
 
+    @abc.abstractmethod
     def _stopped(self) -> None:
         """Notify all that wait for something of this queue that it has stopped."""
 

@@ -425,9 +425,6 @@ class Publisher(Peer):
         if ended:
             self._end(self._why())
 
-    def _on_writable(self) -> None:
-        self.work()
-
     def attend(self) -> None:
         """Do what a turn of the fan-out left to do, besides writing while the socket is full."""
         if self.overruns:
@@ -472,7 +469,7 @@ class Publisher(Peer):
             if state > 0:
                 if not self.writing and self._sock is not None:
                     self.writing = True
-                    self._loop.add_writer(self._sock.fileno(), self._on_writable)
+                    self._loop.add_writer(self._sock.fileno(), self.work)
                 return
             if self.writing and self._sock is not None:
                 self.writing = False

@@ -24,7 +24,6 @@ cdef class CatchUps:
     cdef readonly object cursors
     cdef readonly list arrived
     cdef Frame frame
-    cdef readonly unsigned long long packets_read
     cdef readonly unsigned long long bytes_read
     cdef readonly unsigned long long overtaken
     cpdef bint turn(self, Py_ssize_t bytes_max)

@@ -95,7 +95,7 @@ class CatchUps:
         self.cursors = deque()
         self.arrived: list[Outlet] = []
         self.frame = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
-        self.packets_read = self.bytes_read = self.overtaken = 0
+        self.bytes_read = self.overtaken = 0
 
     def add(self, outlet: Outlet, stream: Stream, place: Place, following: int) -> None:
         """Let a link read the stream's history from `place` on, where the packet with number
@@ -217,7 +217,6 @@ class CatchUps:
             cursor.skip = 0
             cursor.serial += 1
             cursor.following = store.table[word + NEXT]
-            self.packets_read += 1
             self.bytes_read += size
             used += size + _STEP_BYTES
         return used

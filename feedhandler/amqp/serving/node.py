@@ -77,7 +77,8 @@ class Node:
     """The listening node.
 
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
-    `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
+    `message_type` turns a word of `types=` into a number. `pump(bytes)` delivers a share of what
+    the ring holds and tells whether more waits: the core's. `snapshots`: links may ask for them by
     `snapshot=1`, and `on_attach(outlet, streams)` is called for each that does, after its first
     quality messages; it may send the blocks at once or later. `observer` is told of links and
     log-ins. `gate` decides who is admitted; without one every client is. `conflates`: the feed,
@@ -92,7 +93,7 @@ class Node:
         message_type: Callable[[str], int],
         container: str,
         *,
-        pump: Callable[[int], bool] | None = None,
+        pump: Callable[[int], bool],
         snapshots: bool = False,
         on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
         observer: LinkObserver | None = None,
@@ -104,7 +105,7 @@ class Node:
         self.qualities = qualities
         self.message_type = message_type
         self.container = container
-        self._pump_share = pump or fanout.pump
+        self._pump_share = pump
         self.snapshots = snapshots
         self.on_attach = on_attach
         self.observer = observer

@@ -23,7 +23,7 @@ MESSAGE_BYTES_MAX = 64 << 20
 ANSWERS = 64
 #: How long the node may take to answer a request.
 ANSWER_SECONDS = 30.0
-REPLY_TO_PLACE, CORRELATION_PLACE = 4, 5
+CORRELATION_PLACE = 5
 
 
 class Said(NamedTuple):

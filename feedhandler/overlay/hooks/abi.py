@@ -13,8 +13,6 @@ PAYLOAD_MAX = 1400
 TARGETS_MAX = 64
 #: IPv4 and UDP headers before the overlay's.
 OUTER_BYTES = 28
-#: Longest Ethernet frame of the overlay.
-FRAME_MAX = 14 + OUTER_BYTES + HEADER_BYTES + PAYLOAD_MAX
 KEY_BYTES = 16
 #: Slots of 24 bytes: 384 MiB of them are more than any message rate needs.
 SLOTS_MAX = 1 << 24

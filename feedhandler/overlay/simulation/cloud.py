@@ -174,7 +174,7 @@ class Trace:
             arrived += self.machines(layer, width, layer == shape.depth - 1)
         return arrived
 
-    def extra_nodes(self, shape: Shape, messages: int, name: str = "F+H") -> Delays:
+    def extra_nodes(self, shape: Shape, messages: int) -> Delays:
         """Simulate the source's first design of hedging, with extra nodes.
 
         Each node has `hedging` further children, which have none of their own and serve those of
@@ -186,7 +186,7 @@ class Trace:
         for begin in range(0, messages, chunk):
             end = min(begin + chunk, messages)
             delays[begin:end] = self._extra_nodes(shape, begin, drift[begin:end])
-        return Delays(name, delays)
+        return Delays("F+H", delays)
 
     def _extra_nodes(self, shape: Shape, begin: int, drift: numpy.ndarray) -> numpy.ndarray:
         count, model = len(drift), self.model

@@ -321,11 +321,11 @@ class Laboratory:
             f"as released: with clocks {setting.model.clock_us} us off, who is early stays early",
         )  # fmt: skip
 
-    def controlled(self, found: Delays, wanted: float = WANTED) -> Held:
+    def controlled(self, found: Delays) -> Held:
         """Apply deadlines by the controller, and leave out the time until it has settled."""
-        controller = HoldController(wanted)
+        controller = HoldController(WANTED)
         interval = max(len(found.delays) // 20, 100)
-        held = hold_and_release(found, f"{percent(wanted)} wanted", 0, controller, interval)
+        held = hold_and_release(found, f"{percent(WANTED)} wanted", 0, controller, interval)
         settled = min(SETTLING * interval, len(held.holds) // 2)
         return Held(held.name, held.delays[settled:], held.holds[settled:])
 

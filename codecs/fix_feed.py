@@ -1,6 +1,6 @@
 """A feed whose datagrams are whole FIX messages, with the interface of every `Feed`.
 
-A datagram is decoded run by run (`feedhandler.codecs.fix.runs`): application messages become
+A datagram is decoded run by run (`feedhandler.codecs.fix_runs`): application messages become
 `FixMessage`s, each administrative one a row of its own. Message types are numbers of one or two
 bytes inside the product, as `Frame.message_type` has them, and texts to people. Symbols of more
 than eight bytes are digests in the index (`runs.symbol_value`); decoded messages have their text.
@@ -20,7 +20,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed, Packet
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.fields import FixError, fields
-from feedhandler.codecs.fix.runs import LONG_SYMBOL_BIT
+from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.layouts import Block, Layout
 
@@ -94,7 +94,6 @@ class FixFeed(Feed):
         assert description.fix is not None
         self.names = dict(names)
         self.symbols_are_text = True
-        self.max_packet_size = description.fix.max_size
         self.symbol_tag = description.fix.symbol_tag
 
     # -- what there is --------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """`docs/metrics.md`: every metric of the HTTP endpoint, from the tables that it is made from."""
 
+from markdown_table import table
+
 from feedhandler import counters
 from feedhandler.observe.metrics import BOUNDS_NS, HISTOGRAMS, NAMESPACE, SCOPES, metric_name
-from feedhandler.ops.markdown import table
 
 _HEAD = """\
 # Metrics

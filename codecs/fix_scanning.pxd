@@ -1,6 +1,6 @@
 # Declarations for other compiled modules; scanning.py describes each name.
 
-from feedhandler.codecs.fix.runs cimport Run
+from feedhandler.codecs.fix_runs cimport Run
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from enum import IntEnum
 from pathlib import Path
 
+from markdown_table import table
 from msgspec import Struct
 
 from feedhandler._compiled import PURE_MODE, source_of
-from feedhandler.ops.markdown import table
 from feedhandler.retrans import states
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION, RefreshReply, Reply

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from markdown_table import table
 from msgspec import Meta, Struct
+from reference_metrics import metrics
+from reference_recovery import recovery
 
 from feedhandler import gateway_core
 from feedhandler.capabilities import CAPABILITIES
@@ -40,9 +43,6 @@ from feedhandler.counters import (
     RecorderCounter,
 )
 from feedhandler.notes import LogConfig
-from feedhandler.ops.markdown import table
-from feedhandler.ops.reference_metrics import metrics
-from feedhandler.ops.reference_recovery import recovery
 from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh

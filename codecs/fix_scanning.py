@@ -9,7 +9,7 @@ and `next_symbol_of` the symbols of a message that names several.
 import cython
 from cython.cimports.feedhandler.codecs import kinds
 from cython.cimports.feedhandler.codecs.fix import reasons
-from cython.cimports.feedhandler.codecs.fix.runs import (
+from cython.cimports.feedhandler.codecs.fix_runs import (
     begin_run,
     begin_symbols,
     envelope,
