@@ -36,7 +36,7 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_q
 from feedhandler.config.recording import FILES_MIN, RecordConfig
 from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.notes import LogConfig
+from feedhandler.operator_log import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.

@@ -27,7 +27,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import control, counters, gateway_core, operator_log
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
 from feedhandler.overlay import counters as overlay
@@ -134,7 +134,7 @@ SCOPES: dict[str, Scope] = {
         _scope("recorder", (), None),
         _scope("control", (), control.COUNTS),
         _scope("web", (), counters.WebCounter),
-        _scope("log", (), notes.COUNTS),
+        _scope("log", (), operator_log.COUNTS),
     )
 }
 

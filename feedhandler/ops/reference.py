@@ -39,7 +39,7 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
-from feedhandler.notes import LogConfig
+from feedhandler.operator_log import LogConfig
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import control, counters, gateway_core, operator_log
 from feedhandler.config import Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
@@ -85,7 +85,7 @@ TABLES = {
     "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
     "server": client.COUNTS,
     "control": control.COUNTS,
-    "log": notes.COUNTS,
+    "log": operator_log.COUNTS,
 }
 
 
