@@ -26,7 +26,6 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import Config
-from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.gateway_io import CoreRunner
@@ -39,6 +38,7 @@ from feedhandler.observe.watch import Watch
 from feedhandler.operator_log import log_event
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import Recorder
+from feedhandler.rpc import ControlSocket, kept
 
 if TYPE_CHECKING:
     from feedhandler.overlay.lines import OverlayLines

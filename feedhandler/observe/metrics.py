@@ -27,7 +27,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, gateway_core, operator_log
+from feedhandler import counters, gateway_core, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
 from feedhandler.overlay import counters as overlay
@@ -132,7 +132,7 @@ SCOPES: dict[str, Scope] = {
         _scope("queue", ("queue",), counters.QueueCounter),
         _scope("recorder_series", ("series",), counters.RecorderCounter),
         _scope("recorder", (), None),
-        _scope("control", (), control.COUNTS),
+        _scope("control", (), rpc.COUNTS),
         _scope("web", (), counters.WebCounter),
         _scope("log", (), operator_log.COUNTS),
     )

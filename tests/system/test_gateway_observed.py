@@ -19,9 +19,9 @@ import feedhandler
 from feedhandler.codecs import ConfigError, PeerError
 from feedhandler.config import ControlConfig
 from feedhandler.config.observing import HealthConfig, MetricsConfig
-from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.observe import watch
+from feedhandler.rpc import ask
 from tests.support import places
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
