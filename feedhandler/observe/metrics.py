@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 
 from feedhandler import counters, gateway_core, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
-from feedhandler.histogram import BUCKETS, upper_bound
+from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
 from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
@@ -149,10 +149,9 @@ HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-_UPPER = numpy.array([upper_bound(bucket) for bucket in range(BUCKETS)])
 #: How many buckets of a `Histogram` lie wholly below each bound.
-_BELOW = numpy.searchsorted(_UPPER, BOUNDS_NS, side="right")
-_MIDDLES_S = (numpy.concatenate(([0], _UPPER[:-1] + 1)) + _UPPER) / 2e9
+_BELOW = numpy.searchsorted(UPPER_BOUNDS, BOUNDS_NS, side="right")
+_MIDDLES_S = (lower_bounds() + UPPER_BOUNDS) / 2e9
 _LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
 
 
