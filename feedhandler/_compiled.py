@@ -143,7 +143,6 @@ UNITS: dict[str, tuple[str, ...]] = {
     "characterise": (
         "characterise.boundaries",
         "characterise.interarrival",
-        "characterise.scale",
         "characterise.skew",
         "characterise.tally",
     ),

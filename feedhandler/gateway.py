@@ -8,6 +8,7 @@ quality, names, statistics, the orderly end.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -25,7 +26,6 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import Config
-from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.gateway_io import CoreRunner
@@ -33,11 +33,12 @@ from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
-from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
+from feedhandler.operator_log import log_event
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import Recorder
+from feedhandler.rpc import ControlSocket, kept
 
 if TYPE_CHECKING:
     from feedhandler.overlay.lines import OverlayLines
@@ -312,7 +313,7 @@ class Gateway:
         """Tell the core the time, and the operator of a trading day that has begun."""
         if self.core.turn_day(now_ns):
             today = self.core.day.today
-            tell("trading_day", f"trading day {today}", day=today.isoformat())
+            log_event("trading_day", f"trading day {today}", day=today.isoformat())
 
     # -- statistics -------------------------------------------------------------------------
 
@@ -390,7 +391,8 @@ class Gateway:
         resumed = self.core.resume_requests(server, self.runner.now_ns())
         if resumed:
             names = ", ".join(resumed)
-            tell("resumed", f"asked again today at the operator's word: {names}", servers=names)
+            text = f"asked again today at the operator's word: {names}"
+            log_event("resumed", text, servers=names)
         return {"resumed": resumed}
 
     def _channel_snapshot(self, place: int, reader: str) -> dict[str, Any]:
@@ -456,12 +458,12 @@ class Gateway:
 
 
 def _tell_tls(text: str) -> None:
-    tell("tls", text, Level.WARNING)
+    log_event("tls", text)
 
 
 def _tell_publish(text: str) -> None:
     """Log a destination's line for the operator."""
-    tell("publish", text)
+    log_event("publish", text)
 
 
 def _line_counts(row: numpy.ndarray) -> dict[str, int]:
@@ -470,4 +472,4 @@ def _line_counts(row: numpy.ndarray) -> dict[str, int]:
 
 
 def _tell_recording_stopped(reason: str) -> None:
-    tell("recording_stopped", f"recording stopped: {reason}", Level.ERROR, reason=reason)
+    log_event("recording_stopped", f"recording stopped: {reason}", logging.ERROR, reason=reason)

@@ -17,7 +17,7 @@ from feedhandler.config import LineConfig
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.receiver import Receiver
-from feedhandler.notes import tell_operator
+from feedhandler.operator_log import log_note
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
 
@@ -40,7 +40,7 @@ class CoreRunner:
         self.line_changed = line_changed
         #: The time of recovery: now.
         self.now_ns = steady_clock()
-        self.tell = tell_operator
+        self.tell = log_note
         self._connections: list[RequestConnection] = []
         self._groups: list[socket.socket] = []
         self._timer: asyncio.TimerHandle | None = None

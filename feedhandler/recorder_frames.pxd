@@ -16,12 +16,3 @@ cdef class FrameWriter:
     cdef int record(
         self, Ring ring, Py_ssize_t offset, Py_ssize_t place, Py_ssize_t length,
         Py_ssize_t at, Py_ssize_t size) except -1 nogil
-    cdef int begin_record(
-        self, Py_ssize_t at, unsigned long long stamp, Py_ssize_t frame) except -1 nogil
-    cdef int begin_block(
-        self, Py_ssize_t at, Py_ssize_t size, Py_ssize_t place, unsigned long long stamp,
-        Py_ssize_t frame) except -1 nogil
-    cdef int put16(self, Py_ssize_t at, unsigned int value) except -1 nogil
-    cdef int put32_little(self, Py_ssize_t at, unsigned long long value) except -1 nogil
-    cdef int finish_head(
-        self, Py_ssize_t at, Py_ssize_t length, unsigned long long sender) except -1 nogil

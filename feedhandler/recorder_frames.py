@@ -4,8 +4,7 @@
 with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. Records are pcap's, or, if asked
 for, pcapng's enhanced packet blocks, with a packet's place as its interface. A place (a line's
 number, or a channel's) has a head made beforehand; only lengths, checksum, sender and time are
-filled in for each packet. What a frame looks like is `CaptureWriter`'s (its `frame_headers`
-and this module's tests hold the two together): a switch would deliver it so.
+filled in for each packet. What a frame looks like is `records`'s: a switch would deliver it so.
 
 A tap is an ordinary `Ring` whose producer never waits: a thread that has a packet in its hands
 writes a copy as a PACKET record and, once a batch, publishes; where there is no room it counts the
@@ -16,7 +15,6 @@ which is `line` in a ring of received datagrams and `channel` in one of publishe
 Left to others: when to drain, where the bytes go, and how much room is left there.
 """
 
-import struct
 from collections.abc import Sequence
 
 import cython
@@ -33,10 +31,19 @@ from cython.cimports.feedhandler.ingest.records import (
     WORD_RECORD,
     WORD_SESSION,
 )
+from cython.cimports.feedhandler.replay.captures.records import (
+    begin_block,
+    begin_record,
+    fit_headers,
+    put16,
+)
 
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
-from feedhandler.replay.captures.writer import (
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import (
+    BLOCK_HEAD_BYTES,
+    BLOCK_TAIL_BYTES,
     FRAME_BYTES_MIN,
+    HEADERS_BYTES,
     PAYLOAD_BYTES_MAX,
     frame_headers,
 )
@@ -44,20 +51,12 @@ from feedhandler.replay.captures.writer import (
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset
 
-#: Before a file's first record (pcap with the nanosecond magic, little-endian).
-FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, RECORD_BYTES_MAX, LinkType.ETHERNET)
-#: Ethernet, IPv4 and UDP headers, and the pcap record header before them.
-HEAD_BYTES = 42
-RECORD_HEAD_BYTES = 16
-#: What stands before and behind a frame in pcapng's enhanced packet block.
-BLOCK_HEAD_BYTES = 28
-BLOCK_TAIL_BYTES = 4
 #: The longest record there is: `room` below it may not get anything written.
-RECORD_SPACE = BLOCK_HEAD_BYTES + HEAD_BYTES + PAYLOAD_BYTES_MAX + 3 + BLOCK_TAIL_BYTES
+RECORD_SPACE = BLOCK_HEAD_BYTES + HEADERS_BYTES + PAYLOAD_BYTES_MAX + 3 + BLOCK_TAIL_BYTES
 #: More packets than any ring brings.
 NO_LIMIT = 1 << 63
 
-_HEAD = cython.declare(cython.Py_ssize_t, HEAD_BYTES)
+_HEAD = cython.declare(cython.Py_ssize_t, HEADERS_BYTES)
 _BLOCK_TAIL = cython.declare(cython.Py_ssize_t, BLOCK_TAIL_BYTES)
 _FRAME_MIN = cython.declare(cython.Py_ssize_t, FRAME_BYTES_MIN)
 _PAYLOAD_MAX = cython.declare(cython.Py_ssize_t, PAYLOAD_BYTES_MAX)
@@ -95,7 +94,7 @@ class FrameWriter:
         self.head_count = len(endpoints)
         self.by_line = by_line
         self.blocks = blocks
-        self.head_bytes = BLOCK_HEAD_BYTES if blocks else RECORD_HEAD_BYTES
+        self.head_bytes = BLOCK_HEAD_BYTES if blocks else RECORD_HEADER_BYTES
         self.limit = limit
         self.packets = 0
         self.unwritable = 0
@@ -157,6 +156,8 @@ class FrameWriter:
         start=cython.Py_ssize_t,
         body=cython.Py_ssize_t,
         padding=cython.Py_ssize_t,
+        stamp=cython.ulonglong,
+        sender=cython.ulonglong,
     )
     def record(self, ring, offset, place, length, at, size):
         """One packet as a record of `size` bytes at `at`."""
@@ -189,65 +190,16 @@ class FrameWriter:
             out[start:body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
             out[body : body + length] = ring.data[begin : begin + length]
             out[body + length : body + length + padding] = bytes(padding)
+        stamp = ring.words[(offset >> 3) + WORD_RECEIVED_NS]
         if self.blocks:
-            self.begin_block(at, size, place, ring.words[(offset >> 3) + WORD_RECEIVED_NS], frame)
+            begin_block(self.out, at, size, place, stamp, frame)
         else:
-            self.begin_record(at, ring.words[(offset >> 3) + WORD_RECEIVED_NS], frame)
-        self.finish_head(start, length, ring.words[(offset >> 3) + WORD_SESSION])
-        self.packets += 1
-        return 0
-
-    def begin_record(self, at, stamp, frame):
-        """Write the header of a pcap record at `at`."""
-        self.put32_little(at, stamp // 1_000_000_000)
-        self.put32_little(at + 4, stamp % 1_000_000_000)
-        self.put32_little(at + 8, frame)
-        self.put32_little(at + 12, frame)
-        return 0
-
-    def begin_block(self, at, size, place, stamp, frame):
-        """Write what stands around the frame of an enhanced packet block at `at`."""
-        self.put32_little(at, 6)
-        self.put32_little(at + 4, size)
-        self.put32_little(at + 8, place)
-        self.put32_little(at + 12, stamp >> 32)
-        self.put32_little(at + 16, stamp & _U32)
-        self.put32_little(at + 20, frame)
-        self.put32_little(at + 24, frame)
-        self.put32_little(at + size - _BLOCK_TAIL, size)
-        return 0
-
-    @cython.locals(total=cython.uint, word=cython.Py_ssize_t, address=cython.ulonglong)
-    def finish_head(self, at, length, sender):
-        """Sender, lengths and the IPv4 checksum (RFC 1071) of the frame at `at`."""
+            begin_record(self.out, at, stamp, frame)
+        sender = ring.words[(offset >> 3) + WORD_SESSION]
         if sender != 0:
-            address = sender >> 16
-            self.put16(at + 26, cython.cast(cython.uint, (address >> 16) & 0xFFFF))
-            self.put16(at + 28, cython.cast(cython.uint, address & 0xFFFF))
-            self.put16(at + 34, cython.cast(cython.uint, sender & 0xFFFF))
-        self.put16(at + 16, cython.cast(cython.uint, 28 + length))
-        self.put16(at + 38, cython.cast(cython.uint, 8 + length))
-        self.put16(at + 24, 0)
-        total = 0
-        for word in range(10):
-            total += (cython.cast(cython.uint, self.out[at + 14 + 2 * word]) << 8) | self.out[
-                at + 15 + 2 * word
-            ]
-        total = (total & 0xFFFF) + (total >> 16)
-        total = (total & 0xFFFF) + (total >> 16)
-        self.put16(at + 24, ~total & 0xFFFF)
-        return 0
-
-    def put16(self, at, value):
-        """Two bytes in network order."""
-        self.out[at] = (value >> 8) & 0xFF
-        self.out[at + 1] = value & 0xFF
-        return 0
-
-    def put32_little(self, at, value):
-        """Four bytes, least significant first."""
-        self.out[at] = value & 0xFF
-        self.out[at + 1] = (value >> 8) & 0xFF
-        self.out[at + 2] = (value >> 16) & 0xFF
-        self.out[at + 3] = (value >> 24) & 0xFF
+            put16(self.out, start + 26, cython.cast(cython.uint, (sender >> 32) & 0xFFFF))
+            put16(self.out, start + 28, cython.cast(cython.uint, (sender >> 16) & 0xFFFF))
+            put16(self.out, start + 34, cython.cast(cython.uint, sender & 0xFFFF))
+        fit_headers(self.out, start, length)
+        self.packets += 1
         return 0

@@ -42,7 +42,7 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
-from feedhandler.notes import LogConfig
+from feedhandler.operator_log import LogConfig
 from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh

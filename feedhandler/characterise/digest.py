@@ -20,10 +20,10 @@ import numpy as np
 
 from feedhandler.characterise import moments
 from feedhandler.characterise.channels import ChannelMap, key_of
-from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.skew import APART_NS_MAX, LEFT_MAX
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
 from feedhandler.codecs.scanner import REJECT_COUNT
+from feedhandler.histogram import FINE_BUCKETS, fine_bucket_of
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
@@ -66,10 +66,10 @@ Symbol = tuple[int, int, int, int]
 
 
 class Histogram:
-    """A histogram on the log scale of `scale`; times that went backwards are counted apart."""
+    """A histogram on the fine scale of `histogram`; times that went backwards are counted apart."""
 
     def __init__(self) -> None:
-        self.buckets = np.zeros(BUCKETS, np.int64)
+        self.buckets = np.zeros(FINE_BUCKETS, np.int64)
         self.within_1ms = self.within_10ms = self.backwards = 0
 
     def add(self, since_ns: Array) -> None:
@@ -78,7 +78,7 @@ class Histogram:
             if since < 0:
                 self.backwards += 1
                 continue
-            self.buckets[bucket_of(since)] += 1
+            self.buckets[fine_bucket_of(since)] += 1
             self.within_1ms += since <= 1_000_000
             self.within_10ms += since <= 10_000_000
 

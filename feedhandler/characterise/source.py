@@ -135,12 +135,7 @@ class Asked(Struct, frozen=True):
     @property
     def selection(self) -> Selection:
         """The part of the captures that is read."""
-        return Selection(
-            from_ns=self.from_ns,
-            until_ns=self.until_ns,
-            groups=self.groups,
-            services=self.services,
-        )
+        return self.request.selection
 
     def row_maker(self) -> RowMaker:
         """Make the maker of rows. Raises `UsageError`."""

@@ -26,11 +26,11 @@ from feedhandler.characterise import ranges
 from feedhandler.characterise.channels import Label, endpoint_text
 from feedhandler.characterise.digest import Channel, Histogram, summed
 from feedhandler.characterise.job import FileAccount, Outcome
-from feedhandler.characterise.scale import lower_bounds
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import SECOND_NS
+from feedhandler.histogram import FINE_BOUNDS, percentiles_of
 from feedhandler.spans import span_text
 
 Array = np.ndarray[Any, Any]
@@ -402,7 +402,7 @@ class Tables:
         rows = [
             [edge, count, round(share, 6)]
             for edge, count, share in zip(
-                lower_bounds()[filled].tolist(), counts.tolist(), shares.tolist(), strict=True
+                FINE_BOUNDS[filled].tolist(), counts.tolist(), shares.tolist(), strict=True
             )
         ]
         title = "Same-symbol interarrival, cumulative (Figure 6)"
@@ -639,11 +639,7 @@ def rank_of(values: Array, share: float) -> int:
 
 def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
     """Return the lower edges of the buckets in which these shares of the times end, in ns."""
-    running = np.cumsum(histogram.buckets)
-    if not running[-1]:
-        return [0] * len(shares)
-    ranks = [max(1, int(np.ceil(share * running[-1]))) for share in shares]
-    return lower_bounds()[np.searchsorted(running, ranks)].tolist()
+    return percentiles_of(histogram.buckets, *shares, bounds=FINE_BOUNDS)
 
 
 def tables_of(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:

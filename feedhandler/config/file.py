@@ -28,6 +28,7 @@ from feedhandler.codecs.toml_text import (
     path_text,
 )
 from feedhandler.codecs.toml_text import WrongKey as _Wrong
+from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.config.amqp import fault_of as amqp_fault_of
 from feedhandler.config.observing import HealthConfig, MetricsConfig
@@ -36,7 +37,7 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_q
 from feedhandler.config.recording import FILES_MIN, RecordConfig
 from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.notes import LogConfig
+from feedhandler.operator_log import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
@@ -99,11 +100,6 @@ RECOVERY_MEANING = {
     "reconnect_max_us": "longest wait before connecting again",
 }
 _MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    """Make the metadata of a setting: one line for the operator, and the value's bounds."""
-    return Meta(description=description, **bounds)
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from feedhandler.amqp.identity import is_local
+from feedhandler.addresses import is_loopback
 from feedhandler.amqp.users import Users
 from feedhandler.codecs.errors import ConfigError, PeerError, reason_of
 from feedhandler.fixcast.entitlement import (
@@ -43,7 +43,7 @@ _READ_BYTES = 64 << 10
 
 def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
     """Check that passwords and keys do not go in clear over a network. Raises `ConfigError`."""
-    if tls is None and not plain and not is_local(host):
+    if tls is None and not plain and not is_loopback(host):
         raise ConfigError(
             f"passwords and keys would go to {host} in clear",
             "use TLS, or --plain-over-network where the network is trusted",

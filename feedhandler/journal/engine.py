@@ -12,6 +12,7 @@ callers get `QueueStopped`, nothing is retried, nothing more is acknowledged.
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from feedhandler.journal.reading import Item
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BlocksNeeded, Flush, Store
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Pause after a failed attempt to create a block.
 GROWTH_PAUSE_NS = 5_000_000_000
@@ -222,11 +223,12 @@ class Engine:
     def _tell_growth(self, made: bool, failure: OSError | None) -> None:
         """Report to the operator, once each, that the queue cannot grow, or grows again."""
         if made:
-            tell("queue_grows", f"queue {self.folder}: grows again", Level.INFO, queue=self.folder)
+            text = f"queue {self.folder}: grows again"
+            log_event("queue_grows", text, logging.INFO, queue=self.folder)
         else:
             why = failure.strerror if failure is not None else "unknown"
             text = f"queue {self.folder}: cannot grow ({why}); make room, it tries again by itself"
-            tell("queue_cannot_grow", text, Level.ERROR, queue=self.folder)
+            log_event("queue_cannot_grow", text, logging.ERROR, queue=self.folder)
 
     def _give_up_growth(self, made: Any) -> None:
         """Remove the unfinished block's file.

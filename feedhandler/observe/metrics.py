@@ -27,9 +27,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import counters, gateway_core, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
-from feedhandler.histogram import BUCKETS, upper_bound
+from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
 from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
@@ -132,9 +132,9 @@ SCOPES: dict[str, Scope] = {
         _scope("queue", ("queue",), counters.QueueCounter),
         _scope("recorder_series", ("series",), counters.RecorderCounter),
         _scope("recorder", (), None),
-        _scope("control", (), control.COUNTS),
+        _scope("control", (), rpc.COUNTS),
         _scope("web", (), counters.WebCounter),
-        _scope("log", (), notes.COUNTS),
+        _scope("log", (), operator_log.COUNTS),
     )
 }
 
@@ -149,10 +149,9 @@ HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-_UPPER = numpy.array([upper_bound(bucket) for bucket in range(BUCKETS)])
 #: How many buckets of a `Histogram` lie wholly below each bound.
-_BELOW = numpy.searchsorted(_UPPER, BOUNDS_NS, side="right")
-_MIDDLES_S = (numpy.concatenate(([0], _UPPER[:-1] + 1)) + _UPPER) / 2e9
+_BELOW = numpy.searchsorted(UPPER_BOUNDS, BOUNDS_NS, side="right")
+_MIDDLES_S = (lower_bounds() + UPPER_BOUNDS) / 2e9
 _LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
 
 

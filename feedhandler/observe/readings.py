@@ -7,7 +7,7 @@ what may change meanwhile is looked up again or copied first.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from feedhandler import notes
+from feedhandler import operator_log
 from feedhandler.amqp.publishing.publisher import Publisher
 from feedhandler.amqp.publishing.publisher import State as PublisherState
 from feedhandler.amqp.quality import State as QualityStateName
@@ -157,5 +157,5 @@ def _process(gateway: "Gateway") -> Iterator[Reading]:
     watch = gateway.watch
     yield Reading("control", gateway.control.counts)
     yield Reading("web", watch.web_counts())
-    yield Reading("log", notes.current().counts)
+    yield Reading("log", operator_log.current().counts)
     yield Reading("gateway", {"live": not watch.not_live(), "ready": not watch.not_ready()})

@@ -8,6 +8,7 @@ The node calls it (`link_counts.LinkObserver`) on the event loop; no call return
 blocks.
 """
 
+import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy
 
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.counters import SubscriptionCounter, as_dict, counter_array
-from feedhandler.notes import Level, clean, tell
+from feedhandler.operator_log import clean, log_event
 
 #: Pairs of host and address that are counted apart.
 SUBSCRIPTIONS_MAX = 500
@@ -49,12 +50,13 @@ class Subscriptions:
         self._ended[labels][SubscriptionCounter.LINKS] += 1
         self._outlets[outlet] = labels
         self._live[labels][outlet] = None
-        tell("link_attached", f"{peer}: link to {address}", Level.DEBUG, peer=peer, address=address)
+        text = f"{peer}: link to {address}"
+        log_event("link_attached", text, logging.DEBUG, peer=peer, address=address)
 
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
         """Log that a link was refused."""
         which = f"to {address!r}" if address else "without an address"
-        tell(
+        log_event(
             "link_refused",
             f"{peer}: link {which} refused: {reason}",
             peer=peer,
@@ -65,10 +67,9 @@ class Subscriptions:
 
     def unread(self, peer: str, held_bytes: int) -> None:
         """Log that a client was disconnected because it left too much unread or open."""
-        tell(
+        log_event(
             "connection_unread",
             f"{peer}: closed: what it did not read or left open took {held_bytes:,} bytes",
-            Level.WARNING,
             peer=peer,
             held_bytes=held_bytes,
         )
@@ -76,10 +77,9 @@ class Subscriptions:
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
         """Log that a client's log-in was refused."""
         who = f" as {user!r}" if user else ""
-        tell(
+        log_event(
             "login_refused",
             f"{peer}: log-in{who} refused: {reason}",
-            Level.WARNING,
             peer=peer,
             user=user,
             mechanism=mechanism,
@@ -91,10 +91,10 @@ class Subscriptions:
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
         told = f"{type(error).__name__}: {error}"
-        tell(
+        log_event(
             "connection_faulted",
             f"{peer}: ended by an internal error at {where}: {told}; please report it",
-            Level.ERROR,
+            logging.ERROR,
             peer=peer,
             error=told,
             where=where,
@@ -105,7 +105,7 @@ class Subscriptions:
         labels = self._outlets.get(outlet, OTHER)
         if labels in self._ended:
             self._ended[labels][SubscriptionCounter.OVERRUN] += 1
-        tell(
+        log_event(
             "link_detached",
             f"{peer}: link to {labels[1]} detached: more than {outlet.queue_bytes_max:,} bytes "
             "waited for it",

@@ -2,8 +2,8 @@
 
 `Watch` checks every `TICK_SECONDS`, in the event loop: how late the loop calls it, which channels
 join since when, which servers are connected, whether the gateway is ready. It logs changes
-(`notes`), and notifies systemd's watchdog while the gateway is live. Changes that polling would
-miss are reported by their source: `quality_changed`, `line_changed`.
+(`operator_log`), and notifies systemd's watchdog while the gateway is live. Changes that polling
+would miss are reported by their source: `quality_changed`, `line_changed`.
 
 The stream does not depend on anything here, and nothing here runs longer than about a millisecond
 at a time: a scrape of the metrics goes by slices, one scrape at a time, and its result serves all
@@ -12,23 +12,24 @@ requests within `KEEP_SECONDS`.
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from feedhandler import notes
+from feedhandler import operator_log
 from feedhandler.addresses import split_address
 from feedhandler.amqp.quality import QualityState, State
 from feedhandler.counters import STAGES, WebCounter
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import State as ArbitrationState
-from feedhandler.notes import Level, tell
 from feedhandler.observe import health, metrics
 from feedhandler.observe.health import Facts
 from feedhandler.observe.readings import readings
 from feedhandler.observe.systemd import Notifier
 from feedhandler.observe.web import Answer, WebServer, verdict
+from feedhandler.operator_log import log_event
 
 if TYPE_CHECKING:
     from feedhandler.gateway import Gateway
@@ -44,9 +45,9 @@ TEXT_SHARE_BYTES = 4096
 
 #: The log level of a change to this quality; to any other: info.
 _QUALITY_LEVELS = {
-    State.RECOVERING: Level.DEBUG,
-    State.STALE: Level.WARNING,
-    State.SILENT: Level.WARNING,
+    State.RECOVERING: logging.DEBUG,
+    State.STALE: logging.WARNING,
+    State.SILENT: logging.WARNING,
 }
 
 
@@ -108,7 +109,7 @@ class Watch:
         """Note that the gateway is stopping, and notify systemd."""
         self.phase = "stopping"
         self._notifier.stopping()
-        tell("stopping", f"{self._gateway.config.gateway.name}: stopping", Level.DEBUG)
+        log_event("stopping", f"{self._gateway.config.gateway.name}: stopping", logging.DEBUG)
 
     def _tick(self) -> None:
         now_ns = time.monotonic_ns()
@@ -117,7 +118,7 @@ class Watch:
             self._look(now_ns)
         except Exception as error:
             # The stream goes on without being watched; an exception in a timer would end it.
-            tell("watch", f"internal error: {type(error).__name__}: {error}", Level.ERROR)
+            log_event("watch", f"internal error: {type(error).__name__}: {error}", logging.ERROR)
         # At fixed intervals; after a standstill from now on, not once for each missed tick.
         self._due_ns = max(self._due_ns + TICK_NS, now_ns)
         wait_ns = max(0, self._due_ns - time.monotonic_ns())
@@ -126,7 +127,7 @@ class Watch:
     def _look(self, now_ns: int) -> None:
         self._tell_servers()
         self._tell_readiness()
-        notes.current().tick()
+        operator_log.current().tick()
         wanted_ns = self._notifier.watchdog_ns
         if wanted_ns and now_ns - self._watchdog_ns >= wanted_ns - TICK_NS:
             self._watchdog_ns = now_ns
@@ -193,9 +194,9 @@ class Watch:
         if self._was_ready == (not reasons):
             return
         if reasons:
-            tell("health", f"not ready: {'; '.join(reasons)}", ready=False)
+            log_event("health", f"not ready: {'; '.join(reasons)}", ready=False)
         elif self._was_ready is not None:
-            tell("health", "ready again", Level.INFO, ready=True)
+            log_event("health", "ready again", logging.INFO, ready=True)
         self._notifier.status(f"not ready: {reasons[0]}" if reasons else "ready")
         self._was_ready = not reasons
 
@@ -207,16 +208,16 @@ class Watch:
                 continue
             self._servers_up[name] = up
             if up:
-                tell("server_up", f"server {name}: connected", Level.INFO, server=name)
+                log_event("server_up", f"server {name}: connected", logging.INFO, server=name)
             else:
-                tell("server_down", f"server {name}: connection lost", server=name)
+                log_event("server_down", f"server {name}: connection lost", server=name)
 
     def quality_changed(self, quality: QualityState, before: State) -> None:
         """Log that the quality of a service's stream changed."""
         state, service = quality.state, quality.service
         recovered = (before, state) == (State.RECOVERING, State.OK)
-        level = Level.DEBUG if recovered else _QUALITY_LEVELS.get(state, Level.INFO)
-        tell(
+        level = logging.DEBUG if recovered else _QUALITY_LEVELS.get(state, logging.INFO)
+        log_event(
             "quality",
             f"service {service}: {state.value}, was {before.value}",
             level,
@@ -238,14 +239,14 @@ class Watch:
         if number >= len(lines):
             return
         name, is_refresh = lines[number].name, place >= len(self._gateway.streams)
-        level = Level.WARNING if kind == RecordKind.LINE_SILENT else Level.INFO
+        level = logging.WARNING if kind == RecordKind.LINE_SILENT else logging.INFO
         # Refresh lines are silent between refreshes.
-        level = Level.DEBUG if is_refresh else level
+        level = logging.DEBUG if is_refresh else level
         service = channels[place].service
         if kind == RecordKind.LINE_SILENT:
-            tell("line_silent", f"line {name}: silent", level, line=name, service=service)
+            log_event("line_silent", f"line {name}: silent", level, line=name, service=service)
         else:
-            tell("line_back", f"line {name}: back", level, line=name, service=service)
+            log_event("line_back", f"line {name}: back", level, line=name, service=service)
 
     # -- pages ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ is told of at most `LINES_MAX` times in `WINDOW_NS`. What is not told is counted
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from feedhandler.notes import tell_operator
+from feedhandler.operator_log import log_note
 
 #: Lines about one server, until it was well and `WINDOW_NS` later.
 LINES_MAX = 3
@@ -35,7 +35,7 @@ class _Subject:
 class Complaints:
     """Tells `tell` what is worth telling; times are whoever's, in ns, but always of one clock."""
 
-    def __init__(self, tell: Callable[[str], None] = tell_operator) -> None:
+    def __init__(self, tell: Callable[[str], None] = log_note) -> None:
         self._tell = tell
         self._subjects: dict[str, _Subject] = {}
         self._up_ns: dict[str, int] = {}

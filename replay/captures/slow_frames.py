@@ -27,7 +27,7 @@ from dpkt import dpkt, ethernet, gre, ip, ip6, loopback, ppp, pppoe, sll, sll2, 
 
 from feedhandler.replay.captures.fragments import Fragments
 from feedhandler.replay.captures.frames import VXLAN_PORT, DatagramColumns, LinkType, Skip
-from feedhandler.replay.captures.writer import PAYLOAD_BYTES_MAX, frame_headers
+from feedhandler.replay.captures.records import PAYLOAD_BYTES_MAX, frame_headers
 
 Array = np.ndarray[Any, Any]
 

@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN, HEADERS_BYTES
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
 
@@ -19,7 +21,6 @@ Array = np.ndarray[Any, Any]
 
 SECOND_NS = 1_000_000_000
 #: Headers of a frame, the shortest frame, and a record's header.
-FRAME_HEADERS, FRAME_MIN, RECORD_HEADER = 42, 60, 16
 #: Busiest seconds that are named, lost packets that are.
 PEAKS, LOST_NAMED = 10, 1_000
 #: Seconds that a ledger has room for: two days, for times past midnight.
@@ -76,7 +77,7 @@ class TrafficLedger:
         width = int(second.max()) - first + 1
         place = row.astype(np.int64) * width + (second - first)
         length = length.astype(np.int64)
-        counted = np.maximum(length + FRAME_HEADERS, FRAME_MIN) + RECORD_HEADER
+        counted = np.maximum(length + HEADERS_BYTES, FRAME_BYTES_MIN) + RECORD_HEADER_BYTES
         for table, weights in ((self._packets, None), (self._payload, length),
                                (self._counted, counted)):  # fmt: skip
             sums = np.bincount(place, weights, minlength=ROWS * width)

@@ -14,7 +14,7 @@ import pytest
 from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.replay.captures.frames import LinkType
-from feedhandler.replay.captures.writer import frame_headers
+from feedhandler.replay.captures.records import frame_headers
 from feedhandler.replay.playing import frame_lines
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.frame_lines import (

@@ -21,6 +21,7 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.turns import TURN_UNITS, Turns, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
+from feedhandler.operator_log import LogConfig, opened
 from tests.support import amqp_wire as wire
 from tests.support.durable import ANSWERED
 from tests.support.node import (
@@ -111,7 +112,8 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             reasons.append(description)
 
     reasons: list[str] = []
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     (told,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
     expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
@@ -230,7 +232,8 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
             await in_thread(bystander.close)
         assert not wrong
 
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     (told,) = capsys.readouterr().err.splitlines()
     assert "internal error at test_node_hostile.py:" in told
     assert "ZeroDivisionError: unforeseen" in told

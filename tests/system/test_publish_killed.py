@@ -21,9 +21,9 @@ from feedhandler.amqp.publishing.spill_disk import settings_of
 from feedhandler.amqp.publishing.spill_items import parse_item
 from feedhandler.config import Config, ControlConfig
 from feedhandler.config.publishing import PublishConfig
-from feedhandler.control import ask
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.opening import open_store
+from feedhandler.rpc import ask
 from tests.support.broker_peer import FakeBroker, broker
 from tests.support.gateway import PATIENCE_S, SERVICES, Market, kill, start
 

@@ -12,10 +12,10 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import control, gateway, stamper
-from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.control import DATAGRAM, Sender, attach, is_marked
 from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
+from feedhandler.lab.supervisor import RoleFailed
 from tests.support.amqp import Rig
 
 WHOLE = 0xFFFF

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import counters, gateway_core, operator_log, rpc
 from feedhandler.config import Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
@@ -84,8 +84,8 @@ TABLES = {
     "channel_refresh": refresh.COUNTS,
     "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
     "server": client.COUNTS,
-    "control": control.COUNTS,
-    "log": notes.COUNTS,
+    "control": rpc.COUNTS,
+    "log": operator_log.COUNTS,
 }
 
 

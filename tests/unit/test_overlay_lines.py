@@ -238,7 +238,9 @@ def test_a_later_topology_is_taken_and_another_is_refused(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(overlay_lines, "FILE_NS", 0)
-    monkeypatch.setattr(overlay_lines, "tell", lambda _event, text, *_, **__: told.append(text))
+    monkeypatch.setattr(
+        overlay_lines, "log_event", lambda _event, text, *_, **__: told.append(text)
+    )
     overlay = opened(tree, [])
     overlay.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as another:

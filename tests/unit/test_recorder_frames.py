@@ -14,6 +14,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recording.blocks import section
 from feedhandler.replay.captures.reading import Capture, Datagram
+from feedhandler.replay.captures.records import file_header
 from feedhandler.replay.captures.writer import CaptureWriter
 
 TWINS = {
@@ -67,7 +68,7 @@ def test_frames_are_byte_for_byte_those_of_the_capture_writer(
             assert put(tap, number % 2, at_ns, payload, sender)
     assert drained(writer, tap) == b"", "nothing is seen before it is published"
     tap.publish()
-    assert frames.FILE_HEADER + drained(writer, tap) == path.read_bytes()
+    assert file_header() + drained(writer, tap) == path.read_bytes()
     assert writer.packets == len(sizes)
     assert tap.tail == tap.published
 
@@ -136,7 +137,7 @@ def test_a_buffer_too_small_for_any_record_is_refused(frames: ModuleType) -> Non
 def test_many_rounds_of_a_ring_read_back_whole(frames: ModuleType, tmp_path: Path) -> None:
     tap, writer = Ring(RING_BYTES), frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True)
     random_source = random.Random(11)
-    wanted, data = [], bytearray(frames.FILE_HEADER)
+    wanted, data = [], bytearray(file_header())
     for number in range(2_000):
         payload = random_source.randbytes(random_source.randrange(1_500))
         group, port, source = ENDPOINTS[number & 1]

@@ -26,8 +26,9 @@ from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
 from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.records import file_header, frame_headers, record_header
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
-from feedhandler.replay.captures.writer import CaptureWriter, frame_headers
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import TWINS, PcapngBytes
 
 SECOND = 10**9
@@ -75,12 +76,10 @@ def mpls(data: bytes, *labels: int) -> bytes:
 
 def write(path: Path, frames: Sequence[bytes], link: int = 1, step_ns: int = SECOND) -> Path:
     """A classic capture with these frames, a `step_ns` apart."""
-    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, link)
-    records = b""
+    data = file_header(link_type=link)
     for number, frame in enumerate(frames):
-        moment = divmod(START_NS + number * step_ns, SECOND)
-        records += struct.pack("<IIII", *moment, len(frame), len(frame)) + frame
-    path.write_bytes(head + records)
+        data += record_header(START_NS + number * step_ns, len(frame)) + frame
+    path.write_bytes(data)
     return path
 
 

@@ -13,6 +13,7 @@ sends then are counted as stale, and answered by a release.
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
@@ -40,7 +41,7 @@ from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, Key
 from feedhandler.keyed.rota import Rota
 from feedhandler.keyed.settings import NEVER
 from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Messages that are handed out before the loop serves other clients.
 SHARE = 256
@@ -504,7 +505,7 @@ class KeyedDurableQueue(StoredQueue):
                 continue  # given up meanwhile
             if content is None:
                 text = f"queue {self.name}: message {delivery.number} does not verify"
-                tell("queue_damaged", text, Level.ERROR)
+                log_event("queue_damaged", text, logging.ERROR)
                 self.core.acknowledge(consumer, delivery.fence)
             elif taker is not None:
                 self._hand_out(taker, delivery, content)
@@ -571,8 +572,8 @@ class KeyedDurableQueue(StoredQueue):
     def _lost(self, number: int, reason: str) -> None:
         self.counts[QueueCounter.DEAD] += 1
         which = f"message {number}" if number else "a message"
-        tell("queue_dead", f"queue {self.name}: {which}: {reason}: cancelled",
-             queue=self.name, message=number)  # fmt: skip
+        text = f"queue {self.name}: {which}: {reason}: cancelled"
+        log_event("queue_dead", text, queue=self.name, message=number)
 
     def _watch_time(self) -> None:
         """Set the timer for the next delivery that a consumer holds for too long."""
@@ -603,7 +604,7 @@ class KeyedDurableQueue(StoredQueue):
         if parcel.reason:
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
-            tell("queue_dead", text, queue=self.name)
+            log_event("queue_dead", text, queue=self.name)
         self.journalled.deliver(number)
         self.push_soon()
 

@@ -16,6 +16,7 @@ added to outside of their own turns.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ from feedhandler.journal.layout import VERSION
 from feedhandler.keyed.envelope import Parcel, parcel_in, wrap_parcel
 from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Messages that are read, or handed out, before the loop serves other clients.
 SHARE = 256
@@ -330,7 +331,8 @@ class DurableQueue(StoredQueue):
         if number not in self.store.engine.delivery.handed:
             return  # cancelled while it was read, and its block may have been used anew
         self._guard(lambda: self.store.engine.delivery.spoil(number))
-        tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
+        text = f"queue {self.name}: message {number} does not verify"
+        log_event("queue_damaged", text, logging.ERROR)
 
     # -- outcomes of messages ---------------------------------------------------------------
 
@@ -486,8 +488,8 @@ class DurableQueue(StoredQueue):
         dead = self._find(self.config.dead)
         where = f"moved to queue {dead.name}" if dead is not None else "cancelled"
         for number in numbers:
-            tell("queue_dead", f"queue {self.name}: message {number} {why}: {where}",
-                 queue=self.name, message=number)  # fmt: skip
+            text = f"queue {self.name}: message {number} {why}: {where}"
+            log_event("queue_dead", text, queue=self.name, message=number)
         if dead is None:
             self._end(holder, numbers)
             return

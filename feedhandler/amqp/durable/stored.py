@@ -13,6 +13,7 @@ queues and clients are not affected.
 import abc
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Wait before another queue that takes nothing now is tried again; also the interval at which a
 #: keyed queue checks whether a day is over.
@@ -274,7 +275,7 @@ class StoredQueue(abc.ABC):
         if self.fault:
             return
         self.fault = reason
-        tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
+        log_event("queue_stopped", f"queue {self.name}: {reason}", logging.ERROR, queue=self.name)
         for link in list(self.links):
             link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
         self._stopped()

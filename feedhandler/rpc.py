@@ -1,17 +1,18 @@
-"""The control socket: requests to a running gateway, over ZeroMQ.
+"""Requests to a running process and their replies, over ZeroMQ: gateway, proxy, replay, role.
 
 A request is one JSON object, `{"do": VERB, ...}`; the reply is `{"ok": true, "answer": ...}`, or
-`{"ok": false, "error": ..., "hint": ...}`. `Verbs` maps requests to replies by a table of verbs,
-each a function of the request, and has no socket. Malformed requests and exceptions of verbs become
-replies; none reaches the gateway.
+`{"ok": false, "error": ..., "hint": ..., "usage": ...}`, where `usage` tells that the request was
+wrong, and not the process. `Verbs` maps requests to replies by a table of verbs, each a function or
+a coroutine function of the request, and has no socket. Malformed requests and exceptions of verbs
+become replies; none reaches the process.
 
-`ControlSocket` is a ROUTER on the gateway's own event loop (REQ and DEALER clients fit). ZeroMQ's
+`ControlSocket` is a ROUTER on the process's own event loop (REQ and DEALER clients fit). ZeroMQ's
 file descriptor is edge-triggered: it becomes readable once, however many requests wait, so requests
 are read until none is left, a bounded number at a time, and the loop serves the stream in between.
 A reply that a client does not take is dropped. There is no authentication: bind the endpoint to a
-path, which only the gateway's own user can open, or to the loopback interface.
+path, which only the process's own user can open, or to the loopback interface.
 
-`ask` is the clients' side, for commands.
+The clients' side is `ask` for commands, and `Caller` on an event loop.
 """
 
 import asyncio
@@ -20,11 +21,12 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 import zmq
+import zmq.asyncio
 
 from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
@@ -32,7 +34,7 @@ from feedhandler.private_files import private_sockets
 
 #: The default endpoint of a gateway; docs/gateway.toml binds it.
 ENDPOINT_DEFAULT = "tcp://127.0.0.1:5572"
-#: The longest request that is parsed; a longer one is refused.
+#: The longest request that a gateway parses; a longer one is refused.
 REQUEST_BYTES_MAX = 65_536
 #: ZeroMQ drops a connection that sends a longer frame, which bounds memory.
 FRAME_BYTES_MAX = 1 << 20
@@ -53,37 +55,54 @@ COUNTS: dict[str, str] = {
     "refused": "requests refused, or answered with an error",
 }
 
-#: One verb: the request's fields in, the answer (anything JSON can say) out. It may raise
-#: `FeedhandlerError`, which becomes the reply.
+#: One verb: the request's fields in, the answer (anything JSON can say) out, or an awaitable of it.
+#: It may raise `FeedhandlerError`, which becomes the reply.
 Verb = Callable[[Mapping[str, Any]], Any]
 
 
 class Verbs:
     """A table of verbs that maps requests to replies; `answered` and `refused` count."""
 
-    def __init__(self, verbs: Mapping[str, Verb]) -> None:
+    def __init__(
+        self, verbs: Mapping[str, Verb], request_bytes_max: int = REQUEST_BYTES_MAX
+    ) -> None:
         self.answered = 0
         self.refused = 0
         self._verbs = dict(verbs)
+        self._bytes_max = request_bytes_max
 
-    def reply(self, request: bytes | memoryview) -> bytes:
-        """Return the reply to one request, whatever it is; never raises."""
+    def reply(self, request: bytes | memoryview) -> bytes | Awaitable[bytes]:
+        """Return the reply to one request, whatever it is, or an awaitable of it; never raises."""
         try:
-            answer = msgspec.json.encode({"ok": True, "answer": self._answer(request)})
-        except FeedhandlerError as error:
-            self.refused += 1
-            return _refusal(error.message, error.hint)
+            answer = self._answer(request)
+            return self._later(answer) if isinstance(answer, Awaitable) else self._said(answer)
         except Exception as error:
-            self.refused += 1
-            return _refusal(f"internal error: {type(error).__name__}: {error}", "please report it")
+            return self._refused(error)
+
+    async def _later(self, answer: Awaitable[Any]) -> bytes:
+        try:
+            return self._said(await answer)
+        except Exception as error:
+            return self._refused(error)
+
+    def _said(self, answer: Any) -> bytes:
+        reply = msgspec.json.encode({"ok": True, "answer": answer})
         self.answered += 1
-        return answer
+        return reply
+
+    def _refused(self, error: Exception) -> bytes:
+        self.refused += 1
+        told: dict[str, Any] = {"ok": False, "usage": isinstance(error, UsageError | ConfigError)}
+        if isinstance(error, FeedhandlerError):
+            told |= {"error": error.message, "hint": error.hint}
+        else:
+            text = f"internal error: {type(error).__name__}: {error}"
+            told |= {"error": text, "hint": "please report it"}
+        return msgspec.json.encode(told)
 
     def _answer(self, request: bytes | memoryview) -> Any:
-        if len(request) > REQUEST_BYTES_MAX:
-            raise UsageError(
-                f"a request of {len(request):,} bytes", f"at most {REQUEST_BYTES_MAX:,}"
-            )
+        if len(request) > self._bytes_max:
+            raise UsageError(f"a request of {len(request):,} bytes", f"at most {self._bytes_max:,}")
         try:
             told = msgspec.json.decode(request)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -97,10 +116,6 @@ class Verbs:
             known = ", ".join(sorted(self._verbs))
             raise UsageError(f"unknown verb {word[:64]!r}", f"verbs: {known}")
         return verb(told)
-
-
-def _refusal(error: str, hint: str) -> bytes:
-    return msgspec.json.encode({"ok": False, "error": error, "hint": hint})
 
 
 def kept(
@@ -128,19 +143,26 @@ class ControlSocket:
     """A socket that answers at `bind` on the running event loop, from `open` to `close`.
 
     `counts` has the requests answered and refused. `setting` names where the endpoint was given,
-    for the error if it cannot be bound.
+    for the error if it cannot be bound. A verb that is a coroutine function runs as a task.
     """
 
-    def __init__(self, bind: str, verbs: Mapping[str, Verb], setting: str = "control.bind") -> None:
+    def __init__(
+        self,
+        bind: str,
+        verbs: Mapping[str, Verb],
+        setting: str = "control.bind",
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+    ) -> None:
         self.endpoint = bind
         self._setting = setting
-        self._verbs = Verbs(verbs)
+        self._verbs = Verbs(verbs, request_bytes_max)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._fd = -1
         self._path = ""
         self._loop: asyncio.AbstractEventLoop
         self._again: asyncio.Handle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -178,7 +200,9 @@ class ControlSocket:
         return ConfigError(f"{self._setting}: cannot bind {self.endpoint}: {reason}", hint)
 
     def close(self) -> None:
-        """Stop answering; does nothing where nothing is open."""
+        """Stop answering, and cancel verbs under way; does nothing where nothing is open."""
+        for task in self._tasks:
+            task.cancel()
         if self._again is not None:
             self._again.cancel()
         if self._fd >= 0:
@@ -195,6 +219,11 @@ class ControlSocket:
         if self._context is not None:
             self._context.term()
             self._context = None
+
+    async def closed(self) -> None:
+        """Close, and wait until the verbs that were under way have ended."""
+        self.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _on_readable(self) -> None:
         """Answer some of the waiting requests; schedule the rest for the loop's next turn."""
@@ -217,9 +246,21 @@ class ControlSocket:
         # A REQ client puts an empty frame before its request, a DEALER may leave it out.
         reply = self._verbs.reply(frames[-1] if len(frames) > 1 else b"")
         envelope = frames[:2] if len(frames) > 2 and not frames[1] else frames[:1]
-        with contextlib.suppress(zmq.ZMQError):
-            router.send_multipart([*envelope, reply], zmq.DONTWAIT)
+        if isinstance(reply, bytes):
+            self._send(envelope, reply)
+        else:
+            task = self._loop.create_task(self._send_later(envelope, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return True
+
+    async def _send_later(self, envelope: list[bytes], reply: Awaitable[bytes]) -> None:
+        self._send(envelope, await reply)
+
+    def _send(self, envelope: list[bytes], reply: bytes) -> None:
+        assert self._socket is not None  # closing cancels what would send later
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.send_multipart([*envelope, reply], zmq.DONTWAIT)
 
 
 def _path_of(endpoint: str) -> str:
@@ -281,10 +322,39 @@ def ask(
                 )
             # It may have gone meanwhile; waiting alone would not show that before the time-out.
             _reach(endpoint, timeout_s, who, setting)
-        return _answer_of(endpoint, client.recv(), who)
+        reply = client.recv()
+    try:
+        return _answer_of(endpoint, reply, who)
+    except UsageError as error:
+        raise PeerError(error.message, error.hint) from None
 
 
-def _answer_of(endpoint: str, reply: bytes, who: str) -> Any:
+class Caller:
+    """Requests to one process on the running event loop, one at a time.
+
+    The process need not listen yet: the first request waits for it. The connection ends with its
+    context.
+    """
+
+    def __init__(self, context: zmq.asyncio.Context, endpoint: str, who: str) -> None:
+        self._who = who
+        self._socket = context.socket(zmq.REQ)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(endpoint)
+
+    async def ask(self, verb: str, timeout_s: float | None = None, **fields: Any) -> Any:
+        """Send a request and return its answer.
+
+        Raises `UsageError` where the process finds the request wrong, `PeerError` where it fails,
+        `TimeoutError` where the answer does not come in time; no other request is possible then.
+        """
+        await self._socket.send(msgspec.json.encode({"do": verb, **fields}))
+        async with asyncio.timeout(timeout_s):
+            return _answer_of(self._who, await self._socket.recv(), self._who)
+
+
+def _answer_of(where: str, reply: bytes, who: str) -> Any:
+    """Return a reply's answer; raise `UsageError` or `PeerError` where it has none."""
     try:
         told = msgspec.json.decode(reply)
         if told["ok"]:
@@ -292,8 +362,8 @@ def _answer_of(endpoint: str, reply: bytes, who: str) -> Any:
         error, hint = str(told["error"]), str(told.get("hint", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
         hint = f"another program's socket, or another version's {who}"
-        raise PeerError(f"{endpoint} answered, but not as a {who} does", hint) from None
-    raise PeerError(f"{endpoint}: {error}", hint)
+        raise PeerError(f"{where} answered, but not as a {who} does", hint) from None
+    raise (UsageError if told.get("usage") else PeerError)(f"{where}: {error}", hint)
 
 
 def _reach(endpoint: str, timeout_s: float, who: str, setting: str) -> None:

@@ -1,4 +1,4 @@
-"""The control socket: whatever is asked gets an answer, and the gateway's loop stays free."""
+"""Requests to a process: whatever is asked gets an answer, and the gateway's loop stays free."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ import json
 import random
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,12 @@ import uvloop
 import zmq
 import zmq.asyncio
 
-from feedhandler import control
+from feedhandler import rpc
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
-from feedhandler.control import REQUEST_BYTES_MAX, ControlSocket, Verbs, kept
+from feedhandler.rpc import REQUEST_BYTES_MAX, Caller, ControlSocket, Verbs, kept
 
 PATIENCE_S = 60.0
-ask = functools.partial(control.ask, timeout_s=PATIENCE_S)
+ask = functools.partial(rpc.ask, timeout_s=PATIENCE_S)
 SNAPSHOT = {"name": "gate", "channels": [{"service": 104, "quality": "OK"}]}
 
 
@@ -34,7 +34,7 @@ def break_down(_: Mapping[str, Any]) -> Any:
     raise RuntimeError("pretended")
 
 
-VERBS: dict[str, control.Verb] = {
+VERBS: dict[str, rpc.Verb] = {
     "status": lambda request: SNAPSHOT,
     "echo": lambda request: request.get("say"),
     "refuse": refuse,
@@ -124,7 +124,7 @@ def test_a_costly_answer_is_kept_for_a_while() -> None:
 
 
 @contextlib.asynccontextmanager
-async def served(bind: str, verbs: Mapping[str, control.Verb] = VERBS) -> AsyncIterator[Any]:
+async def served(bind: str, verbs: Mapping[str, rpc.Verb] = VERBS) -> AsyncIterator[Any]:
     control_socket = ControlSocket(bind, verbs)
     control_socket.open()
     try:
@@ -237,7 +237,7 @@ def test_strange_clients_do_no_harm(run: Callable[[Any], Any]) -> None:
                         dealer.send_multipart(frames)
                         assert dealer.poll(int(PATIENCE_S * 1000))
                         replies.append(msgspec.json.decode(dealer.recv_multipart()[-1]))
-                    dealer.send(b"x" * (control.FRAME_BYTES_MAX + 1))
+                    dealer.send(b"x" * (rpc.FRAME_BYTES_MAX + 1))
                 with socket.create_connection((host, int(port))) as noise:
                     noise.sendall(bytes(range(256)) * 8)
                 with socket.create_connection((host, int(port))) as silent:
@@ -314,6 +314,67 @@ def test_closing_twice_or_before_opening_does_nothing() -> None:
             gate.close()
 
     asyncio.run(scenario())
+
+
+def test_a_verb_that_waits_holds_up_no_other_and_ends_with_the_socket(
+    run: Callable[[Any], Any],
+) -> None:
+    ended: list[str] = []
+
+    async def wait(request: Mapping[str, Any]) -> Any:
+        try:
+            await asyncio.sleep(request["seconds"])
+        finally:
+            ended.append("waited")
+        return refuse(request)
+
+    async def scenario() -> None:
+        async with served("tcp://127.0.0.1:0", {**VERBS, "wait": wait}) as gate:
+            with callers(gate.endpoint, 2) as (first, second):
+                with pytest.raises(UsageError, match="not today"):
+                    await first.ask("wait", seconds=0)
+                waiting = asyncio.create_task(first.ask("wait", seconds=PATIENCE_S))
+                while not gate._tasks:
+                    await asyncio.sleep(0)
+                assert await second.ask("echo", say="hello") == "hello"
+                await gate.closed()
+                assert ended == ["waited"] * 2
+                assert gate.counts == {"answered": 1, "refused": 1}
+                waiting.cancel()
+
+    run(scenario())
+
+
+# -- the clients' side on a loop ------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def callers(endpoint: str, count: int = 1) -> Iterator[list[Caller]]:
+    context = zmq.asyncio.Context()
+    try:
+        yield [Caller(context, endpoint, "role") for _ in range(count)]
+    finally:
+        context.destroy(linger=0)
+
+
+def test_a_caller_waits_for_who_will_listen_and_tells_whose_fault_an_error_is(
+    run: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        endpoint = f"ipc://{tmp_path}/role"
+        with callers(endpoint) as (caller,):
+            asking = asyncio.create_task(caller.ask("echo", say=1))
+            await asyncio.sleep(0)
+            async with served(endpoint):
+                assert await asking == 1
+                with pytest.raises(UsageError, match=r"^role: not today \(ask tomorrow\)$"):
+                    await caller.ask("refuse")
+                with pytest.raises(PeerError, match=r"^role: internal error: RuntimeError"):
+                    await caller.ask("break")
+            with pytest.raises(TimeoutError):
+                await caller.ask("echo", 0.01)
+
+    run(scenario())
 
 
 # -- the commands' side ----------------------------------------------------------------------
