@@ -27,8 +27,9 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import control, counters, notes
 from feedhandler.counters import HIGH_WATER, Counter
+from feedhandler.gateway import core as gateway_core
 from feedhandler.histogram import BUCKETS, upper_bound
 from feedhandler.overlay import counters as overlay
 from feedhandler.recovery import desk

@@ -13,8 +13,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Meta, Struct
 
-from feedhandler import gateway_core
-from feedhandler.capabilities import CAPABILITIES
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import file as config
@@ -39,6 +37,8 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
+from feedhandler.gateway import CAPABILITIES
+from feedhandler.gateway import core as gateway_core
 from feedhandler.notes import LogConfig
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
@@ -357,7 +357,7 @@ def configuration() -> str:
 _FEEDS_HEAD = """\
 # Feeds, and what each has
 
-Written by `make docs` from `feedhandler/capabilities.py`, which asks the parts of the program;
+Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the program;
 `feedhandler feeds` prints the same. A feed is a description, and a description is enough for what
 every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows what
 messages mean, for UTP-MD alone.

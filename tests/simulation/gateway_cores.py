@@ -24,7 +24,7 @@ from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import (
     CHANNEL_SHIFT,

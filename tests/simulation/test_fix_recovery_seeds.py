@@ -48,7 +48,7 @@ from feedhandler.config import (
     ServerLineConfig,
 )
 from feedhandler.fixcast.values import Kind, Message
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import disprove, give_up, recover

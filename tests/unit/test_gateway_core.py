@@ -9,7 +9,7 @@ import pytest
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
 from feedhandler.config import Config, loopback_config
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.actions import Ask, AskRefresh

@@ -8,13 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import control, counters, notes
 from feedhandler.config import Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
+from feedhandler.gateway import core as gateway_core
 from feedhandler.histogram import Histogram
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import (

@@ -11,11 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from feedhandler.capabilities import open_config
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config, OverlayConfig, load_config, parse_config
 from feedhandler.config.show import to_toml
-from feedhandler.gateway import Gateway
+from feedhandler.gateway import Gateway, open_config
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
@@ -29,7 +28,7 @@ from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
-from feedhandler.recorder_frames import FrameWriter
+from feedhandler.recording.frames import FrameWriter
 
 #: A thread that hangs fails the test by then.
 PATIENCE_S = 60.0

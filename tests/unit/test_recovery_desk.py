@@ -14,7 +14,7 @@ from feedhandler.config import (
     loopback_refresh_lines,
 )
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 from feedhandler.recovery.channel import LOOK_NS

@@ -14,7 +14,7 @@ from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.config import LineConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway.core import GatewayCore
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.notes import tell_operator

@@ -27,8 +27,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.config import Config
 from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
-from feedhandler.gateway_core import GatewayCore
-from feedhandler.gateway_io import CoreRunner
+from feedhandler.gateway.core import GatewayCore
+from feedhandler.gateway.io import CoreRunner
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan
 from feedhandler.ingest.receiver import Receiver

@@ -8,18 +8,18 @@ from types import ModuleType
 import dpkt
 import pytest
 
-from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
-from feedhandler.recorder_frames import sender_word
+from feedhandler.recording import frames as tap_frames
 from feedhandler.recording.blocks import section
+from feedhandler.recording.frames import sender_word
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
 
 TWINS = {
-    "compiled": recorder_frames,
-    "interpreted": load_interpreted("feedhandler.recorder_frames"),
+    "compiled": tap_frames,
+    "interpreted": load_interpreted("feedhandler.recording.frames"),
 }
 RING_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 17
