@@ -33,12 +33,12 @@ def _serve(ports: Any) -> None:
     import struct
 
     from feedhandler.amqp.fanout import Fanout
-    from feedhandler.amqp.quality import QualityState
     from feedhandler.amqp.serving.node import Node
     from feedhandler.amqp.stream import Stream
     from feedhandler.codecs import load_feed
     from feedhandler.config.amqp import AmqpConfig
     from feedhandler.ingest.ring import Ring
+    from feedhandler.retrans.quality import QualityState
 
     async def serve() -> None:
         feed = load_feed("euronext-utp-md")

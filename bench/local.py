@@ -17,13 +17,13 @@ import uvloop
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
+from feedhandler.retrans.quality import QualityState
 
 FEED = load_feed("euronext-utp-md")
 SERVICE = 104

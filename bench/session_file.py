@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow
 
 from feedhandler.codecs import load_feed
-from feedhandler.recording.frames import FILE_HEADER
+from feedhandler.recording.frame_writer import FILE_HEADER
 from feedhandler.replay.captures.writer import FRAME_BYTES_MIN, frame_headers
 from feedhandler.replay.generating.generator import SessionGenerator
 

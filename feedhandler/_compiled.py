@@ -38,7 +38,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "codecs.message_walk",
         "codecs.scanner",
         "histogram",
-        "recording.frames",
+        "recording.frame_writer",
         "replay.captures.frames",
     ),
     "ingest": (
@@ -169,7 +169,7 @@ CALLS_NOT_LOOPS = (
     "journal.scatter",
     "journal.waiting",
     "lab.",
-    "recording.frames",
+    "recording.frame_writer",
     "replay.playing.",
     "replay.state.",
     "retrans.client",

@@ -1,7 +1,7 @@
 """I/O of the gateway's core: connections to servers, a timer, the receive thread's inlet.
 
 `CoreRunner` is the `GatewayIO` of a `GatewayCore`: connections to the servers (`retrans.tcp`), one
-timer of the event loop for the desk's next deadline, the inlet of the receive thread. What the desk
+timer of the event loop for recovery's next deadline, the inlet of the receive thread. What recovery
 puts into links outside a pump is written soon after.
 """
 

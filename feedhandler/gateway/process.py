@@ -410,7 +410,7 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
-            "recovery": self.core.desk.snapshot(place),
+            "recovery": self.core.recovery.snapshot(place),
             "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
             "lines": self._lines_snapshot(place),
         }

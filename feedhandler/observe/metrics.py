@@ -32,8 +32,7 @@ from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.gateway import core as gateway_core
 from feedhandler.histogram import BUCKETS, upper_bound
 from feedhandler.overlay import counters as overlay
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, refresh
+from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
 
@@ -119,7 +118,7 @@ SCOPES: dict[str, Scope] = {
         _scope("channel", ("service",), counters.ChannelCounter),
         _scope("channel_recovery", ("service",), channel_recovery.COUNTS),
         _scope("channel_refresh", ("service",), refresh.COUNTS),
-        _scope("recovery", (), {**desk.COUNTS, **gateway_core.COUNTS}),
+        _scope("recovery", (), {**manager.COUNTS, **gateway_core.COUNTS}),
         _scope(
             "server",
             ("server",),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from feedhandler import notes
 from feedhandler.amqp.publishing.publisher import Publisher
 from feedhandler.amqp.publishing.publisher import State as PublisherState
-from feedhandler.amqp.quality import State as QualityStateName
 from feedhandler.counters import (
     GAUGES,
     ChannelCounter,
@@ -23,6 +22,7 @@ from feedhandler.counters import (
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
 from feedhandler.overlay import counters as overlay
+from feedhandler.retrans.quality import State as QualityStateName
 from feedhandler.retrans.states import State as RecoveryState
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _overlay(gateway: "Gateway") -> Iterator[Reading]:
 def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
     stream, quality = gateway.streams[place], gateway.qualities[place]
     labels = (str(stream.service),)
-    told = gateway.core.desk.snapshot(place)
+    told = gateway.core.recovery.snapshot(place)
     yield Reading(
         "channel",
         {

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
 from feedhandler.addresses import split_address
-from feedhandler.amqp.quality import QualityState, State
 from feedhandler.counters import STAGES, WebCounter
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.records import RecordKind
@@ -29,6 +28,7 @@ from feedhandler.observe.health import Facts
 from feedhandler.observe.readings import readings
 from feedhandler.observe.systemd import Notifier
 from feedhandler.observe.web import Answer, WebServer, verdict
+from feedhandler.retrans.quality import QualityState, State
 
 if TYPE_CHECKING:
     from feedhandler.gateway import Gateway

@@ -1,9 +1,9 @@
 """The reference pages of `docs/`, written from the code: `make docs`.
 
 `counters.md` comes from the counter enumerations and explains the statistics snapshot's keys;
-`configuration.md` comes from the configuration's own types, `feeds.md` from `capabilities.py`,
-`recovery.md` from the state machine's table (`reference_recovery.py`). A test compares the files
-with what this module would write, so that neither can fall behind.
+`configuration.md` comes from the configuration's own types, `feeds.md` from
+`gateway/capabilities.py`, `recovery.md` from the state machine's table (`reference_recovery.py`). A
+test compares the files with what this module would write, so that neither can fall behind.
 """
 
 import sys
@@ -44,8 +44,7 @@ from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.overlay import counters as overlay
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, refresh
+from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
 
@@ -181,7 +180,7 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "Recovery",
         "All channels together: `recovery` of the snapshot.",
-        {**desk.COUNTS, **gateway_core.COUNTS},
+        {**manager.COUNTS, **gateway_core.COUNTS},
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
@@ -357,10 +356,10 @@ def configuration() -> str:
 _FEEDS_HEAD = """\
 # Feeds, and what each has
 
-Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the program;
-`feedhandler feeds` prints the same. A feed is a description, and a description is enough for what
-every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows what
-messages mean, for UTP-MD alone.
+Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
+program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
+for what every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows
+what messages mean, for UTP-MD alone.
 """
 
 _FEEDS_FOOT = """\

@@ -29,7 +29,7 @@ from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recording.blocks import LineStatistics, section, statistics
-from feedhandler.recording.frames import FILE_HEADER, NO_LIMIT
+from feedhandler.recording.frame_writer import FILE_HEADER, NO_LIMIT
 from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file

@@ -1,6 +1,6 @@
 """The recorder: it writes what each line received, and what was published, to pcap files.
 
-A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `frames`),
+A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `frame_writer`),
 which a thread that must not wait fills, and a thread of its own that polls the taps every `POLL_S`,
 lays the packets out as pcap records without the GIL and writes them with one system call a
 mebibyte. Whatever the disk does, the stream goes on: a producer that finds a tap full drops packets
@@ -31,7 +31,7 @@ from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.private_files import FILE_MODE, open_file
 from feedhandler.recording.files import PART, SUFFIX, Full, RecordingFiles
-from feedhandler.recording.frames import FILE_HEADER, NO_LIMIT, FrameWriter
+from feedhandler.recording.frame_writer import FILE_HEADER, NO_LIMIT, FrameWriter
 
 #: How often the taps are polled: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01

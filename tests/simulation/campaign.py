@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sessions import DATA
 from world import POOL, World, drawn, session
 
-from feedhandler.amqp.quality import State as Quality
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
+from feedhandler.retrans.quality import State as Quality
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.states import Input, State
 
@@ -112,7 +112,7 @@ def play(seed: int) -> Coverage:
 
 def _count(coverage: Coverage, world: World) -> None:
     gateway, subscriber, reached = world.gateway, world.subscriber, coverage.reached
-    desk = gateway.core.desk
+    desk = gateway.core.recovery
     counts = desk.counts
     coverage.totals.update({
         "packets sent": sum(sent.kind == DATA for sent in world.plan.session.sent),

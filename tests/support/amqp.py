@@ -13,7 +13,6 @@ from proton import Message as ProtonMessage
 from feedhandler.amqp.fanout import BLOCK_SHIFT, SNAPSHOT_BIT, Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
@@ -21,6 +20,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
+from feedhandler.retrans.quality import QualityState
 
 FEED = load_feed("euronext-utp-md")
 DAY = 20261121

@@ -29,8 +29,7 @@ from feedhandler.observe.metrics import (
     buckets_of,
 )
 from feedhandler.observe.readings import readings
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, recovery, refresh
+from feedhandler.retrans import client, manager, recovery, refresh
 
 SERVICES = (101, 104)
 
@@ -83,7 +82,7 @@ ENUMERATIONS = {
 TABLES = {
     "channel_recovery": recovery.COUNTS,
     "channel_refresh": refresh.COUNTS,
-    "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
+    "recovery": {**manager.COUNTS, **gateway_core.COUNTS},
     "server": client.COUNTS,
     "control": control.COUNTS,
     "log": notes.COUNTS,

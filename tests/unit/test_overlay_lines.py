@@ -28,7 +28,7 @@ from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
-from feedhandler.recording.frames import FrameWriter
+from feedhandler.recording.frame_writer import FrameWriter
 
 #: A thread that hangs fails the test by then.
 PATIENCE_S = 60.0

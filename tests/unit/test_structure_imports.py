@@ -180,13 +180,13 @@ def test_the_simulation_drives_the_core_that_ships_and_has_no_wiring_of_its_own(
         simulation / "gateway_cores.py",
     ):
         assert core in {name.rpartition(".")[2] for name, _ in checker.imports_of(path)}, path
-    # What the desk has done by others, and the core by nobody else.
+    # What recovery has others carry out, and the core by nobody else.
     wiring = {"open_stream", "close_stream", "withhold", "admit", "renumber", "next_sequence"}
     for path in simulation.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
             assert not isinstance(node, ast.FunctionDef) or node.name not in wiring, path
             made = node.func.id if _is_plain_call(node) else ""
-            assert made not in ("Desk", "Fanout", "RequestClient"), path
+            assert made not in ("RecoveryManager", "Fanout", "RequestClient"), path
 
 
 def _is_plain_call(node: ast.AST) -> TypeGuard[Any]:

@@ -11,15 +11,15 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
-from feedhandler.recording import frames as tap_frames
+from feedhandler.recording import frame_writer
 from feedhandler.recording.blocks import section
-from feedhandler.recording.frames import sender_word
+from feedhandler.recording.frame_writer import sender_word
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
 
 TWINS = {
-    "compiled": tap_frames,
-    "interpreted": load_interpreted("feedhandler.recording.frames"),
+    "compiled": frame_writer,
+    "interpreted": load_interpreted("feedhandler.recording.frame_writer"),
 }
 RING_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 17

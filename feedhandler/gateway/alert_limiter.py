@@ -32,7 +32,7 @@ class _Subject:
     well: bool = False
 
 
-class Complaints:
+class AlertLimiter:
     """Tells `tell` what is worth telling; times are whoever's, in ns, but always of one clock."""
 
     def __init__(self, tell: Callable[[str], None] = tell_operator) -> None:
