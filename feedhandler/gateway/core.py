@@ -31,6 +31,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
 from feedhandler.config.trading_day import DayWatch
+from feedhandler.counters import RECOVERY_IO_COUNTS
 from feedhandler.gateway.alert_limiter import AlertLimiter
 from feedhandler.gateway.server_clients import client_of, snapshots_of
 from feedhandler.ingest.lines import ChannelPlan, Line
@@ -58,13 +59,6 @@ from feedhandler.retrans.reconnection import ReconnectingClient
 
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
-
-#: Key of `GatewayCore.counts`: what it counts.
-COUNTS: dict[str, str] = {
-    "disconnects": "connections to servers that were lost or could not be made",
-    "untold": "lines for the operator that were not written: told already, or too many",
-    "inlet_full": "packets and words for the receive thread that found no room; asked for again",
-}
 
 
 class GatewayIO(Protocol):
@@ -127,7 +121,7 @@ class GatewayCore:
             *map(self._plan, config.channels),
             *(self._refresh_plan(config.channels[place]) for place in self.refresh_places),
         ]
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self.counts: dict[str, int] = dict.fromkeys(RECOVERY_IO_COUNTS, 0)
         self._alerts = AlertLimiter(io.tell)
         self.recovery = self._recovery(seed)
         self.servers = {

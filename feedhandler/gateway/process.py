@@ -29,13 +29,13 @@ from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.gateway.core import GatewayCore
 from feedhandler.gateway.io import CoreRunner
+from feedhandler.gateway.watch import Watch
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
-from feedhandler.observe.watch import Watch
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import Recorder
 

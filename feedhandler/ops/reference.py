@@ -29,6 +29,9 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig
 from feedhandler.counters import (
     GAUGES,
     HIGH_WATER,
+    OVERLAY_COUNTS,
+    OVERLAY_GAUGES,
+    RECOVERY_IO_COUNTS,
     ChannelCounter,
     Counter,
     DestinationCounter,
@@ -38,12 +41,10 @@ from feedhandler.counters import (
     RecorderCounter,
 )
 from feedhandler.gateway import CAPABILITIES
-from feedhandler.gateway import core as gateway_core
 from feedhandler.notes import LogConfig
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
-from feedhandler.overlay import counters as overlay
 from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
@@ -149,7 +150,7 @@ _SNAPSHOT = {
         "topology": "the topology's file",
         "member": "which receiver of it the gateway is",
         "tree": "the tree's number",
-        **overlay.GAUGES,
+        **OVERLAY_GAUGES,
     },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
@@ -180,14 +181,14 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "Recovery",
         "All channels together: `recovery` of the snapshot.",
-        {**manager.COUNTS, **gateway_core.COUNTS},
+        {**manager.COUNTS, **RECOVERY_IO_COUNTS},
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
     (
         "A member of the overlay",
         "`overlay` of the snapshot has those of receivers; see [overlay.md](overlay.md).",
-        overlay.COUNTS,
+        OVERLAY_COUNTS,
     ),
     (
         "A server's connection",

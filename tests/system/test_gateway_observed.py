@@ -20,8 +20,7 @@ from feedhandler.codecs import ConfigError, PeerError
 from feedhandler.config import ControlConfig
 from feedhandler.config.observing import HealthConfig, MetricsConfig
 from feedhandler.control import ask
-from feedhandler.gateway import Gateway
-from feedhandler.observe import watch
+from feedhandler.gateway import Gateway, watch
 from tests.support import places
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 

@@ -15,7 +15,7 @@ from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
-from feedhandler.gateway import core as gateway_core
+from feedhandler.gateway.readings import readings
 from feedhandler.histogram import Histogram
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import (
@@ -28,7 +28,6 @@ from feedhandler.observe.metrics import (
     StateReading,
     buckets_of,
 )
-from feedhandler.observe.readings import readings
 from feedhandler.retrans import client, manager, recovery, refresh
 
 SERVICES = (101, 104)
@@ -82,7 +81,7 @@ ENUMERATIONS = {
 TABLES = {
     "channel_recovery": recovery.COUNTS,
     "channel_refresh": refresh.COUNTS,
-    "recovery": {**manager.COUNTS, **gateway_core.COUNTS},
+    "recovery": {**manager.COUNTS, **counters.RECOVERY_IO_COUNTS},
     "server": client.COUNTS,
     "control": control.COUNTS,
     "log": notes.COUNTS,
