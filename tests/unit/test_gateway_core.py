@@ -124,7 +124,6 @@ def named(symbol: int, name: str) -> bytes:
 
 def test_the_events_of_a_stream_have_the_numbers_and_names_of_the_rings() -> None:
     named = {kind.name: kind.value for kind in CONTROL_KINDS}
-    named["GAP_NOTICED"] = named.pop("HOLE")
     assert {kind.name: kind.value for kind in StreamEventKind} == named
 
 
@@ -179,7 +178,7 @@ def test_events_are_applied_between_the_packets_they_stand_between(
             lambda *about, name=name: story.append((name, inside.numbers())),
         )
     inside.publish(1)
-    inside.put(RecordKind.HOLE, LIVE, 2, 3)
+    inside.put(RecordKind.GAP_NOTICED, LIVE, 2, 3)
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(9, REFRESH)
     inside.publish(3)

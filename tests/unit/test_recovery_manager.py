@@ -220,7 +220,7 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
 
 def test_what_is_missing_is_told_and_asked_for_and_filled():
     core = joined()
-    core.mark(RecordKind.HOLE, 10, 12)
+    core.mark(RecordKind.GAP_NOTICED, 10, 12)
     assert core.recovery.state(0) == State.SUSPECTING
     core.mark(RecordKind.MISSING, 10, 12, auxiliary=3)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("ask", RTS, 10, 12)]
