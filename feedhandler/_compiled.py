@@ -38,7 +38,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "codecs.message_walk",
         "codecs.scanner",
         "histogram",
-        "recorder_frames",
+        "recording.frame_writer",
         "replay.captures.frames",
     ),
     "ingest": (
@@ -168,7 +168,7 @@ CALLS_NOT_LOOPS = (
     "journal.scatter",
     "journal.waiting",
     "lab.",
-    "recorder_frames",
+    "recording.frame_writer",
     "replay.playing.",
     "replay.state.",
     "retrans.client",

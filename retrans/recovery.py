@@ -308,8 +308,8 @@ class Recovery:
             Action.LOOK: self._look,
         }
 
-    def _suspect(self, hole: bool) -> None:
-        self._suspecting = hole
+    def _suspect(self, gap: bool) -> None:
+        self._suspecting = gap
 
     def _request(self, now_ns: int, first: int, end: int, epoch: int) -> None:
         # When the range has come, arbitration has still to say that the gap is closed.

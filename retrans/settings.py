@@ -39,7 +39,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     receivers that lost the same packet do not ask in step"""
 
     recovery_wait_us: int = 500_000
-    """longest that a hole holds the live stream back, beyond `gap_wait_us`; what is missing then is
+    """longest that a gap holds the live stream back, beyond `gap_wait_us`; what is missing then is
     announced lost"""
 
     refresh_timeout_us: int = 10_000_000

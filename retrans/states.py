@@ -3,8 +3,8 @@
 A channel is in one of five states:
 
 IN_SYNC     nothing is known to be missing
-SUSPECTING  a hole is known, and the other line may still fill it; or everything that was asked for
-            has come, and arbitration has still to say that the hole is closed
+SUSPECTING  a gap is known, and the other line may still fill it; or everything that was asked for
+            has come, and arbitration has still to say that the gap is closed
 REQUESTING  something is missing on every line: it is asked for, or waits to be asked for, or has
             been abandoned and waits to be announced lost
 REFRESHING  something was announced lost, and a snapshot is on its way, or asked for, or about to be
@@ -68,7 +68,7 @@ class Action(Enum):
     """The actions of the machine; the values are the words of the documentation."""
 
     NOTHING = "it tells nothing new"
-    SUSPECT = "remember that a hole is known"
+    SUSPECT = "remember that a gap is known"
     REQUEST = "take the range in as missing and ask for it as soon as the quota allows"
     LOSE = "stop asking for the range; a snapshot must heal it"
     SETTLE = "nothing is missing: cancel what is under way"

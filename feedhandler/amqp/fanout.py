@@ -17,7 +17,7 @@ never waits.
 
 What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump; who
 calls `quality`, `block` or `replay` outside of one flushes, too), what control events mean
-(`gateway_core`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
+(`gateway/core.py`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
 from collections.abc import Callable, Sequence

@@ -61,9 +61,9 @@ _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
 #: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
 ARBITRATION_MEANING = {
-    "gap_wait_us": "a hole is announced lost after this long without either line",
+    "gap_wait_us": "a gap is declared lost after this long without either line",
     "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
-    "hold_packets": "packets held behind a hole at most",
+    "hold_packets": "packets held behind a gap at most",
     "packet_bytes_max": "longest datagram taken; longer ones are dropped and counted",
     "max_jump": "widest forward jump that needs no confirmation; 0: by hold_packets",
     "quarantine_packets": "packets beyond the window that wait for confirmation at most",
@@ -85,7 +85,7 @@ RECOVERY_MEANING = {
     "request_timeout_us": "a request without an answer or a further packet for this long failed",
     "retries": "how often a range is asked for again before it is abandoned",
     "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
-    "recovery_wait_us": "longest that a hole holds the live stream back, beyond gap_wait_us",
+    "recovery_wait_us": "longest that a gap holds the live stream back, beyond gap_wait_us",
     "refresh_timeout_us": "a refresh without progress for this long failed",
     "refresh_clock_us": "how far the refresh server's clock may be behind the live lines'",
     "refresh_tries": "refresh requests made before a service is left stale for a while",

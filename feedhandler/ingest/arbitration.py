@@ -16,7 +16,7 @@ What it promises:
   another line shows the same one, a heartbeat fits it, or, with nothing else alive for `resync_us`,
   its line goes on from it; below, until its own line goes on below it (`sequencer.py`).
 * An unsequenced packet is published once, when its first copy comes, and changes nothing else: it
-  begins no stream, reveals no hole, and is never late (see below).
+  begins no stream, reveals no gap, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
   announced ranges. What happens at each bound is counted.
 
@@ -230,7 +230,7 @@ class Arbiter:
         return self._sort(line, header, data, start, received_ns, now_ns)
 
     def tick(self, now_ns):
-        """Let time pass: deadlines of holes, of the start, of lines, of a full ring."""
+        """Let time pass: deadlines of gaps, of the start, of lines, of a full ring."""
         if now_ns >= self.watch.next_check:
             self.watch.check(now_ns, self.stream.expected)
         if now_ns >= self.work_deadline:
@@ -404,7 +404,7 @@ class Arbiter:
         return states.HELD
 
     def _make_room(self, sequence, now_ns):
-        """Give the earliest hole up now, up to the first packet at hand: the hold is full.
+        """Give the earliest gap up now, up to the first packet at hand: the hold is full.
 
         Nothing is given up where a contradicted packet can be dropped instead.
         """

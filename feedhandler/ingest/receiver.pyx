@@ -340,7 +340,7 @@ cdef class Receiver:
         """Give a channel packets that were missing; return False when the inlet is full.
 
         The event loop calls it. `channel` is the index in the ring's records; `epoch` the one that
-        the hole was reported with; `received_ns`: when they came (CLOCK_REALTIME).
+        the gap was reported with; `received_ns`: when they came (CLOCK_REALTIME).
         """
         return self._into_inlet(self.inlet.write_packet(
             channel, 0, 0, 0, 0, 0, received_ns, 0, 0, 0, epoch, data, 0, len(data)))

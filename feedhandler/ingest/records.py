@@ -20,7 +20,7 @@ class RecordKind(IntEnum):
     LINE_SILENT = 5
     LINE_BACK = 6
     MISMATCH = 7
-    HOLE = 8
+    GAP_NOTICED = 8
     CLOSED = 9
     MISSING = 10
     WITHDRAWN = 11
@@ -80,7 +80,7 @@ class RefreshLinePacket(NamedTuple):
     LINE_SILENT,
     LINE_BACK,
     MISMATCH,
-    HOLE,
+    GAP_NOTICED,
     CLOSED,
     MISSING,
     WITHDRAWN,

@@ -23,7 +23,8 @@ delivered before | its sequence | the sequence after it | raw send time |
 | LINE_SILENT, LINE_BACK | `line` fell silent, or came back | expected | expected | 0 |
 | MISMATCH | `line` showed other message bytes than the first copy; may precede the packet | \
 sequence | next sequence | 0 |
-| HOLE | a first hole was noticed (where recovery listens) | expected | end of the hole | epoch |
+| GAP_NOTICED | a first gap was noticed (where recovery listens) | expected | end of the \
+gap | epoch |
 | MISSING | the lines had their time; recovery is asked for this range | first missing | one past \
 the last | epoch |
 | CLOSED | nothing is missing any more | expected | expected | epoch |

@@ -48,7 +48,7 @@ OVERLAY_FAULTS = ("missing", "passed", "kernel_drops", "behind", "seal", "stale"
 
 def run(path: Path) -> int:
     """Run the gateway configured in `path`; SIGINT and SIGTERM drain it."""
-    from feedhandler.capabilities import open_config
+    from feedhandler.gateway import open_config
 
     config, _ = open_config(path)
     return run_async(lambda stop: serve(config, stop, path=path), config.gateway.loop)

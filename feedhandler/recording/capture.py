@@ -28,8 +28,8 @@ from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.recorder_frames import NO_LIMIT
 from feedhandler.recording.blocks import LineStatistics, section, statistics
+from feedhandler.recording.frame_writer import NO_LIMIT
 from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file

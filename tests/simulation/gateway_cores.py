@@ -24,7 +24,7 @@ from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import (
     CHANNEL_SHIFT,
@@ -183,7 +183,7 @@ class Gateway:
         if self._flush:
             self._write()
         assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
-        assert self._timer_ns <= self.core.desk.deadline_ns, "nobody was told of a deadline"
+        assert self._timer_ns <= self.core.recovery.deadline_ns, "nobody was told of a deadline"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
             *[server.deadline_ns for server in self.core.servers.values()],

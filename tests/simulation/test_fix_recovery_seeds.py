@@ -1,13 +1,14 @@
 """A gateway that recovers a FIX channel, behind a bad network: nothing lost unmarked, nothing
 invented, and its books are true whenever it says so.
 
-What plays are the objects that ship: `GatewayCore` with the arbiter, the desk and the clients of
-FIX servers on one side, `ResendServer` and `MarketDataServer` on the other. A seed draws how often
-datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; by which way the
-server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong; whether
-there is a server of the books' state, and when it is out of order; how connections stall and break;
-whether the publisher skips numbers or begins anew; when the gateway joins. After `HEAL_NS` all is
-well, and two simulated seconds later the stream must be whole, where somebody can make it so.
+What plays are the objects that ship: `GatewayCore` with the arbiter, the recovery manager and the
+clients of FIX servers on one side, `ResendServer` and `MarketDataServer` on the other. A seed draws
+how often datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; by which
+way the server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong;
+whether there is a server of the books' state, and when it is out of order; how connections stall
+and break; whether the publisher skips numbers or begins anew; when the gateway joins. After
+`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where somebody can
+make it so.
 
 Checked of what a subscriber gets: each message is what was published, in order and once; what is
 not there was announced before, exactly; a snapshot block, and all that follows it, leaves the books
@@ -48,7 +49,7 @@ from feedhandler.config import (
     ServerLineConfig,
 )
 from feedhandler.fixcast.values import Kind, Message
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import disprove, give_up, recover

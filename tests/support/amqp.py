@@ -24,7 +24,7 @@ from feedhandler.config import loopback_config
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.config.file import GatewaySettings
 from feedhandler.config.trading_day import TradingDayConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway.core import GatewayCore
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 

@@ -19,8 +19,7 @@ import feedhandler
 from feedhandler.codecs import ConfigError, PeerError
 from feedhandler.config import ControlConfig
 from feedhandler.config.observing import HealthConfig, MetricsConfig
-from feedhandler.gateway import Gateway
-from feedhandler.observe import watch
+from feedhandler.gateway import Gateway, watch
 from feedhandler.operator_log import LogConfig, opened
 from feedhandler.rpc import ask
 from tests.support import places

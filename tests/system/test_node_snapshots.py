@@ -7,11 +7,11 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.records import RecordKind
+from feedhandler.retrans.quality import Quality
 from tests.support.amqp import FEED, order, packet, quote
 from tests.support.node import PATIENCE_S, NodeRig, Run, gateways_loop, running
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import load_feed
 from feedhandler.config import GatewaySettings
+from feedhandler.gateway import misfit_of
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.demo import Demo, Options, Verdict, free_port_base, line_texts
 from feedhandler.ops.demo_scenes import SCENES

@@ -10,7 +10,6 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.routing import parse_address
-from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed, scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
@@ -18,6 +17,7 @@ from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.config import parse_config
 from feedhandler.counters import ChannelCounter
+from feedhandler.gateway import misfit_of
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig

@@ -9,9 +9,10 @@ import pytest
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
 from feedhandler.config import Config, loopback_config
-from feedhandler.gateway_core import GatewayCore
-from feedhandler.ingest.records import ControlEvent, RecordKind
+from feedhandler.gateway import GatewayCore
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
+from feedhandler.retrans import StreamEvent, StreamEventKind
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import RefreshAccepted
 from tests.support.amqp import FEED, FakeLink, packet
@@ -121,6 +122,11 @@ def named(symbol: int, name: str) -> bytes:
     return FEED.encode_message(reference.code, **dict(zip(at, (symbol, name), strict=True)))
 
 
+def test_the_events_of_a_stream_have_the_numbers_and_names_of_the_rings() -> None:
+    named = {kind.name: kind.value for kind in CONTROL_KINDS}
+    assert {kind.name: kind.value for kind in StreamEventKind} == named
+
+
 @pytest.fixture
 def inside() -> Inside:
     return Inside()
@@ -128,30 +134,30 @@ def inside() -> Inside:
 
 @pytest.mark.parametrize("kind", CONTROL_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("channel", "live"), [(LIVE, LIVE), (OTHER, OTHER), (REFRESH, OTHER)])
-def test_every_control_event_of_the_ring_is_the_desks(
+def test_every_control_event_of_the_ring_is_recoverys(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, kind: RecordKind, channel: int, live: int
 ) -> None:
     heard: list[tuple[Any, ...]] = []
-    for name in ("control_event", "refresh_control_event"):
+    for name in ("stream_event", "refresh_line_event"):
         monkeypatch.setattr(
-            inside.core.desk, name, lambda *about, name=name: heard.append((name, *about))
+            inside.core.recovery, name, lambda *about, name=name: heard.append((name, *about))
         )
     inside.put(kind, channel, 5, 7, line=1, auxiliary=9)
     inside.pump()
     if channel < REFRESH:
-        event = ControlEvent(kind, live, 1, 5, 7, 0, 9)
-        assert heard == [("control_event", event, NOW_NS)]
+        event = StreamEvent(StreamEventKind(kind), live, 1, 5, 7, 9)
+        assert heard == [("stream_event", event, NOW_NS)]
     else:
-        assert heard == [("refresh_control_event", live, kind, NOW_NS)]
-    # Whoever watches the lines hears it first, and the desk's deadline may have moved.
+        assert heard == [("refresh_line_event", live, StreamEventKind(kind), NOW_NS)]
+    # Whoever watches the lines hears it first, and recovery's deadline may have moved.
     assert inside.io.done == [("line", kind, channel, 1), ("wake",)]
 
 
-def test_packets_of_refresh_lines_are_the_desks_and_those_of_live_lines_the_links(
+def test_packets_of_refresh_lines_are_recoverys_and_those_of_live_lines_the_links(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(inside.core.desk, "refresh_packet", lambda *about: heard.append(about))
+    monkeypatch.setattr(inside.core.recovery, "refresh_packet", lambda *about: heard.append(about))
     inside.publish(1)
     data = inside.publish(3, REFRESH)
     inside.pump()
@@ -165,12 +171,14 @@ def test_events_are_applied_between_the_packets_they_stand_between(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     story: list[Any] = []
-    for name in ("control_event", "refresh_packet"):
+    for name in ("stream_event", "refresh_packet"):
         monkeypatch.setattr(
-            inside.core.desk, name, lambda *about, name=name: story.append((name, inside.numbers()))
+            inside.core.recovery,
+            name,
+            lambda *about, name=name: story.append((name, inside.numbers())),
         )
     inside.publish(1)
-    inside.put(RecordKind.HOLE, LIVE, 2, 3)
+    inside.put(RecordKind.GAP_NOTICED, LIVE, 2, 3)
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(9, REFRESH)
     inside.publish(3)
@@ -179,10 +187,10 @@ def test_events_are_applied_between_the_packets_they_stand_between(
     while inside.core.pump(bytes_max, NOW_NS):
         pass
     assert story == [
-        ("control_event", [1]),
-        ("control_event", [1]),
+        ("stream_event", [1]),
+        ("stream_event", [1]),
         ("refresh_packet", [1]),
-        ("control_event", [1, 3]),
+        ("stream_event", [1, 3]),
     ]
     assert inside.numbers() == [1, 3, 4]
 
@@ -192,7 +200,7 @@ def test_who_applies_an_event_cannot_pump_the_same_fan_out(
 ) -> None:
     fanout = inside.core.fanout
     monkeypatch.setattr(
-        inside.core.desk, "control_event", lambda event, now_ns: fanout.pump(1 << 20)
+        inside.core.recovery, "stream_event", lambda event, now_ns: fanout.pump(1 << 20)
     )
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(3)
@@ -204,28 +212,28 @@ def test_who_applies_an_event_cannot_pump_the_same_fan_out(
 def test_an_event_that_could_not_be_applied_is_the_next_shares_first(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied: list[ControlEvent] = []
+    applied: list[StreamEvent] = []
 
-    def fail(event: ControlEvent, now_ns: int) -> None:
+    def fail(event: StreamEvent, now_ns: int) -> None:
         raise ZeroDivisionError
 
     inside.publish(1)
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(3)
-    monkeypatch.setattr(inside.core.desk, "control_event", fail)
+    monkeypatch.setattr(inside.core.recovery, "stream_event", fail)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             inside.pump()
     monkeypatch.setattr(
-        inside.core.desk, "control_event", lambda event, now_ns: applied.append(event)
+        inside.core.recovery, "stream_event", lambda event, now_ns: applied.append(event)
     )
     inside.pump()
-    assert applied == [ControlEvent(RecordKind.MISSING, LIVE, 0, 2, 3)]
+    assert applied == [StreamEvent(StreamEventKind.MISSING, LIVE, 0, 2, 3)]
     assert inside.numbers() == [1, 3], "no packet twice"
 
 
 def test_a_closed_stream_keeps_its_packets_until_it_is_opened_with_them(inside: Inside) -> None:
-    core, store = inside.core, inside.core.desk.store(OTHER)
+    core, store = inside.core, inside.core.recovery.store(OTHER)
     assert store is not None
     core.close_stream(OTHER)
     for sequence in (5, 6):
@@ -392,4 +400,4 @@ def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool)
     # The history is in the store that recovery has, where it has one.
     for place, stream in enumerate(core.streams):
         assert (stream.history is not None) == kept
-        assert stream.store is core.desk.store(place) or (kept and place == LIVE)
+        assert stream.store is core.recovery.store(place) or (kept and place == LIVE)

@@ -8,13 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import counters, gateway_core, operator_log, rpc
+from feedhandler import counters, operator_log, rpc
 from feedhandler.config import Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
+from feedhandler.gateway.readings import readings
 from feedhandler.histogram import Histogram
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import (
@@ -27,9 +28,7 @@ from feedhandler.observe.metrics import (
     StateReading,
     buckets_of,
 )
-from feedhandler.observe.readings import readings
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, recovery, refresh
+from feedhandler.retrans import client, manager, recovery, refresh
 
 SERVICES = (101, 104)
 
@@ -82,7 +81,7 @@ ENUMERATIONS = {
 TABLES = {
     "channel_recovery": recovery.COUNTS,
     "channel_refresh": refresh.COUNTS,
-    "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
+    "recovery": {**manager.COUNTS, **counters.RECOVERY_IO_COUNTS},
     "server": client.COUNTS,
     "control": rpc.COUNTS,
     "log": operator_log.COUNTS,

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
+from feedhandler.retrans.quality import QualityState
 
 
 def begun() -> tuple[QualityState, LossTracker]:

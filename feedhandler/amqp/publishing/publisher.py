@@ -41,7 +41,6 @@ from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.publishing.snapshot import snapshot_of
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import AddressError, parse_address
@@ -51,6 +50,7 @@ from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.retrans.backoff import Backoff
+from feedhandler.retrans.quality import QualityState
 
 if TYPE_CHECKING:
     from feedhandler.amqp.publishing.journal import DestinationJournal

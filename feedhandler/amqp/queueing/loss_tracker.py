@@ -24,9 +24,9 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.

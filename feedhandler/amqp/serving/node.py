@@ -25,7 +25,6 @@ from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
 from feedhandler.amqp.proton import SenderLink
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.amqp.serving.connection import NodeConnection
@@ -42,6 +41,7 @@ from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 from feedhandler.histogram import Histogram
+from feedhandler.retrans.quality import QualityState
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18

@@ -20,10 +20,10 @@ import msgspec
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.history import Found
 from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.catchup import CatchUps, Cursor
 from feedhandler.amqp.stream import Stream
+from feedhandler.retrans.quality import QualityState
 
 #: Keys of a quality message that describe the service's state, not an event.
 _LASTING = (

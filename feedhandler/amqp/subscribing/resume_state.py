@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
 from feedhandler.amqp.queueing.loss_tracker import CAUGHT_UP, CONFLATED
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
+from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of quality messages that announce what a resumed stream has lost.

@@ -35,7 +35,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX
+from feedhandler.retrans.quality import RANGES_TOLD_MAX
 from feedhandler.retrans.ranges import RangeSet
 
 #: How long messages behind a gap wait for an attached gateway that has not said that it lacks the

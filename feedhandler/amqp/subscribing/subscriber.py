@@ -24,7 +24,6 @@ from typing import Any, Self
 import msgspec
 
 from feedhandler.amqp.identity import Identity, Login
-from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
@@ -34,6 +33,7 @@ from feedhandler.amqp.subscribing.resume_state import RESUME
 from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
 from feedhandler.codecs import PeerError, ReferenceData, UsageError, load_feed
+from feedhandler.retrans.quality import Quality
 
 #: States, the best first.
 _STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)

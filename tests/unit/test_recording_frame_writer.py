@@ -8,18 +8,18 @@ from types import ModuleType
 import dpkt
 import pytest
 
-from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
+from feedhandler.recording import frame_writer
 from feedhandler.recording.blocks import section
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.records import file_header
 from feedhandler.replay.captures.writer import CaptureWriter
 
 TWINS = {
-    "compiled": recorder_frames,
-    "interpreted": load_interpreted("feedhandler.recorder_frames"),
+    "compiled": frame_writer,
+    "interpreted": load_interpreted("feedhandler.recording.frame_writer"),
 }
 RING_BYTES = 1 << 18
 BUFFER_BYTES = 1 << 17

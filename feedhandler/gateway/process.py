@@ -27,14 +27,14 @@ from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import Config
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
-from feedhandler.gateway_core import GatewayCore
-from feedhandler.gateway_io import CoreRunner
+from feedhandler.gateway.core import GatewayCore
+from feedhandler.gateway.io import CoreRunner
+from feedhandler.gateway.watch import Watch
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.observe.subscriptions import Subscriptions
-from feedhandler.observe.watch import Watch
 from feedhandler.operator_log import log_event
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import Recorder
@@ -412,7 +412,7 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
-            "recovery": self.core.desk.snapshot(place),
+            "recovery": self.core.recovery.snapshot(place),
             "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
             "lines": self._lines_snapshot(place),
         }

@@ -1,10 +1,10 @@
 """Alerts to the operator about servers and services: each once, and never without end.
 
-Whoever is at fault outside can say so as often as he likes: a server that takes every connection
-and drops it again would fill a disk with the same line. So of each server (or whatever else a line
-is about) the same line is told once, and at most `LINES_MAX` different ones, until it was *well*:
-it gave an answer that is of use, or a connection lasted. And one that is well and broken by turns
-is told of at most `LINES_MAX` times in `WINDOW_NS`. What is not told is counted.
+A server that takes every connection and drops it again would fill a disk with the same line. So for
+each subject (a server, or what else a line is about) the same line is written once, and at most
+`LINES_MAX` different ones, until the subject was *well*: it gave a useful answer, or a connection
+lasted. A subject that is well and broken by turns gets at most `LINES_MAX` lines in `WINDOW_NS`.
+Lines that are not written are counted.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ class _Subject:
     well: bool = False
 
 
-class Complaints:
-    """Tells `tell` what is worth telling; times are whoever's, in ns, but always of one clock."""
+class AlertLimiter:
+    """Passes to `tell` the lines that are within the limits; times are in ns, of one clock."""
 
     def __init__(self, tell: Callable[[str], None] = log_note) -> None:
         self._tell = tell

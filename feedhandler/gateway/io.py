@@ -1,7 +1,7 @@
 """I/O of the gateway's core: connections to servers, a timer, the receive thread's inlet.
 
 `CoreRunner` is the `GatewayIO` of a `GatewayCore`: connections to the servers (`retrans.tcp`), one
-timer of the event loop for the desk's next deadline, the inlet of the receive thread. What the desk
+timer of the event loop for recovery's next deadline, the inlet of the receive thread. What recovery
 puts into links outside a pump is written soon after.
 """
 
@@ -14,7 +14,7 @@ from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.config import LineConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway.core import GatewayCore
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.operator_log import log_note

@@ -1,4 +1,4 @@
-"""The desk in the core that ships: what it does with control events, answers and snapshots."""
+"""The recovery manager in the core that ships: events, answers and snapshots."""
 
 import json
 
@@ -14,11 +14,10 @@ from feedhandler.config import (
     loopback_refresh_lines,
 )
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
-from feedhandler.recovery.channel import LOOK_NS
-from feedhandler.recovery.desk import LAG_NS, WELL_NS
+from feedhandler.retrans.channel import LOOK_NS
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -27,6 +26,7 @@ from feedhandler.retrans.events import (
     RefreshRejected,
     Rejected,
 )
+from feedhandler.retrans.manager import LAG_NS, WELL_NS
 from feedhandler.retrans.protocol import RETRANSMITTED, RefreshReject, RetransReject
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
@@ -73,7 +73,7 @@ class Idle:
 
 
 class NotedCore(GatewayCore):
-    """The core that ships, with its ring and its streams; what the desk has it do is noted, in
+    """The core that ships, with its ring and its streams; what recovery has it do is noted, in
     order, and goes no further where it would leave the core."""
 
     def __init__(self, channels, settings=SETTINGS):
@@ -93,7 +93,7 @@ class NotedCore(GatewayCore):
         self.cutter = SnapshotCutter(FEED)
         self.refresh_sequence = 1
 
-    # what the desk does
+    # what recovery does
 
     def ask(self, server, request, now_ns):
         self.done.append(("ask", server, request.first, request.end))
@@ -172,7 +172,7 @@ class NotedCore(GatewayCore):
         for data in self.cutter.cut(service, [message], last, self.refresh_sequence, sent_ms):
             if over_tcp:
                 event = RefreshPacket(service, self.refresh_sequence, data)
-                self.desk.client_events(RFS, [event], self.now)
+                self.recovery.client_events(RFS, [event], self.now)
             else:
                 channel = len(self.streams) + self.refresh_places.index(place)
                 self.put(channel, self.refresh_sequence, data)
@@ -196,9 +196,9 @@ class NotedCore(GatewayCore):
 
     def wait(self, milliseconds):
         end = self.now + int(milliseconds * MS)
-        while self.desk.deadline_ns <= end:
-            self.now = max(self.now + 1, self.desk.deadline_ns)
-            self.desk.tick(self.now)
+        while self.recovery.deadline_ns <= end:
+            self.now = max(self.now + 1, self.recovery.deadline_ns)
+            self.recovery.tick(self.now)
         self.now = end
 
     def story(self):
@@ -210,7 +210,7 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
     """One channel, joined and at number 10."""
     channels = [channel(104, retransmission, refresh, RFS if refresh else "")]
     core = NotedCore(channels, settings)
-    core.desk.server_up(RTS, core.now)
+    core.recovery.server_up(RTS, core.now)
     core.mark(RecordKind.START, first, first)
     if first == 1:
         core.packets(1, 10)
@@ -220,42 +220,44 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
 
 def test_what_is_missing_is_told_and_asked_for_and_filled():
     core = joined()
-    core.mark(RecordKind.HOLE, 10, 12)
-    assert core.desk.state(0) == State.SUSPECTING
+    core.mark(RecordKind.GAP_NOTICED, 10, 12)
+    assert core.recovery.state(0) == State.SUSPECTING
     core.mark(RecordKind.MISSING, 10, 12, auxiliary=3)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("ask", RTS, 10, 12)]
     assert core.told["missing"] == [[10, 11]]
-    assert core.desk.snapshot(0)["requested"] == [[10, 11]]
+    assert core.recovery.snapshot(0)["requested"] == [[10, 11]]
     for event in (
         Accepted(core.asked.request_id),
         Packet(core.asked.request_id, 104, 10, 11, packet(10)),
         Packet(core.asked.request_id, 104, 11, 12, packet(11)),
         Answered(core.asked.request_id),
     ):
-        core.desk.client_events(RTS, [event], core.now)
+        core.recovery.client_events(RTS, [event], core.now)
     assert core.story() == [("fill", 0, 10, 3), ("fill", 0, 11, 3)]
     core.packets(10, 14)
     core.mark(RecordKind.CLOSED, 14, 14)
     assert core.story() == []
     core.wait(WELL_NS / MS)
     assert core.story() == [("quality", 0, "OK", "recovered")]
-    assert core.desk.state(0) == State.IN_SYNC
-    assert core.desk.counts["retransmitted"] == 2
-    assert core.desk.counts["requests"] == 1
+    assert core.recovery.state(0) == State.IN_SYNC
+    assert core.recovery.counts["retransmitted"] == 2
+    assert core.recovery.counts["requests"] == 1
 
 
 def test_requests_of_two_channels_are_told_apart():
     channels = [channel(service, RTS) for service in (103, 104)]
     core = NotedCore(channels)
-    core.desk.server_up(RTS, core.now)
+    core.recovery.server_up(RTS, core.now)
     for place in (0, 1):
         core.mark(RecordKind.START, 1, 1, place)
         core.packets(1, 10, place)
         core.mark(RecordKind.MISSING, 10, 11, place)
     core.story()
-    core.desk.client_events(RTS, [Packet(core.asked.request_id, 104, 10, 11, packet(10))], core.now)
+    core.recovery.client_events(
+        RTS, [Packet(core.asked.request_id, 104, 10, 11, packet(10))], core.now
+    )
     assert core.story() == [("fill", 1, 10, 0)]
-    assert core.desk.state(0) == State.REQUESTING
+    assert core.recovery.state(0) == State.REQUESTING
 
 
 def test_what_was_lost_is_refreshed_and_the_block_has_what_was_published_since():
@@ -265,7 +267,7 @@ def test_what_was_lost_is_refreshed_and_the_block_has_what_was_published_since()
     core.packets(12, 20)
     core.snapshot(15)
     assert core.story() == [("block", 0, 15, [16, 17, 18, 19], "REFRESHED", 20, None)]
-    assert core.desk.state(0) == State.IN_SYNC
+    assert core.recovery.state(0) == State.IN_SYNC
 
 
 def test_a_snapshot_that_does_not_reach_the_loss_changes_nothing():
@@ -275,7 +277,7 @@ def test_a_snapshot_that_does_not_reach_the_loss_changes_nothing():
     core.story()
     core.snapshot(10)
     assert core.story() == []
-    assert core.desk.state(0) == State.REFRESHING
+    assert core.recovery.state(0) == State.REFRESHING
 
 
 def test_a_snapshot_ahead_of_the_live_lines_waits_for_them():
@@ -298,7 +300,7 @@ def test_a_snapshot_that_its_stream_never_reaches_is_dropped():
     core.story()
     core.wait(SETTINGS.refresh_timeout_us / 1000 + 1)
     assert not [done for done in core.story() if done[0] == "block"]
-    assert core.desk.snapshot(0)["counts"]["snapshots_failed"] >= 1
+    assert core.recovery.snapshot(0)["counts"]["snapshots_failed"] >= 1
 
 
 def test_when_too_much_was_published_since_the_snapshot_another_one_is_wanted():
@@ -309,7 +311,7 @@ def test_when_too_much_was_published_since_the_snapshot_another_one_is_wanted():
     core.story()
     core.snapshot(13)
     assert not [done for done in core.story() if done[0] == "block"]
-    assert core.desk.counts["overflows"] == 1
+    assert core.recovery.counts["overflows"] == 1
     last = core.next_sequence(0) - 3
     core.snapshot(last)
     assert [done[2] for done in core.story() if done[0] == "block"] == [last]
@@ -319,15 +321,15 @@ def test_without_refresh_a_loss_stays_stale():
     core = joined(refresh=False)
     core.mark(RecordKind.GAP, 10, 12)
     assert core.story() == [("quality", 0, "STALE", "gap")]
-    assert core.desk.state(0) == State.STALE
-    assert core.desk.store(0) is None
+    assert core.recovery.state(0) == State.STALE
+    assert core.recovery.store(0) is None
 
 
 def test_a_refusal_gives_the_range_up():
     core = joined()
     core.mark(RecordKind.MISSING, 10, 12, auxiliary=1)
     core.story()
-    core.desk.client_events(RTS, [Rejected(core.asked.request_id, 5)], core.now)
+    core.recovery.client_events(RTS, [Rejected(core.asked.request_id, 5)], core.now)
     assert core.story() == [("give up", 0, 12, 1)]
 
 
@@ -337,13 +339,13 @@ def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
         core.mark(RecordKind.MISSING, first, first + 2, auxiliary=1)
         if first < 30:
             today = Rejected(core.asked.request_id, RetransReject.TOO_MANY_TODAY)
-            core.desk.client_events(RTS, [today], core.now)
+            core.recovery.client_events(RTS, [today], core.now)
             core.wait(100)
-    assert core.desk.paused_until_ns(RTS, core.now) == DAY_NS
+    assert core.recovery.paused_until_ns(RTS, core.now) == DAY_NS
     core.story()
-    assert core.desk.resume(RTS, core.now)
-    assert core.desk.paused_until_ns(RTS, core.now) == 0
-    assert not core.desk.resume(RTS, core.now)
+    assert core.recovery.resume(RTS, core.now)
+    assert core.recovery.paused_until_ns(RTS, core.now) == 0
+    assert not core.recovery.resume(RTS, core.now)
     core.mark(RecordKind.MISSING, 40, 42, auxiliary=1)
     assert ("ask", RTS, 40, 42) in core.story()
 
@@ -351,20 +353,20 @@ def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
 def test_so_is_a_refresh_server_and_what_was_lost_is_asked_for_at_once():
     core = joined()
     core.mark(RecordKind.GAP, 10, 12)
-    today = RefreshRejected(core.desk._desks[0].refresh_id, RefreshReject.TOO_MANY_TODAY)
-    core.desk.client_events(RFS, [today], core.now)
-    assert core.desk.paused_until_ns(RFS, core.now) == DAY_NS
-    assert core.desk.state(0) == State.STALE
+    today = RefreshRejected(core.recovery._channels[0].refresh_id, RefreshReject.TOO_MANY_TODAY)
+    core.recovery.client_events(RFS, [today], core.now)
+    assert core.recovery.paused_until_ns(RFS, core.now) == DAY_NS
+    assert core.recovery.state(0) == State.STALE
     core.story()
-    assert core.desk.resume(RFS, core.now)
-    assert core.desk.paused_until_ns(RFS, core.now) == 0
+    assert core.recovery.resume(RFS, core.now)
+    assert core.recovery.paused_until_ns(RFS, core.now) == 0
     assert core.story() == [("ask refresh", RFS, 104)]
-    assert not core.desk.resume(RFS, core.now)
+    assert not core.recovery.resume(RFS, core.now)
 
 
 def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
     core = joined(first=100)
-    assert core.desk.snapshot(0)["closed"]
+    assert core.recovery.snapshot(0)["closed"]
     core.packets(100, 110)
     assert core.story() == []
     core.snapshot(104)
@@ -372,7 +374,7 @@ def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
         ("block", 0, 104, [], "REFRESHED", 105, None),
         ("open", 0, [105, 106, 107, 108, 109]),
     ]
-    assert not core.desk.snapshot(0)["closed"]
+    assert not core.recovery.snapshot(0)["closed"]
 
 
 def test_a_start_at_the_days_first_packet_needs_no_snapshot():
@@ -388,7 +390,7 @@ def test_a_mid_day_start_without_a_snapshot_opens_honestly_stale():
     story = core.story()
     assert ("open", 0, [100, 101, 102, 103, 104]) in story
     assert story[story.index(("open", 0, [100, 101, 102, 103, 104])) - 1][2] == "STALE"
-    assert core.desk.counts["opened_stale"] == 1
+    assert core.recovery.counts["opened_stale"] == 1
 
 
 def test_a_closed_stream_that_begins_with_skipped_numbers_does_not_tell_them_lost():
@@ -453,15 +455,15 @@ def test_reference_data_that_does_not_come_is_not_waited_for_for_ever():
 def test_a_link_that_wants_the_state_gets_the_latest_snapshot_and_what_followed():
     core = joined()
     core.snapshot(7)
-    core.desk.attached("link", [0], core.now)
+    core.recovery.attached("link", [0], core.now)
     assert core.story() == [("block", 0, 7, [8, 9], "OK", 10, ["link"])]
 
 
 def test_a_link_that_wants_the_state_waits_where_there_is_none_yet():
     core = joined()
-    core.desk.attached("early", [0], core.now)
+    core.recovery.attached("early", [0], core.now)
     core.gone.add("early")
-    core.desk.attached("link", [0], core.now)
+    core.recovery.attached("link", [0], core.now)
     story = core.story()
     assert ("ask refresh", RFS, 104) in story
     assert ("quality", 0, "RECOVERING", "snapshot", ["link"]) in story
@@ -490,10 +492,10 @@ def test_a_hole_in_a_snapshot_spoils_it():
     core.story()
     message = FEED.encode_message(230, order_id=1)
     packets = core.cutter.cut(104, [message], 15, 1, 0)
-    core.desk.refresh_packet(0, 1, packets[0], core.now)
-    core.desk.refresh_control_event(0, RecordKind.GAP, core.now)
+    core.recovery.refresh_packet(0, 1, packets[0], core.now)
+    core.recovery.refresh_line_event(0, RecordKind.GAP, core.now)
     for number, data in enumerate(packets[1:], 2):
-        core.desk.refresh_packet(0, number, data, core.now)
+        core.recovery.refresh_packet(0, number, data, core.now)
     if len(packets) > 1:
         assert not [done for done in core.story() if done[0] == "block"]
 
@@ -509,19 +511,19 @@ def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
         ("renumber", 0),
         ("quality", 0, "OK", "reset"),
     ]
-    assert core.desk.store(0).count == 0
+    assert core.recovery.store(0).count == 0
     core.packets(2, 5)
-    assert core.desk.state(0) == State.IN_SYNC
+    assert core.recovery.state(0) == State.IN_SYNC
 
 
 def test_a_lost_connection_is_waited_for_and_its_ranges_asked_again():
     core = joined()
     core.mark(RecordKind.MISSING, 10, 12)
-    core.desk.server_down(RTS, core.now)
+    core.recovery.server_down(RTS, core.now)
     core.story()
     core.wait(100)
     assert core.story() == []
-    core.desk.server_up(RTS, core.now)
+    core.recovery.server_up(RTS, core.now)
     core.wait(200)
     assert ("ask", RTS, 10, 12) in core.story()
 
@@ -532,11 +534,11 @@ def test_deadlines_always_lie_ahead(seed):
     core.mark(RecordKind.MISSING, 10, 12 + seed)
     core.mark(RecordKind.GAP, 10, 11)
     for _ in range(200):
-        if core.desk.deadline_ns > core.now + 10**12:
+        if core.recovery.deadline_ns > core.now + 10**12:
             break
-        core.now = max(core.now, core.desk.deadline_ns)
-        core.desk.tick(core.now)
-        assert core.desk.deadline_ns > core.now
+        core.now = max(core.now, core.recovery.deadline_ns)
+        core.recovery.tick(core.now)
+        assert core.recovery.deadline_ns > core.now
 
 
 def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_once():
@@ -546,7 +548,7 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
         core.mark(RecordKind.MISSING, first, first + 1)
         request = core.asked.request_id
         assert core.asked.first == first
-        core.desk.client_events(
+        core.recovery.client_events(
             RTS, [Packet(request, 104, first, first + 1, packet(first)), Answered(request)],
             core.now,
         )  # fmt: skip
@@ -567,7 +569,7 @@ def test_a_range_is_told_before_the_packet_that_fills_it():
     first = core.asked.request_id
     core.mark(RecordKind.MISSING, 12, 13)
     core.story()
-    core.desk.client_events(RTS, [Packet(first, 104, 10, 11, packet(10))], core.now)
+    core.recovery.client_events(RTS, [Packet(first, 104, 10, 11, packet(10))], core.now)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("fill", 0, 10, 0)]
     assert core.told["missing"] == [[10, 10], [12, 12]]
 
@@ -625,7 +627,7 @@ def test_a_gap_while_the_reference_data_is_waited_for_does_not_jump_the_queue():
     assert not [done for done in core.story() if done[0] == "ask refresh"]
     core.snapshot(7, place=0)
     assert ("ask refresh", RFS, 104) in core.story()
-    assert core.desk.snapshot(1)["lost"][-1][1] == 106
+    assert core.recovery.snapshot(1)["lost"][-1][1] == 106
 
 
 def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
@@ -663,9 +665,9 @@ def test_a_snapshot_is_of_the_numbering_that_its_send_time_says(sent_ms, fits):
     core.packets(16, 17, send_time=99_000, flags=RETRANSMITTED)
     core.story()
     core.snapshot(13, sent_ms=sent_ms)
-    assert core.desk.counts["foreign"] == (not fits)
-    assert core.desk.counts["refreshes"] == fits
-    assert (core.desk.state(0) == State.IN_SYNC) == fits
+    assert core.recovery.counts["foreign"] == (not fits)
+    assert core.recovery.counts["refreshes"] == fits
+    assert (core.recovery.state(0) == State.IN_SYNC) == fits
 
 
 def test_who_sent_a_retransmitted_packet_when_says_nothing_of_a_snapshot():
@@ -674,12 +676,12 @@ def test_who_sent_a_retransmitted_packet_when_says_nothing_of_a_snapshot():
     core.packets(11, 12, send_time=60_000)
     core.packets(12, 14, send_time=95_000, flags=RETRANSMITTED)
     core.snapshot(13, sent_ms=70_000)
-    assert core.desk.counts["refreshes"] == 1
+    assert core.recovery.counts["refreshes"] == 1
 
 
 def test_a_link_whose_service_has_no_refresh_is_told_so():
     core = joined(refresh=False)
-    core.desk.attached("link", [0], core.now)
+    core.recovery.attached("link", [0], core.now)
     assert core.story() == [("quality", 0, "STALE", "no snapshot", ["link"])]
     assert not core.withheld
 
@@ -688,7 +690,7 @@ def test_at_the_end_what_closed_streams_hold_is_published_stale():
     core = joined(first=100)
     core.packets(100, 103)
     core.story()
-    core.desk.open_all("stopping", core.now)
+    core.recovery.open_all("stopping", core.now)
     assert core.story() == [("quality", 0, "STALE", "stopping"), ("open", 0, [100, 101, 102])]
 
 

@@ -17,7 +17,7 @@ from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
 from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
-from feedhandler.recovery.protocols import binary_fault_of, fix_fault_of, is_fix
+from feedhandler.gateway.server_clients import binary_fault_of, fix_fault_of, is_fix
 from feedhandler.replay.exchange.plan import FEED_NAME as EXCHANGE_FEED
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market

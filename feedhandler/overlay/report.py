@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from feedhandler.drawing import DASHES, SIZE, STYLE, available, colours, svg_of, titled
-from feedhandler.overlay.simulation.experiments import Experiment
+from feedhandler.overlay.experiment import Experiment
 from feedhandler.page import page_figure, whole_page
 
 #: Points of a curve, and the quantiles between which it is drawn, as in the source.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedhandler.amqp.quality import QualityState
-from feedhandler.recovery.ports import DeskChannel
+from feedhandler.retrans.io import RecoveryChannel
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.quality import QualityState
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
 from feedhandler.retrans.store import PacketStore
@@ -16,7 +16,7 @@ LOOK_NS = 2_000_000
 
 @dataclass(slots=True)
 class Channel:
-    """What the desk knows of one channel.
+    """What the recovery manager knows of one channel.
 
     `early` is a snapshot that was sent before the stream was joined: everything below `base` is in
     it. `before` is what was sent before the stream was joined in mid-day, `evicted_before` counts
@@ -24,11 +24,11 @@ class Channel:
     asked for yet, since reference data comes first. `pending` is a snapshot ahead of its stream,
     worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
     missing, but not of the latest ranges. `well_ns`: when they are to be told that nothing is any
-    more. Until `young_until_ns` a snapshot may still be one of the numbering before. `waiting`:
-    links that attached with snapshot=1 and get nothing before their snapshot.
+    more. Until `young_until_ns` a snapshot may still be one of the sequence epoch before.
+    `waiting`: links that attached with snapshot=1 and get nothing before their snapshot.
     """
 
-    plan: DeskChannel
+    plan: RecoveryChannel
     recovery: Recovery
     quality: QualityState
     store: PacketStore | None = None

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from feedhandler import operator_log
 from feedhandler.amqp.publishing.publisher import Publisher
 from feedhandler.amqp.publishing.publisher import State as PublisherState
-from feedhandler.amqp.quality import State as QualityStateName
 from feedhandler.counters import (
     GAUGES,
+    OVERLAY_COUNTS,
+    OVERLAY_GAUGES,
     ChannelCounter,
     DestinationCounter,
     LineCounter,
@@ -22,18 +23,18 @@ from feedhandler.counters import (
 )
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
-from feedhandler.overlay import counters as overlay
+from feedhandler.retrans.quality import State as QualityStateName
 from feedhandler.retrans.states import State as RecoveryState
 
 if TYPE_CHECKING:
-    from feedhandler.gateway import Gateway
+    from feedhandler.gateway.process import Gateway
 
 _QUALITIES = tuple(each.value for each in QualityStateName)
 _ARBITRATIONS = tuple(each.name for each in ArbitrationState)
 _CONNECTIONS = tuple(each.value for each in PublisherState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
 
-_OVERLAY_VALUES = {*overlay.COUNTS, *overlay.GAUGES}
+_OVERLAY_VALUES = {*OVERLAY_COUNTS, *OVERLAY_GAUGES}
 _QUEUE_VALUES = {each.name.lower() for each in QueueCounter} | {*GAUGES["queue"]}
 _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
 
@@ -82,7 +83,7 @@ def _overlay(gateway: "Gateway") -> Iterator[Reading]:
 def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
     stream, quality = gateway.streams[place], gateway.qualities[place]
     labels = (str(stream.service),)
-    told = gateway.core.desk.snapshot(place)
+    told = gateway.core.recovery.snapshot(place)
     yield Reading(
         "channel",
         {

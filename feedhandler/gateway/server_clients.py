@@ -1,97 +1,22 @@
-"""Recovery by feed: which client speaks to a server, and how a snapshot comes.
+"""Clients of servers by feed: which one speaks to a server, and in which form snapshots come.
 
 A feed with a binary protocol (UTP-MD) has retransmission and refresh servers that one client speaks
-to, and snapshots come as packets, by lines or connections, which have to be put together. A feed
-that is framed by FIX has servers of Resend Requests for what is missing and of Market Data Requests
-for the books' present state, each with a client of its own, and a state comes whole.
+to. A feed that is framed by FIX has servers of Resend Requests for what is missing and of Market
+Data Requests for the books' present state, each with a client of its own.
 """
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.toml_text import WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
 from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import RefreshSnapshot
 from feedhandler.retrans.fix.resend_client import ResendClient, Topic
-from feedhandler.retrans.fix.state_client import StateClient, fits, snapshot_of, trimmed
+from feedhandler.retrans.fix.snapshots import FixSnapshots
+from feedhandler.retrans.fix.state_client import StateClient
 from feedhandler.retrans.reconnection import RecoveryClient
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
-from feedhandler.retrans.send_times import SendTimes
 from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.retrans.store import PacketStore
-
-#: Where a snapshot's packets come from, each numbered by itself.
-LINES, TCP = range(2)
-
-
-class Snapshots(Protocol):
-    """A feed's snapshots."""
-
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
-        """Who puts a service's snapshots together, of `LINES` and `TCP`; none where they come
-        whole."""
-
-    def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """Return a complete snapshot as packets."""
-
-    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """Return whether the snapshot is of its stream's sequence epoch."""
-
-    def since(
-        self, snapshot: Snapshot, store: PacketStore, following: int
-    ) -> list[tuple[int, int, bytes]]:
-        """(first number, number after, packet) of what was published from the snapshot on."""
-
-
-class PacketSnapshots:
-    """Snapshots of a feed with a binary protocol."""
-
-    def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
-        self._feed, self._settings = feed, settings
-        self.fit: Callable[[Snapshot, PacketStore], bool] = SendTimes(feed, settings).fit
-
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
-        """One for the refresh lines, one for the connection."""
-        return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
-
-    def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """No server of these sends one: raises `NotImplementedError`."""
-        raise NotImplementedError(event)
-
-    def since(
-        self, snapshot: Snapshot, store: PacketStore, following: int
-    ) -> list[tuple[int, int, bytes]]:
-        """Whole packets: a snapshot ends where one does."""
-        return store.packets(snapshot.last + 1, following)
-
-
-class FixSnapshots:
-    """States of books, as Market Data Requests bring them."""
-
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
-        """None: a state comes whole."""
-        return ()
-
-    def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """Its packets."""
-        return snapshot_of(event)
-
-    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """By what both say of their numbering."""
-        return fits(snapshot, store)
-
-    def since(
-        self, snapshot: Snapshot, store: PacketStore, following: int
-    ) -> list[tuple[int, int, bytes]]:
-        """Whole messages: the first packet may begin with some that are in the state."""
-        first = snapshot.last + 1
-        packets = store.packets(first, following)
-        if packets and packets[0][0] < first:
-            _, end, data = packets[0]
-            packets[0] = (first, end, trimmed(data, first))
-        return packets
+from feedhandler.retrans.snapshot_forms import PacketSnapshots, Snapshots
 
 
 def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:

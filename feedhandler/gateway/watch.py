@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from feedhandler import operator_log
 from feedhandler.addresses import split_address
-from feedhandler.amqp.quality import QualityState, State
 from feedhandler.counters import STAGES, WebCounter
+from feedhandler.gateway.readings import readings
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe import health, metrics
 from feedhandler.observe.health import Facts
-from feedhandler.observe.readings import readings
 from feedhandler.observe.systemd import Notifier
 from feedhandler.observe.web import Answer, WebServer, verdict
 from feedhandler.operator_log import log_event
+from feedhandler.retrans.quality import QualityState, State
 
 if TYPE_CHECKING:
-    from feedhandler.gateway import Gateway
+    from feedhandler.gateway.process import Gateway
 
 TICK_SECONDS = 0.25
 TICK_NS = round(TICK_SECONDS * 1e9)

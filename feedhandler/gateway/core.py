@@ -1,10 +1,10 @@
 """The gateway without its sockets, threads and clock: from the ring and the servers to the links.
 
 What it is for: `GatewayCore` makes the parts that stand between what comes in and what goes out
-(streams, fan-out, quality, the desk of recovery, a client for each server, names of symbols, the
+(streams, fan-out, quality, the recovery manager, a client for each server, names of symbols, the
 trading day) and connects them. `pump` has the fan-out deliver packets up to an event of the ring,
-applies the event, and goes on: control events go to the desk, packets of refresh lines to its
-snapshots, as answers of servers do. What the desk wants done goes to the fan-out, to the servers,
+applies the event, and goes on: control events go to recovery, packets of refresh lines to its
+snapshots, as answers of servers do. What recovery wants done goes to the fan-out, to the servers,
 and to the receive thread. `gateway.Gateway` runs it with real sockets and a real clock, the
 simulation in the tests with a simulated network: what connects the parts is the same.
 
@@ -24,7 +24,6 @@ from typing import Any, Protocol
 
 from feedhandler.amqp.fanout import Fanout, ReferenceMessages
 from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed, key_word
@@ -32,13 +31,19 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
 from feedhandler.config.trading_day import DayWatch
+from feedhandler.counters import RECOVERY_IO_COUNTS
+from feedhandler.gateway.alert_limiter import AlertLimiter
+from feedhandler.gateway.server_clients import client_of, snapshots_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.records import ControlEvent, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
-from feedhandler.recovery.complaints import Complaints
-from feedhandler.recovery.desk import Desk
-from feedhandler.recovery.ports import DeskChannel
-from feedhandler.recovery.protocols import client_of
+from feedhandler.retrans import (
+    QualityState,
+    RecoveryChannel,
+    RecoveryManager,
+    StreamEvent,
+    StreamEventKind,
+)
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import (
     Accepted,
@@ -54,13 +59,6 @@ from feedhandler.retrans.reconnection import ReconnectingClient
 
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
-
-#: Key of `GatewayCore.counts`: what it counts.
-COUNTS: dict[str, str] = {
-    "disconnects": "connections to servers that were lost or could not be made",
-    "untold": "lines for the operator that were not written: told already, or too many",
-    "inlet_full": "packets and words for the receive thread that found no room; asked for again",
-}
 
 
 class GatewayIO(Protocol):
@@ -123,9 +121,9 @@ class GatewayCore:
             *map(self._plan, config.channels),
             *(self._refresh_plan(config.channels[place]) for place in self.refresh_places),
         ]
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        self._complaints = Complaints(io.tell)
-        self.desk = self._desk(seed)
+        self.counts: dict[str, int] = dict.fromkeys(RECOVERY_IO_COUNTS, 0)
+        self._alerts = AlertLimiter(io.tell)
+        self.recovery = self._recovery(seed)
         self.servers = {
             server.name: self._server(server, seed + number)
             for number, server in enumerate(config.servers)
@@ -172,11 +170,11 @@ class GatewayCore:
             line.overlay,
         )
 
-    def _desk(self, seed: int) -> Desk:
-        """Make the desk, and the stores that it shares with the streams."""
+    def _recovery(self, seed: int) -> RecoveryManager:
+        """Make the recovery manager, and the stores that it shares with the streams."""
         config = self.config
         channels = [
-            DeskChannel(
+            RecoveryChannel(
                 channel.service,
                 retransmission=channel.retransmission,
                 refresh=channel.refreshes,
@@ -186,21 +184,22 @@ class GatewayCore:
             for channel in config.channels
         ]
         history_bytes = config.amqp.history_bytes
-        desk = Desk(
+        manager = RecoveryManager(
             self.feed,
             channels,
             self.qualities,
             self,
             config.recovery,
+            snapshots_of(self.feed, config.recovery),
             seed,
             history_bytes,
             config.trading_day.of(self.feed),
         )
         for place, stream in enumerate(self.streams):
-            stream.store = desk.store(place)
+            stream.store = manager.store(place)
             if history_bytes:
                 stream.remember(history_bytes)
-        return desk
+        return manager
 
     def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient:
         recovery, name = self.config.recovery, config.name
@@ -250,23 +249,23 @@ class GatewayCore:
     def _apply(
         self, event: ControlEvent | RefreshLinePacket | ReferenceMessages, now_ns: int
     ) -> None:
-        """Let the desk know: subscribers hear of a gap, a reset or a silent line before any later
+        """Let recovery know: subscribers hear of a gap, a reset or a silent line before any later
         packet."""
-        desk, live = self.desk, len(self.streams)
+        recovery, live = self.recovery, len(self.streams)
         if isinstance(event, ReferenceMessages):
             self._learn(event.messages)
             return
         if isinstance(event, RefreshLinePacket):
             served = self.refresh_places[event.channel - live]
-            desk.refresh_packet(served, event.sequence, event.data, now_ns)
+            recovery.refresh_packet(served, event.sequence, event.data, now_ns)
         else:
             self._io.line_changed(event.kind, event.channel, event.line)
             if event.channel < live:
-                desk.control_event(event, now_ns)
+                recovery.stream_event(_stream_event(event), now_ns)
             else:
                 served = self.refresh_places[event.channel - live]
-                desk.refresh_control_event(served, event.kind, now_ns)
-        self._io.wake_at(desk.deadline_ns, now_ns)
+                recovery.refresh_line_event(served, StreamEventKind(event.kind), now_ns)
+        self._io.wake_at(recovery.deadline_ns, now_ns)
 
     def _learn(self, messages: Sequence[bytes]) -> None:
         """Take symbols' names from reference data: from here on their keys have the names."""
@@ -287,17 +286,17 @@ class GatewayCore:
 
     def attached(self, outlet: Outlet, streams: Sequence[Stream], now_ns: int) -> None:
         """Take a link with snapshot=1, which wants the state of these services first."""
-        self.desk.attached(outlet, [stream.index for stream in streams], now_ns)
+        self.recovery.attached(outlet, [stream.index for stream in streams], now_ns)
         self._after(now_ns)
 
     def tick(self, now_ns: int) -> None:
         """Do what is due; servers have deadlines of their own."""
-        self.desk.tick(now_ns)
+        self.recovery.tick(now_ns)
         self._after(now_ns)
 
     def finish(self, now_ns: int) -> None:
         """Publish what closed streams hold back, as stale: the gateway stops."""
-        self.desk.open_all("stopping", now_ns)
+        self.recovery.open_all("stopping", now_ns)
 
     def resume_requests(self, server: str, now_ns: int) -> list[str]:
         """Ask `server`, or every one for "", again that is not asked any more today; which those
@@ -307,13 +306,13 @@ class GatewayCore:
             remedy = f"servers: {known}" if known else "no [[server]] is configured"
             raise UsageError(f"no server {server[:64]!r}", remedy)
         wanted = [server] if server else list(self.servers)
-        resumed = [name for name in wanted if self.desk.resume(name, now_ns)]
+        resumed = [name for name in wanted if self.recovery.resume(name, now_ns)]
         self._after(now_ns)
         return resumed
 
     def _pause(self, server: str, now_ns: int) -> dict[str, bool | int]:
         """Whether a server is not asked any more today, and until when (ns since 1970)."""
-        until_ns = self.desk.paused_until_ns(server, now_ns)
+        until_ns = self.recovery.paused_until_ns(server, now_ns)
         return {"paused": bool(until_ns), "paused_until_ns": until_ns}
 
     def turn_day(self, wall_ns: int) -> bool:
@@ -334,27 +333,27 @@ class GatewayCore:
 
     def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):
-            self._complaints.well(server)
-        self.desk.client_events(server, events, now_ns)
+            self._alerts.well(server)
+        self.recovery.client_events(server, events, now_ns)
         self._after(now_ns)
 
     def _on_up(self, server: str, now_ns: int) -> None:
-        self._complaints.connected(server, now_ns)
-        self.desk.server_up(server, now_ns)
+        self._alerts.connected(server, now_ns)
+        self.recovery.server_up(server, now_ns)
         self._after(now_ns)
 
     def _on_down(self, server: str, reason: str, now_ns: int) -> None:
         self.counts["disconnects"] += 1
-        self._complaints.disconnected(server, reason, now_ns)
-        self.desk.server_down(server, now_ns)
+        self._alerts.disconnected(server, reason, now_ns)
+        self.recovery.server_down(server, now_ns)
         self._after(now_ns)
 
     def _after(self, now_ns: int) -> None:
-        """Flush links that the desk may have filled outside a pump, and take its new deadline."""
+        """Flush links that recovery may have filled outside a pump, and take its new deadline."""
         self._io.flush_soon()
-        self._io.wake_at(self.desk.deadline_ns, now_ns)
+        self._io.wake_at(self.recovery.deadline_ns, now_ns)
 
-    # -- what the desk has done (`recovery.ports.Ports`) -----------------------------------------
+    # -- what recovery has carried out (`RecoveryIO`) -----------------------------------------
 
     def ask(self, server: str, request: Ask, now_ns: int) -> None:
         """Send a retransmission request."""
@@ -430,7 +429,7 @@ class GatewayCore:
 
     def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""
-        self._complaints.tell(text, text, now_ns)
+        self._alerts.tell(text, text, now_ns)
 
     # -- what it knows --------------------------------------------------------------------------
 
@@ -451,12 +450,24 @@ class GatewayCore:
 
     def recovery_snapshot(self, now_ns: int) -> dict[str, Any]:
         """Return what recovery did for all channels, and each server's own counts."""
-        self.counts["untold"] = self._complaints.untold
+        self.counts["untold"] = self._alerts.untold
         return {
-            **self.desk.counts,
+            **self.recovery.counts,
             **self.counts,
             "servers": {
                 name: {"up": server.client.up, **self._pause(name, now_ns), **server.client.counts}
                 for name, server in self.servers.items()
             },
         }
+
+
+def _stream_event(event: ControlEvent) -> StreamEvent:
+    """Make the event for recovery of one of the ring."""
+    return StreamEvent(
+        StreamEventKind(event.kind),
+        event.channel,
+        event.line,
+        event.sequence,
+        event.next_sequence,
+        event.auxiliary,
+    )

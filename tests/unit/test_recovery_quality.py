@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX, TABLE, Input, Quality, QualityState, State
 from feedhandler.ingest.records import RecordKind
+from feedhandler.retrans.quality import RANGES_TOLD_MAX, TABLE, Input, Quality, QualityState, State
 
 Step = Callable[[QualityState], bytes]
 

@@ -1,10 +1,10 @@
-"""Hold and release on simulated delays: the effect of deadlines on windows, latency and fairness.
+"""Hold and release on recorded delays: the effect of deadlines on windows, latency and fairness.
 
 A deadline is the sender's clock plus a hold, estimated in the interval before; a receiver that has
 a message earlier waits for it, one that has it later delivers it at once ("Jasper", section 6). As
 the source counts, delivery = max(arrival, deadline), so that a message which is in time everywhere
-has a window of 0; `released` adds clock errors and the lateness of releases, which the source
-leaves out.
+has a window of 0; `simulation.last_hop.released` adds clock errors and the lateness of releases,
+which the source leaves out. Delays are simulated (`simulation.cloud`) or measured (`measuring`).
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,30 @@ from dataclasses import dataclass
 import numpy
 
 from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
-from feedhandler.overlay.simulation.cloud import CloudModel, Delays
-from feedhandler.overlay.simulation.last_hop import lateness
 
 #: Messages of an interval: a second at the source's rate.
 INTERVAL = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """One-way delays of one technique, simulated or measured, us: float32, (messages, receivers).
+
+    Techniques that are compared have theirs on one trace.
+    """
+
+    name: str
+    delays: numpy.ndarray
+
+    @property
+    def overall(self) -> numpy.ndarray:
+        """Overall multicast latency of each message: the last receiver's delay."""
+        return self.delays.max(axis=1)
+
+    @property
+    def windows(self) -> numpy.ndarray:
+        """Delivery window of each message: the last receiver's delay less the first one's."""
+        return self.delays.max(axis=1) - self.delays.min(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +72,6 @@ class Held:
         """Mean time that each receiver held messages, us. float64, (receivers,)."""
         waits = numpy.maximum(self.holds[:, None] - self.delays, 0)
         return waits.mean(axis=0)
-
-    def released(self, model: CloudModel, seed: int) -> numpy.ndarray:
-        """Return release times, us after sending, with clock errors and late wake-ups.
-
-        float64, (messages, receivers).
-        """
-        late = lateness(len(self.delays), self.delays.shape[1], model, seed)
-        return numpy.maximum(self.delays, self.holds[:, None] + late)
 
 
 def rungs_of(delays: numpy.ndarray) -> list[float]:

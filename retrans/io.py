@@ -1,6 +1,6 @@
-"""What the desk is told of a channel, and what it has done by others.
+"""The servers of each channel, and the verbs that recovery has others carry out.
 
-`gateway_core.GatewayCore` has these verbs, in the gateway and in the simulation.
+`GatewayCore` has these verbs, in the gateway and in the simulation.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from feedhandler.retrans.actions import Ask, AskRefresh
 
 
 @dataclass(frozen=True, slots=True)
-class DeskChannel:
+class RecoveryChannel:
     """One channel: its service, and the servers by name that can get back what it lost.
 
     `refresh`: snapshots can be had, on refresh lines or from `refresh_server`. `reference`: it
@@ -24,8 +24,8 @@ class DeskChannel:
     reference: bool = False
 
 
-class Ports(Protocol):
-    """What the desk has done by others. `place` is a channel's index."""
+class RecoveryIO(Protocol):
+    """What the recovery manager has others carry out. `place` is a channel's index."""
 
     def ask(self, server: str, request: Ask, now_ns: int) -> None:
         """Send a retransmission request."""

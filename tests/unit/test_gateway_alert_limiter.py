@@ -2,8 +2,8 @@
 
 import pytest
 
-from feedhandler.recovery import complaints
-from feedhandler.recovery.complaints import LASTING_NS, LINES_MAX, WINDOW_NS, Complaints
+from feedhandler.gateway import alert_limiter
+from feedhandler.gateway.alert_limiter import LASTING_NS, LINES_MAX, WINDOW_NS, AlertLimiter
 
 SECOND = 1_000_000_000
 
@@ -14,7 +14,7 @@ def lines() -> list[str]:
 
 
 def test_the_same_line_is_told_once_and_different_ones_a_few_times(lines: list[str]) -> None:
-    told = Complaints(lines.append)
+    told = AlertLimiter(lines.append)
     for at in range(100):
         told.connected("rts", at * SECOND)
         told.disconnected("rts", "the server closed it", at * SECOND)
@@ -28,7 +28,7 @@ def test_the_same_line_is_told_once_and_different_ones_a_few_times(lines: list[s
 
 
 def test_a_server_that_was_well_is_news_again(lines: list[str]) -> None:
-    told = Complaints(lines.append)
+    told = AlertLimiter(lines.append)
     for at in range(2):
         told.disconnected("rts", "gone", at)
         told.well("rts")
@@ -46,7 +46,7 @@ def test_a_server_that_was_well_is_news_again(lines: list[str]) -> None:
 def test_a_server_that_answers_and_drops_for_a_day_writes_a_few_lines_an_hour(
     lines: list[str],
 ) -> None:
-    told = Complaints(lines.append)
+    told = AlertLimiter(lines.append)
     for second in range(86_400):
         told.connected("rfs", second * SECOND)
         told.well("rfs")
@@ -55,8 +55,8 @@ def test_a_server_that_answers_and_drops_for_a_day_writes_a_few_lines_an_hour(
 
 
 def test_subjects_are_bounded(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(complaints, "SUBJECTS_MAX", 10)
-    told = Complaints(lines.append)
+    monkeypatch.setattr(alert_limiter, "SUBJECTS_MAX", 10)
+    told = AlertLimiter(lines.append)
     for at in range(100):
         told.tell(f"service {at}", f"service {at}", 0)
     assert (len(lines), told.untold) == (10, 90)

@@ -1,7 +1,7 @@
 """The completeness of a service, and the quality messages that announce it to subscribers.
 
-One `QualityState` for each service: a small state machine over the control events that arbitration
-writes into the ring and over what recovery reports. The table below is the whole of it; every
+One `QualityState` for each service: a small state machine over the events of its stream, as
+arbitration sees them, and over what recovery reports. The table below is the whole of it; every
 (state, input) pair has an entry and a test.
 
     WAITING     nothing was received yet
@@ -65,8 +65,8 @@ from enum import Enum, auto
 import msgspec
 from msgspec import Struct
 
-from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.stream_events import StreamEventKind
 
 #: What brought a packet that no line of the channel brought.
 RECOVERED = "R"
@@ -215,15 +215,17 @@ TABLE: dict[tuple[State, Input], State | None] = {
 }
 
 _REASONS = {
-    RecordKind.START: "start",
-    RecordKind.GAP: "gap",
-    RecordKind.RESET: "reset",
-    RecordKind.LINE_SILENT: "silent",
-    RecordKind.LINE_BACK: "back",
-    RecordKind.MISMATCH: "mismatch",
-    RecordKind.WITHDRAWN: "withdrawn",
-    RecordKind.SKIPPED: "skipped",
+    StreamEventKind.START: "start",
+    StreamEventKind.GAP: "gap",
+    StreamEventKind.RESET: "reset",
+    StreamEventKind.LINE_SILENT: "silent",
+    StreamEventKind.LINE_BACK: "back",
+    StreamEventKind.MISMATCH: "mismatch",
+    StreamEventKind.WITHDRAWN: "withdrawn",
+    StreamEventKind.SKIPPED: "skipped",
 }
+#: Events of one line.
+_OF_LINES = (StreamEventKind.LINE_SILENT, StreamEventKind.LINE_BACK, StreamEventKind.MISMATCH)
 
 
 class QualityState:
@@ -255,27 +257,31 @@ class QualityState:
     # -- what arbitration saw ---------------------------------------------------------------
 
     def mark(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
-        """Process one control event of the ring; return the quality message that announces it."""
-        kind = RecordKind(kind)
+        """Process one event of the stream; return the quality message that announces it."""
+        kind = StreamEventKind(kind)
         told: dict[str, object] = {}
-        if kind in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK, RecordKind.MISMATCH):
+        if kind in (
+            StreamEventKind.LINE_SILENT,
+            StreamEventKind.LINE_BACK,
+            StreamEventKind.MISMATCH,
+        ):
             name = self._lines[line] if line < len(self._lines) else RECOVERED
             told["line"] = name
-            if self.since is not None and kind != RecordKind.MISMATCH:
+            if self.since is not None and kind != StreamEventKind.MISMATCH:
                 self.next = sequence
-            if kind == RecordKind.LINE_SILENT:
+            if kind == StreamEventKind.LINE_SILENT:
                 self.silent.add(name)
-            elif kind == RecordKind.LINE_BACK:
+            elif kind == StreamEventKind.LINE_BACK:
                 self.silent.discard(name)
             else:
                 told["sequence"] = sequence
-        elif kind == RecordKind.GAP:
+        elif kind == StreamEventKind.GAP:
             self._lose(sequence, next_sequence)
             told["lost"] = [[sequence, next_sequence - 1]]
-        elif kind == RecordKind.SKIPPED:
+        elif kind == StreamEventKind.SKIPPED:
             self.next = next_sequence
             told["skipped"] = [[sequence, next_sequence - 1]]
-        elif kind == RecordKind.WITHDRAWN:
+        elif kind == StreamEventKind.WITHDRAWN:
             told["withdrawn"] = self._withdraw(next_sequence, sequence)
         else:
             self._begin(next_sequence)
@@ -352,13 +358,13 @@ class QualityState:
 
     # -- the machine ------------------------------------------------------------------------
 
-    def _input(self, kind: RecordKind) -> Input | None:
+    def _input(self, kind: StreamEventKind) -> Input | None:
         """Return the table's input for a control event; None where it changes no state."""
-        if kind == RecordKind.SKIPPED:
+        if kind == StreamEventKind.SKIPPED:
             return None
-        if kind == RecordKind.LINE_SILENT:
+        if kind == StreamEventKind.LINE_SILENT:
             return Input.ALL_SILENT if len(self.silent) == len(self._lines) else None
-        if kind == RecordKind.LINE_BACK:
+        if kind == StreamEventKind.LINE_BACK:
             return Input.SOME_BACK
         return Input[kind.name]
 
