@@ -54,7 +54,7 @@ def _serve(ports: Any) -> None:
         packets = [template.payload for template in templates()][:PACKETS_A_TURN]
         while True:
             # Only while the subscriber keeps up: what is measured is its side.
-            if fanout.outlets and all(o.queued_bytes < 1 << 20 for o in fanout.outlets):
+            if fanout.sender_queues and all(o.queued_bytes < 1 << 20 for o in fanout.sender_queues):
                 for payload in packets:
                     ring.put(1, count=MESSAGES_A_PACKET, payload=payload, body=16)
                 ring.publish()

@@ -76,7 +76,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.durable.values",
         "amqp.fanout",
         "amqp.framing",
-        "amqp.outlet",
+        "amqp.sender_queue",
         "amqp.proton",
         "amqp.publishing.destination",
         "amqp.publishing.envelope",

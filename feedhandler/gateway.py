@@ -451,7 +451,9 @@ class Gateway:
             **self.node.counters(),
             "connections": len(self.node.connections),
             "links": self.node.links,
-            "queued_bytes": sum(outlet.queued_bytes for outlet in self.node.outlets()),
+            "queued_bytes": sum(
+                sender_queue.queued_bytes for sender_queue in self.node.sender_queues()
+            ),
         }
 
 

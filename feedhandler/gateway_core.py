@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed, key_word
 from feedhandler.codecs.errors import UsageError
@@ -280,9 +280,9 @@ class GatewayCore:
 
     # -- what else happens ----------------------------------------------------------------------
 
-    def attached(self, outlet: Outlet, streams: Sequence[Stream], now_ns: int) -> None:
+    def attached(self, sender_queue: SenderQueue, streams: Sequence[Stream], now_ns: int) -> None:
         """Take a link with snapshot=1, which wants the state of these services first."""
-        self.desk.attached(outlet, [stream.index for stream in streams], now_ns)
+        self.desk.attached(sender_queue, [stream.index for stream in streams], now_ns)
         self._after(now_ns)
 
     def tick(self, now_ns: int) -> None:
@@ -418,7 +418,7 @@ class GatewayCore:
 
     def is_here(self, link: Any) -> bool:
         """Return whether the link is still attached."""
-        return link in self.fanout.outlets
+        return link in self.fanout.sender_queues
 
     def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.config import LineConfig
@@ -88,9 +88,9 @@ class CoreRunner:
         """Deliver a share of what the ring holds; True when more waits."""
         return self._core.pump(bytes_max, self.now_ns())
 
-    def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
+    def attached(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
         """Take a link with snapshot=1."""
-        self._core.attached(outlet, streams, self.now_ns())
+        self._core.attached(sender_queue, streams, self.now_ns())
 
     def finish(self) -> None:
         """Publish what closed streams hold back: the gateway stops."""

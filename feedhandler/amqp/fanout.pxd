@@ -1,4 +1,4 @@
-from feedhandler.amqp.outlet cimport Outlet, Peer
+from feedhandler.amqp.sender_queue cimport SenderQueue, Peer
 from feedhandler.amqp.splitter cimport Splitter
 from feedhandler.amqp.stream cimport Stream
 from feedhandler.ingest.ring cimport Ring
@@ -7,7 +7,7 @@ from feedhandler.ingest.ring cimport Ring
 cdef class Fanout(Splitter):
     cdef readonly list streams
     cdef readonly list dirty_peers
-    cdef readonly list outlets
+    cdef readonly list sender_queues
     cdef Ring ring
     cdef readonly object event
     # The share that is being delivered: where it stands, where the ring and it end.

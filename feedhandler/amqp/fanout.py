@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
+from cython.cimports.feedhandler.amqp.sender_queue import Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
@@ -116,7 +116,7 @@ class Fanout(Splitter):
         self.tap_drops = 0
         self.tap_ns = 0
         self.keeper: "BookKeeper | None" = None
-        self.outlets: list[Outlet] = []
+        self.sender_queues: list[SenderQueue] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
         self.stamp_streams = memoryview(numpy.zeros(STAMPS_MAX, numpy.uint16))
@@ -125,37 +125,39 @@ class Fanout(Splitter):
 
     # -- links ------------------------------------------------------------------------------
 
-    def add(self, outlet: Outlet, resumed: Sequence[Stream] = ()) -> None:
+    def add(self, sender_queue: SenderQueue, resumed: Sequence[Stream] = ()) -> None:
         """Let a link take part from the next packet on, but not yet in the streams `resumed`."""
-        self.outlets.append(outlet)
+        self.sender_queues.append(sender_queue)
         for stream in self.streams:
             if stream not in resumed:
-                stream.admit(outlet)
+                stream.admit(sender_queue)
 
-    def remove(self, outlet: Outlet) -> None:
+    def remove(self, sender_queue: SenderQueue) -> None:
         """Let a link take no further part."""
-        if outlet not in self.outlets:
+        if sender_queue not in self.sender_queues:
             return
-        self.outlets.remove(outlet)
-        if outlet in self.batching:
-            self.batching.remove(outlet)
+        self.sender_queues.remove(sender_queue)
+        if sender_queue in self.batching:
+            self.batching.remove(sender_queue)
         for stream in self.streams:
-            stream.withhold(outlet)
+            stream.withhold(sender_queue)
 
-    def quality(self, stream: Stream, body: bytes, outlets: list[Outlet] | None = None) -> None:
+    def quality(
+        self, stream: Stream, body: bytes, sender_queues: list[SenderQueue] | None = None
+    ) -> None:
         """Send a quality message to the service's links, or to these, ahead of later data.
 
         Its tag has the number of the packet that follows, and a message number of its own, so
         that whoever de-duplicates by tag keeps both.
         """
-        if outlets is None and stream.history is not None:
+        if sender_queues is None and stream.history is not None:
             stream.history.note(stream.prefix, stream.next_sequence, body)
         self.plain.begin(stream.quality_template, stream.next_sequence, _QUALITY, 0)
         self.plain.append(body, 0, len(body))
         self.plain.finish(0)
-        for outlet in list(stream.concerned if outlets is None else outlets):
-            outlet.close_batch(stream.index)
-            outlet.deliver(self.plain)
+        for sender_queue in list(stream.concerned if sender_queues is None else sender_queues):
+            sender_queue.close_batch(stream.index)
+            sender_queue.deliver(self.plain)
             self.quality_messages += 1
 
     # -- what recovery has ------------------------------------------------------------------
@@ -167,26 +169,28 @@ class Fanout(Splitter):
         packets: list[bytes],
         last: int,
         end: bytes,
-        outlets: list[Outlet] | None = None,
+        sender_queues: list[SenderQueue] | None = None,
     ) -> None:
         """Send a snapshot block: quality message `begin`, the packets, quality message `end`.
 
-        It goes to the service's links, or to those of `outlets` that are, each packet thinned as
-        a live one is; links without quality messages could not tell it from live packets and get
-        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum,
-        which is in the packets' tags. Reference data in it names symbols first.
+        It goes to the service's links, or to those of `sender_queues` that are, each packet thinned
+        as a live one is; links without quality messages could not tell it from live packets and get
+        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum, which
+        is in the packets' tags. Reference data in it names symbols first.
         """
         data: bytes
         if self.reference_type >= 0:
             self.learn(stream, packets)
-        if outlets is None and stream.history is not None:
+        if sender_queues is None and stream.history is not None:
             following = stream.next_sequence
             stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
         if self.keeper is not None:
             self.keeper.clear(stream.service)
             for data in packets:
                 self.keeper.packet(bytes(data))
-        chosen = [each for each in stream.concerned if outlets is None or each in outlets]
+        chosen = [
+            each for each in stream.concerned if sender_queues is None or each in sender_queues
+        ]
         if chosen:
             place = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
             self._block(stream, begin, packets, place, end, chosen)
@@ -198,7 +202,7 @@ class Fanout(Splitter):
         packets: list[bytes],
         place: tuple[int, int],
         end: bytes,
-        outlet: Outlet,
+        sender_queue: SenderQueue,
     ) -> None:
         """Send some symbols' books to one link that is behind, between the marks `begin` and
         `end`. `place`: the number of the last live packet in them, and the first packet's place
@@ -206,7 +210,7 @@ class Fanout(Splitter):
         tap, self.tap = self.tap, None
         try:
             first = ((place[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + place[1]
-            self._block(stream, begin, packets, first, end, [outlet])
+            self._block(stream, begin, packets, first, end, [sender_queue])
         finally:
             self.tap = tap
 
@@ -217,16 +221,16 @@ class Fanout(Splitter):
         packets: list[bytes],
         place: int,
         end: bytes,
-        chosen: list[Outlet],
+        chosen: list[SenderQueue],
     ) -> None:
         """Send a block to the links `chosen`."""
         number: int
         data: bytes
-        outlet: Outlet
+        sender_queue: SenderQueue
         self.quality(stream, begin, chosen)
         tag = SNAPSHOT_BIT | place
-        for outlet in chosen:
-            outlet.chosen = True
+        for sender_queue in chosen:
+            sender_queue.chosen = True
         self.restricted = True
         try:
             for number, data in enumerate(packets):
@@ -235,8 +239,8 @@ class Fanout(Splitter):
         finally:
             self.restricted = False
             self.source = self.ring.data
-            for outlet in chosen:
-                outlet.chosen = False
+            for sender_queue in chosen:
+                sender_queue.chosen = False
         self.quality(stream, end, chosen)
         self._end(False)
 
@@ -334,10 +338,10 @@ class Fanout(Splitter):
     @cython.cfunc
     def _end(self, more: cython.bint) -> cython.int:
         """End of a hand-over: send the batches it filled; those that gather on stay noted."""
-        outlet: Outlet
-        for outlet in self.batching:
-            outlet.more = more
-            outlet.settle_batches()
+        sender_queue: SenderQueue
+        for sender_queue in self.batching:
+            sender_queue.more = more
+            sender_queue.settle_batches()
         if more:
             self.batching = [each for each in self.batching if each.has_open_batch()]
         else:

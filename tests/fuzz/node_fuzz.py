@@ -326,7 +326,7 @@ class Run:
         outcome.grown_bytes = resident_bytes() - settled if settled else 0
         assert self.node.connections == {self.watcher.connection}, "a connection was forgotten"
         assert self.node.links == 1, "a link was forgotten"
-        assert len(self.node.fanout.outlets) == 1
+        assert len(self.node.fanout.sender_queues) == 1
         outcome.counts = self.node.counters()
         return outcome
 

@@ -20,7 +20,7 @@ from servers import SOURCE_ID, Connection, Port
 from sessions import FEED, OUTSIDE, Sent, parse
 
 from feedhandler.amqp.framing import is_unsequenced
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.config.amqp import AmqpConfig
@@ -156,7 +156,7 @@ class Gateway:
             name: Outward(self, self.core.servers[name], port) for name, port in ports.items()
         }
         self.peer = Peer(self.core.fanout.dirty_peers)
-        self.core.fanout.add(WholeLink(subscriber).outlet(self.peer))
+        self.core.fanout.add(WholeLink(subscriber).sender_queue(self.peer))
         self.records = Counter[str]()
         self.deadline_ns = 0
         self._deadlines: list[int] = []
@@ -224,9 +224,9 @@ class Gateway:
     def attach(self, now_ns: int, link: Link) -> None:
         """A subscriber that wants each service's state first."""
         self.now = now_ns
-        outlet = LateLink(self.subscriber, link).outlet(self.peer, "?snapshot=1")
-        self.core.fanout.add(outlet)
-        self.core.attached(outlet, self.core.streams, now_ns)
+        sender_queue = LateLink(self.subscriber, link).sender_queue(self.peer, "?snapshot=1")
+        self.core.fanout.add(sender_queue)
+        self.core.attached(sender_queue, self.core.streams, now_ns)
         self.settle()
 
     def tick(self, now_ns: int) -> None:

@@ -31,8 +31,8 @@ import pytest
 from gateway_cores import Outward
 from network import CLOSED, NEVER, TcpFaults, TcpLink
 
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.fields import fields
@@ -324,7 +324,7 @@ class World:
         self.peer = Peer(self.core.fanout.dirty_peers)
         self.link = FakeLink()
         subscription = parse_address("fix.#", FEED.type_code, snapshots=True)
-        self.core.fanout.add(Outlet(self.peer, self.link, subscription, 1 << 30, 65_536))
+        self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
         self.header = PacketHeader()
         self.timer_ns = NEVER
         self.reading = False

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from feedhandler.amqp.framing import Reader
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.spill import Job, Spill, bounds_of
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk

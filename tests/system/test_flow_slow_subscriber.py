@@ -62,7 +62,9 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
                         data = FEED.encode_packet(sequence=sent, service=104, messages=messages)
                         rig.put(data, sent, len(messages))
                     await rig.deliver()
-                    waiting = max(outlet.queued_bytes for outlet in rig.node.outlets())
+                    waiting = max(
+                        sender_queue.queued_bytes for sender_queue in rig.node.sender_queues()
+                    )
                     assert waiting <= BOUND
                     await rig.until(lambda now=sent: seen[-1] == now, "the other one keeps up")
                 assert await reading is not None, "the other one has all of it"
@@ -81,7 +83,11 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
                     assert notes[-1]["reason"] == "overflow"
                     assert notes[-1]["state"] == "STALE"
                 await rig.until(
-                    lambda: not any(outlet.queued_bytes for outlet in rig.node.outlets()),
+                    lambda: (
+                        not any(
+                            sender_queue.queued_bytes for sender_queue in rig.node.sender_queues()
+                        )
+                    ),
                     "all is drained",
                 )
 

@@ -356,7 +356,7 @@ def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None
             fleeting.drop()
             await rig.until(lambda: len(rig.node.connections) == 1, "noticed")
             assert rig.node.links == 1
-            assert len(rig.fanout.outlets) == 1
+            assert len(rig.fanout.sender_queues) == 1
             await in_thread(steady.pump, lambda: len(steady.got(kept)) == 8000, "the other")
             assert [each.sequence for each in steady.got(kept)] == list(range(1, 8001))
             await in_thread(steady.close)
@@ -384,7 +384,7 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
                 await rig.stream(sequence, sequence + 499)
                 sequence += 500
                 await in_thread(quick.pump, lambda n=sequence: len(quick.got(good)) == n - 1)
-                high = max([high, *(o.queued_bytes for o in rig.fanout.outlets)])
+                high = max([high, *(o.queued_bytes for o in rig.fanout.sender_queues)])
                 assert sequence < 100_000
             assert high <= bound
             # The one without credit hears at once; the stuck one when it reads again.

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import feedhandler
-from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import Quality
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.codecs import PeerError, UsageError
@@ -22,12 +22,12 @@ BLOCK = [packet(4, [order(1000 + n, n), quote(1001, n)]) for n in range(50)]
 def snapshots_to(rig: NodeRig, last: int = 4) -> Any:
     """What a node does for a link with snapshot=1: a block for it alone."""
 
-    def on_attach(outlet: Outlet, streams: list[Stream]) -> None:
+    def on_attach(sender_queue: SenderQueue, streams: list[Stream]) -> None:
         for stream in streams:
             quality = rig.qualities[stream.index]
             begin = quality.snapshot_begin(last, len(BLOCK))
             end = quality.snapshot_end(last + 1, heals=False)
-            rig.fanout.block(stream, begin, BLOCK, last, end, [outlet])
+            rig.fanout.block(stream, begin, BLOCK, last, end, [sender_queue])
 
     return on_attach
 
@@ -194,9 +194,9 @@ def test_a_message_beyond_the_bound_is_a_peer_error(
         ):
             rig.packets(1, 3)
             await rig.deliver()
-            (outlet,) = rig.fanout.outlets
+            (sender_queue,) = rig.fanout.sender_queues
             large = bytes(3_000_000)
-            outlet.sender.send(large, 0, len(large))
+            sender_queue.sender.send(large, 0, len(large))
             for connection in rig.node.connections:
                 connection.work()
             got: list[int] = []

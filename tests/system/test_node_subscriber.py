@@ -161,7 +161,9 @@ def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) 
                         rig.put(packet(sequence, [order(n % 50) for n in range(60)]), sequence, 60)
                         sequence += 1
                     await rig.deliver()
-                    await rig.until(lambda: not any(o.queued_bytes for o in rig.fanout.outlets))
+                    await rig.until(
+                        lambda: not any(o.queued_bytes for o in rig.fanout.sender_queues)
+                    )
 
             feeding = asyncio.create_task(feed())
             expected = 0
@@ -342,7 +344,7 @@ def test_leaving_early_in_the_middle_of_a_flood_is_no_trouble(run: Run) -> None:
                 await rig.stream(1, 5000)
                 assert len(await take(messages, 10)) == 10
             await rig.until(lambda: not rig.node.connections, "gone")
-            assert rig.fanout.outlets == []
+            assert rig.fanout.sender_queues == []
 
     run(scenario())
 

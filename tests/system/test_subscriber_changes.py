@@ -273,9 +273,9 @@ def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(ru
 def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
     run: Run, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_only(connection: Any, outlet: Any, asked: bool = False) -> None:
-        outlet.drain()
-        if outlet.catching:
+    def send_only(connection: Any, sender_queue: Any, asked: bool = False) -> None:
+        sender_queue.drain()
+        if sender_queue.catching:
             connection.node.catch_up_soon()
 
     async def scenario() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs import key_word
 from feedhandler.ingest.records import ControlEvent, RecordKind
 from feedhandler.ingest.ring import Ring
@@ -126,7 +126,7 @@ def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
     }
     frames = {address: len(link.frames) for address, (_, link) in asked.items()}
     only = [asked["euronext.104?as=message"][0], asked["euronext.104?quality=0"][0]]
-    rig.block(snapshot(5), last=3, outlets=only)
+    rig.block(snapshot(5), last=3, sender_queues=only)
     grown = {a for a, (_, link) in asked.items() if len(link.frames) > frames[a]}
     assert grown == {"euronext.104?as=message"}
     rig.packets(4, 4)
@@ -136,7 +136,7 @@ def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
 
 def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_later_ones() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0)
     before = rig.packets(1, 2)
     rig.pump()
     block = snapshot(2)
@@ -144,7 +144,7 @@ def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_late
     after = rig.packets(3, 4)
     rig.pump()
     link.grants = 100
-    outlet.drain()
+    sender_queue.drain()
     assert [each.body for each in link.data] == [b"".join(p) for p in (before, block, after)]
     assert [each.place for each in link.data] == [None, (2, 0), None]
     assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
@@ -324,17 +324,17 @@ def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
             sequence += 1
         rig.pump()
         if chance.random() < 0.2:
-            some = [outlet for outlet, _ in attached if chance.random() < 0.5]
+            some = [sender_queue for sender_queue, _ in attached if chance.random() < 0.5]
             catch_up = [data for _, _, data in stream.store.packets(sequence - 2, sequence)]
             block = snapshot(chance.randrange(30), sequence - 3) + catch_up
-            rig.block(block, last=sequence - 3, outlets=chance.choice([None, some]))
-        for outlet, link in attached:
+            rig.block(block, last=sequence - 3, sender_queues=chance.choice([None, some]))
+        for sender_queue, link in attached:
             if chance.random() < 0.5:
                 link.grants += chance.randrange(8)
-                outlet.drain()
-    for outlet, link in attached:
+                sender_queue.drain()
+    for sender_queue, link in attached:
         link.grants = 100_000
-        outlet.drain()
+        sender_queue.drain()
         inside = False
         live: list[int] = []
         for each in link.sent:

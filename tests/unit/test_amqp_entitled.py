@@ -97,12 +97,12 @@ def test_packets_are_thinned_to_the_users_messages(grain: str, chance: random.Ra
 
 def test_a_whole_service_comes_as_the_packets_that_everybody_gets(chance: random.Random) -> None:
     rig = Rig(SERVICES)
-    outlet, limited = rig.attach("#", entitlement=entitlement_of(["euronext.105"], ["*"]))
+    sender_queue, limited = rig.attach("#", entitlement=entitlement_of(["euronext.105"], ["*"]))
     _, everybody = rig.attach("euronext.105")
     market(rig, chance, 1, 20)
     rig.pump()
     assert limited.frames == everybody.frames
-    assert [stream.service for stream in rig.streams if outlet in stream.whole] == [105]
+    assert [stream.service for stream in rig.streams if sender_queue in stream.whole] == [105]
 
 
 def test_a_snapshot_block_is_thinned_too(chance: random.Random) -> None:

@@ -324,14 +324,14 @@ def test_a_batch_holds_all_packets_of_a_hand_over_and_the_first_ones_tag() -> No
 
 def test_a_batch_grows_while_there_is_no_credit_and_is_cut_at_its_limit() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0, batch_bytes=2000)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0, batch_bytes=2000)
     put = []
     for sequence in range(1, 31):
         put += rig.packets(sequence, sequence)
         rig.pump()
     assert link.frames == []
     link.grants = 100
-    outlet.drain()
+    sender_queue.drain()
     bodies = [each.body for each in link.sent]
     assert [data for body in bodies for data in split(body)] == put
     largest = max(len(data) for data in put)
@@ -583,11 +583,11 @@ def test_a_link_that_names_its_symbols_costs_the_cache_those_symbols_alone() -> 
         return rig.fanout.route_lookups - rig.fanout.route_hits - before
 
     assert lookups_missed() == 10
-    outlet, link = rig.attach("euronext.104.3,euronext.104.7,euronext.104.99?as=message")
+    sender_queue, link = rig.attach("euronext.104.3,euronext.104.7,euronext.104.99?as=message")
     rig.attach("euronext.104?as=batch")  # whole packets: no symbol's route is another for it
     assert lookups_missed() == 2
     assert [each.key for each in link.sent] == ["euronext.104.3", "euronext.104.7"]
-    rig.fanout.remove(outlet)
+    rig.fanout.remove(sender_queue)
     assert lookups_missed() == 2
     assert len(link.sent) == 2
     _, starred = rig.attach("euronext.*.*?as=message")
@@ -623,15 +623,15 @@ def test_links_that_come_and_go_are_seen_by_the_cache() -> None:
     rig.pump()
     assert [each.sequence for each in first_link.sent] == [1, 2]
     assert [each.sequence for each in second_link.sent] == [2, 3]
-    assert len(rig.fanout.outlets) == 1
+    assert len(rig.fanout.sender_queues) == 1
 
 
 def test_a_link_that_leaves_takes_its_open_batch_along() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0)
     rig.packets(1, 2)
     rig.pump()
-    rig.fanout.remove(outlet)
+    rig.fanout.remove(sender_queue)
     link.grants = 10
     rig.packets(3, 3)
     rig.pump()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.groups import (
     ATTEMPTS_MAX,
     HEADER_AGAIN,

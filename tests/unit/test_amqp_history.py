@@ -346,10 +346,10 @@ def test_a_link_with_snapshots_that_cannot_have_everything_is_sent_one_instead()
     rig.packets(1, 30)
     rig.pump()
     tags = f"from={tag(2).hex()}"
-    outlet, link = rig.attach(f"euronext.104?snapshot=1&{tags}")
+    sender_queue, link = rig.attach(f"euronext.104?snapshot=1&{tags}")
     stream = rig.streams[0]
     assert rig.resumption.refused == 1
-    assert outlet in stream.concerned
+    assert sender_queue in stream.concerned
     assert [each.sequence for each in link.sent] == [31]
     assert b'"lost":[[3,30]]' in bytes(link.sent[0].body)
     slow, other = rig.attach(f"euronext.104?snapshot=1&from={tag(28).hex()}", grants=1)
@@ -387,14 +387,14 @@ def test_a_link_without_quality_messages_is_given_up_where_it_is_overtaken() -> 
     rig.mark(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 8)
     rig.pump()
-    outlet, link = rig.attach(f"euronext.104?quality=0&from={tag(3).hex()}", grants=0)
+    sender_queue, link = rig.attach(f"euronext.104?quality=0&from={tag(3).hex()}", grants=0)
     rig.packets(9, 40)
     rig.pump()
     link.grants = 100
     rig.catch_up()
-    assert outlet.overrun
-    assert (outlet.catching, link.frames) == (0, [])
-    assert outlet in rig.peer.overruns
+    assert sender_queue.overrun
+    assert (sender_queue.catching, link.frames) == (0, [])
+    assert sender_queue in rig.peer.overruns
 
 
 def test_a_link_without_quality_messages_gets_the_packets_between_them() -> None:
@@ -415,19 +415,19 @@ def test_a_reader_whose_next_note_is_gone_is_overtaken_though_its_packet_is_ther
     rig.mark(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     rig.pump()
-    outlet, link = rig.attach(f"euronext.104?from={tag(1).hex()}", grants=0)
-    outlet.drain()
+    sender_queue, link = rig.attach(f"euronext.104?from={tag(1).hex()}", grants=0)
+    sender_queue.drain()
     for line in (0, 1) * 20:
         rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
         rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.packets(3, 4)
     rig.pump()
     link.grants = 1_000
-    outlet.drain()
+    sender_queue.drain()
     rig.catch_up()
     assert b'"too slow"' in bytes(link.sent[1].body)
     assert rig.resumption.catch_ups.overtaken == 1
-    assert outlet.catching == 0
+    assert sender_queue.catching == 0
 
 
 def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> None:
@@ -437,14 +437,14 @@ def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> N
     rig.pump()
     other = tag(1, prefix=prefix_of(FEED, 105)).hex()
     address = f"euronext.104?quality=0&from={other},{tag(1).hex()}"
-    outlet, link = rig.attach(address, grants=0)
+    sender_queue, link = rig.attach(address, grants=0)
     for line in (0, 1) * 20:
         rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
         rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.pump()
     link.grants = 1_000
     rig.catch_up()
-    assert outlet.overrun
+    assert sender_queue.overrun
     assert link.frames == []
 
 

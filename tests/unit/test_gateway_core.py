@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.config import Config, loopback_config
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.records import ControlEvent, RecordKind
@@ -73,14 +73,14 @@ class Inside:
         self.ring = Ring()
         self.core = GatewayCore(config, FEED, self.ring, self.io, NOW_NS, seed=1)
         self.peer = Peer(self.core.fanout.dirty_peers)
-        self.outlet, self.link = self.attach("euronext.#")
+        self.sender_queue, self.link = self.attach("euronext.#")
 
-    def attach(self, address: str) -> tuple[Outlet, FakeLink]:
+    def attach(self, address: str) -> tuple[SenderQueue, FakeLink]:
         link = FakeLink()
         subscription = parse_address(address, FEED.type_code, snapshots=True)
-        outlet = Outlet(self.peer, link, subscription, 1 << 20, 65_536)
-        self.core.fanout.add(outlet)
-        return outlet, link
+        sender_queue = SenderQueue(self.peer, link, subscription, 1 << 20, 65_536)
+        self.core.fanout.add(sender_queue)
+        return sender_queue, link
 
     def put(self, kind: int, channel: int, sequence: int, following: int, **more: Any) -> None:
         assert self.ring.put(
@@ -242,16 +242,16 @@ def test_who_is_withheld_gets_nothing_until_admitted_and_who_has_left_never(
     inside: Inside,
 ) -> None:
     core = inside.core
-    core.withhold(LIVE, inside.outlet)
+    core.withhold(LIVE, inside.sender_queue)
     inside.publish(1)
     inside.pump()
-    core.admit(LIVE, inside.outlet)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(2)
     inside.pump()
     assert inside.numbers() == [2]
-    core.fanout.remove(inside.outlet)
-    assert not core.is_here(inside.outlet)
-    core.admit(LIVE, inside.outlet)
+    core.fanout.remove(inside.sender_queue)
+    assert not core.is_here(inside.sender_queue)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(3)
     inside.pump()
     assert inside.numbers() == [2]
@@ -305,7 +305,7 @@ def test_requests_are_made_of_the_server_that_the_channel_names(
 @pytest.mark.parametrize(
     "happens",
     [
-        lambda inside: inside.core.attached(inside.outlet, inside.core.streams, NOW_NS),
+        lambda inside: inside.core.attached(inside.sender_queue, inside.core.streams, NOW_NS),
         lambda inside: inside.core.tick(NOW_NS),
         lambda inside: inside.core.servers["rts"].made(NOW_NS),
         lambda inside: inside.core.servers["rts"].lost("refused", NOW_NS),

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import HEADER, Envelope
 from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
 from tests.support import spill
 from tests.support.amqp import FEED, Rig, decoded, packet

@@ -22,7 +22,7 @@ from feedhandler.amqp.durable.transactions import (
     read_order,
     write_declared,
 )
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 
 #: Declares and discharges that one link may have in flight.
 ORDERS_MAX = 64

@@ -27,7 +27,7 @@ from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
 from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter

@@ -31,7 +31,7 @@ from feedhandler.amqp.durable.values import (
     SectionError,
 )
 from feedhandler.amqp.framing import BODY_HEAD
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config.queues import DurableQueueConfig

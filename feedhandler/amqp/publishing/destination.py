@@ -1,4 +1,5 @@
-"""One broker's outlet of the fan-out: its window, its numbering, the outcomes of its messages.
+"""One broker's sender queue of the fan-out: its window, its numbering, the outcomes of its
+messages.
 
 What it is for: to the fan-out a `Destination` is one more link: routing, thinning, grains and
 quality messages are the same. It depends on a broker's confirmations, not on credit alone: what is
@@ -23,11 +24,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import cython
-from cython.cimports.feedhandler.amqp.outlet import Peer
 from cython.cimports.feedhandler.amqp.proton import PublisherLink
 from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
 from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
+from cython.cimports.feedhandler.amqp.sender_queue import Peer
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
 
@@ -42,7 +43,7 @@ _KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
 
 @cython.cclass
 class Destination(Backlog):
-    """The outlet of a broker that receives what `subscription` asks for.
+    """The sender queue of a broker that receives what `subscription` asks for.
 
     `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: monotonic ns.
     `on_batch` is called when batches stay open at the end of a turn of the fan-out because more

@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.spill import Result, Spill, State, bounds_of
 from feedhandler.amqp.publishing.spill_disk import SpillDisk, SpillThread, settings_of
 from feedhandler.amqp.publishing.spill_items import HEAD
+from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.counters import DestinationCounter

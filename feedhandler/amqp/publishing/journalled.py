@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame
-from cython.cimports.feedhandler.amqp.outlet import Peer
 from cython.cimports.feedhandler.amqp.publishing.destination import Destination
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
 from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.sender_queue import Peer
 from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import BODY_HEAD, is_unsequenced
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill import Result, Spill, Where
 from feedhandler.amqp.publishing.spill_items import WHOLE
+from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 
 if TYPE_CHECKING:
     from feedhandler.amqp.routing import Subscription

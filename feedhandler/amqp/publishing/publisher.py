@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
@@ -46,6 +45,7 @@ from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError

@@ -39,10 +39,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain
 
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
 
 #: Bytes that one job writes or reads at most, or an eighth of `queue_bytes` where that is less.
 JOB_BYTES_MAX = 1 << 20

@@ -2,12 +2,12 @@
 
 from feedhandler.amqp.queueing.conflation cimport Conflation
 from feedhandler.amqp.framing cimport Frame
-from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.sender_queue cimport SenderQueue
 from feedhandler.amqp.queueing.pieces cimport Pieces
 from feedhandler.amqp.queueing.window cimport Parcel
 
 
-cdef class Backlog(Outlet):
+cdef class Backlog(SenderQueue):
     cdef readonly list streams
     cdef dict by_service
     cdef readonly dict loss_trackers

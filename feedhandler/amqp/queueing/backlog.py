@@ -1,7 +1,7 @@
 """The queue of a link or a broker that is behind, and its policy when it is full.
 
-What it is for: an `Outlet` by itself gives its link up when its queue is full. A `Backlog` is an
-outlet whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
+What it is for: a `SenderQueue` by itself gives its link up when its queue is full. A `Backlog` is a
+sender queue whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
 `LossTracker` of their service announces that before any later data. A `Destination` is a backlog
 with a broker behind it, a `BackloggedLink` one with a subscriber.
 
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import cython
 import msgspec
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
-from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
 from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
 from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.sender_queue import Batch, Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import QUALITY_NOTE
-from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.queueing.loss_tracker import LossTracker
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
+from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def _never_enough(service: int, symbol: int) -> int:
 
 
 @cython.cclass
-class Backlog(Outlet):
-    """An outlet whose queue has a policy for overflow.
+class Backlog(SenderQueue):
+    """A sender queue whose queue has a policy for overflow.
 
     `streams`: the fan-out's, in its order. `clock`: monotonic ns. `behind_time` and `full_time`
     accumulate for how long messages waited, and were dropped.
@@ -495,7 +495,7 @@ class Backlog(Outlet):
         """Add a packet to the batch of its service, and record which number follows it."""
         source: Stream = self.streams[stream]
         batch: Batch
-        Outlet.batch(self, stream, template, sequence, received_ns, data, start, size)
+        SenderQueue.batch(self, stream, template, sequence, received_ns, data, start, size)
         batch = self.batches.get(stream)
         if batch is not None:
             batch.following = source.next_sequence
@@ -505,7 +505,7 @@ class Backlog(Outlet):
     def _close(self, batch: Batch) -> cython.int:
         """Finish an open batch and deliver it."""
         self.following = batch.following
-        Outlet._close(self, batch)
+        SenderQueue._close(self, batch)
         self.following = 0
         return 0
 

@@ -40,7 +40,7 @@ class Sends(Protocol):
         packets: list[bytes],
         place: tuple[int, int],
         end: bytes,
-        outlet: Any,
+        sender_queue: Any,
     ) -> None: ...
 
 
@@ -78,7 +78,12 @@ class BookKeeper:
         return orders * ORDER_BYTES <= BLOCK_BYTES and len(symbols) < BLOCK_BOOKS
 
     def send(
-        self, fanout: Sends, stream: Any, symbols: list[int], loss_tracker: LossTracker, outlet: Any
+        self,
+        fanout: Sends,
+        stream: Any,
+        symbols: list[int],
+        loss_tracker: LossTracker,
+        sender_queue: Any,
     ) -> None:
         """Send the books of these symbols to one receiver, as they are now."""
         service: int = stream.service
@@ -95,7 +100,7 @@ class BookKeeper:
         )
         end = loss_tracker.mark(BOOKS_END, symbols=symbols, last=last, next=last + 1)
         place = self._places(service, last, len(packets))
-        fanout.books(stream, begin, packets, (last, place), end, outlet)
+        fanout.books(stream, begin, packets, (last, place), end, sender_queue)
 
     def _places(self, service: int, last: int, count: int) -> int:
         """Take `count` places in the tags of blocks with this `last`, each given once; return the

@@ -30,8 +30,8 @@ from cython.cimports.feedhandler.codecs.scanner import (
 )
 
 from feedhandler.amqp import framing
-from feedhandler.amqp.outlet import MESSAGES_MAX
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER
+from feedhandler.amqp.sender_queue import MESSAGES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """A subscriber's link that is not given up when it is behind: `full=drop_oldest` or `conflate`.
 
-What it is for: the ordinary `Outlet` detaches its link when its queue is full. A `BackloggedLink`
-has the queue of a `Backlog` behind it instead. As long as nothing waits it does what an outlet
-does.
+What it is for: the ordinary `SenderQueue` detaches its link when its queue is full. A
+`BackloggedLink` has the queue of a `Backlog` behind it instead. As long as nothing waits it does
+what a sender queue does.
 
 What it promises: a subscriber sees no gap in the link's group-sequence whatever was dropped: a
 message is numbered as it is sent. Drops are announced by quality messages alone, so a link without

@@ -33,9 +33,9 @@ from typing import Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.framing import QUALITY_NOTE, Frame
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import AddressError, Subscription
+from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, Peer, SenderQueue
 
 #: Members of one group: choosing one for a new key looks at each of them.
 MEMBERS_MAX = 64
@@ -87,7 +87,7 @@ def _shared(frame: Frame, place: int) -> Shared:
 
 
 class Member:
-    """One link of a group. Its connection uses it as an outlet: it counts, drains, may be
+    """One link of a group. Its connection uses it as a sender queue: it counts, drains, may be
     behind."""
 
     catching = 0
@@ -197,7 +197,7 @@ class Member:
 
 
 class _AnyMember(SenderLink):
-    """The group's link as its outlet's batches see it: ready where a member is."""
+    """The group's link as its sender queue's batches see it: ready where a member is."""
 
     def __init__(self, group: "Group") -> None:
         self.group = group
@@ -207,7 +207,7 @@ class _AnyMember(SenderLink):
 
 
 class _Nobody(Peer):
-    """The peer of the group's own outlet, without a connection. Reports that the group has
+    """The peer of the group's own sender queue, without a connection. Reports that the group has
     overrun."""
 
     def __init__(self, dirty_peers: list[Any], on_overrun: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class _Nobody(Peer):
             self.on_overrun()
 
 
-class Group(Outlet):
+class Group(SenderQueue):
     """Several links that share what `subscription` asks for; see the module."""
 
     def __init__(
@@ -364,7 +364,7 @@ class Group(Outlet):
             self._hold(message)
 
     def settle_batches(self) -> int:
-        """Close due batches as an outlet does, and record whether packets wait in one."""
+        """Close due batches as a sender queue does, and record whether packets wait in one."""
         super().settle_batches()
         self._tell_members()
         return 0

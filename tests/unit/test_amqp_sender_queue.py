@@ -4,38 +4,46 @@ import random
 
 import pytest
 
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SELECTED_FIRST, Outlet, Peer, type_table
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import (
+    QUEUE_ENTRY_BYTES,
+    SELECTED_FIRST,
+    Peer,
+    SenderQueue,
+    type_table,
+)
 from tests.support.amqp import FEED, FakeLink, Rig, order, packet
 
 
 def test_nothing_is_sent_without_credit_and_all_of_it_in_order_with_it() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104", grants=0)
+    sender_queue, link = rig.attach("euronext.104", grants=0)
     put = rig.packets(1, 30)
     rig.pump()
     assert link.frames == []
-    assert len(outlet.queue) == outlet.waited == 30
+    assert len(sender_queue.queue) == sender_queue.waited == 30
     for grants in (1, 0, 7, 2, 100):
         link.grants = grants
-        outlet.drain()
-        assert outlet.queued_bytes == sum(len(data) + QUEUE_ENTRY_BYTES for data in outlet.queue)
+        sender_queue.drain()
+        assert sender_queue.queued_bytes == sum(
+            len(data) + QUEUE_ENTRY_BYTES for data in sender_queue.queue
+        )
     assert [each.body for each in link.sent] == put
     assert [each.group_sequence for each in link.sent] == list(range(30))
-    assert (outlet.queued_bytes, outlet.sent) == (0, 30)
-    assert outlet.sent_bytes == sum(map(len, link.frames))
+    assert (sender_queue.queued_bytes, sender_queue.sent) == (0, 30)
+    assert sender_queue.sent_bytes == sum(map(len, link.frames))
 
 
 def test_a_message_never_overtakes_one_that_waits() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104", grants=0)
+    sender_queue, link = rig.attach("euronext.104", grants=0)
     put = rig.packets(1, 2)
     rig.pump()
     link.grants = 10
     put += rig.packets(3, 4)  # credit is there, but two messages wait
     rig.pump()
     assert link.frames == []
-    outlet.drain()
+    sender_queue.drain()
     assert [each.body for each in link.sent] == put
 
 
@@ -45,7 +53,7 @@ def test_random_credit_loses_nothing_and_keeps_the_order(seed: int, grain: str) 
     print(f"seed {seed}")
     chance = random.Random(seed)
     rig, reference = Rig(), Rig()
-    outlet, link = rig.attach(f"euronext.104?as={grain}", grants=0, batch_bytes=2000)
+    sender_queue, link = rig.attach(f"euronext.104?as={grain}", grants=0, batch_bytes=2000)
     _, ideal = reference.attach(f"euronext.104?as={grain}", batch_bytes=2000)
     sequence = 1
     for _ in range(60):
@@ -58,9 +66,9 @@ def test_random_credit_loses_nothing_and_keeps_the_order(seed: int, grain: str) 
         reference.pump()
         if chance.random() < 0.6:
             link.grants += chance.randrange(12)
-            outlet.drain()
+            sender_queue.drain()
     link.grants = 10_000
-    outlet.drain()
+    sender_queue.drain()
     bodies = b"".join(each.body for each in link.sent)
     assert bodies == b"".join(each.body for each in ideal.sent)
     assert [each.group_sequence for each in link.sent] == list(range(len(link.frames)))
@@ -92,19 +100,19 @@ def test_a_link_that_overruns_its_queue_is_given_up_alone() -> None:
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 def test_the_queue_never_holds_more_than_its_bound(grain: str) -> None:
     rig = Rig()
-    outlet, _ = rig.attach(
+    sender_queue, _ = rig.attach(
         f"euronext.104?as={grain}", grants=0, queue_bytes=20_000, batch_bytes=1500
     )
     sequence = 1
-    while not outlet.overrun:
+    while not sender_queue.overrun:
         rig.packets(sequence, sequence)
         rig.pump()
         sequence += 1
-        held = sum(len(data) + QUEUE_ENTRY_BYTES for data in outlet.queue)
+        held = sum(len(data) + QUEUE_ENTRY_BYTES for data in sender_queue.queue)
         assert held <= 20_000
         assert sequence < 1000
-    assert 15_000 < outlet.queued_bytes_high <= 20_000
-    assert not outlet.has_open_batch()
+    assert 15_000 < sender_queue.queued_bytes_high <= 20_000
+    assert not sender_queue.has_open_batch()
 
 
 def test_a_queue_exactly_full_is_not_overrun() -> None:
@@ -115,10 +123,10 @@ def test_a_queue_exactly_full_is_not_overrun() -> None:
     full = probe.queued_bytes
     for bound, overrun in ((full, False), (full - 1, True)):
         again = Rig()
-        outlet, _ = again.attach("euronext.104", grants=0, queue_bytes=bound)
+        sender_queue, _ = again.attach("euronext.104", grants=0, queue_bytes=bound)
         again.packets(1, 3)
         again.pump()
-        assert outlet.overrun is overrun
+        assert sender_queue.overrun is overrun
 
 
 def test_a_connection_is_listed_once_a_hand_over_however_much_it_sends() -> None:
@@ -131,13 +139,13 @@ def test_a_connection_is_listed_once_a_hand_over_however_much_it_sends() -> None
 
 
 def test_a_link_takes_the_types_it_named() -> None:
-    def outlet(address: str) -> Outlet:
+    def sender_queue(address: str) -> SenderQueue:
         asked = parse_address(address, int)
-        return Outlet(Peer([]), FakeLink(), asked, 1000, 1000)
+        return SenderQueue(Peer([]), FakeLink(), asked, 1000, 1000)
 
-    assert outlet("e.1").wants_type(0)
-    assert outlet("e.1").wants_type(65535)
-    some = outlet("e.1?types=0,65535,7")
+    assert sender_queue("e.1").wants_type(0)
+    assert sender_queue("e.1").wants_type(65535)
+    some = sender_queue("e.1?types=0,65535,7")
     assert [n for n in (0, 1, 6, 7, 8, 65534, 65535) if some.wants_type(n)] == [0, 7, 65535]
 
 

@@ -2,11 +2,11 @@
 
 What it promises: messages leave in the order they were delivered to it; none is sent without the
 subscriber's credit; what waits never exceeds `queue_bytes_max`, and a subscriber that lets it
-overrun is marked (`overrun`), gets nothing more, and is detached by the node. No outlet waits for
-another.
+overrun is marked (`overrun`), gets nothing more, and is detached by the node. No sender queue waits
+for another.
 
-`Peer` is the connection an outlet sends on; it is put on a list once something waits in its engine,
-so that a turn of the fan-out ends with one write a connection.
+`Peer` is the connection a sender queue sends on; it is put on a list once something waits in its
+engine, so that a turn of the fan-out ends with one write a connection.
 """
 
 from collections import deque
@@ -54,7 +54,7 @@ def type_table(types: frozenset[int] | None) -> bytearray:
 class Peer:
     """A connection; `dirty_peers` is the list it is on when `dirty`.
 
-    `overruns` are its outlets that have just been given up, `backlog` counts those for which
+    `overruns` are its sender queues that have just been given up, `backlog` counts those for which
     something waits, `engine` is its protocol state. `writing`: the socket takes no more for now.
     `leaving`: our side has closed. `gone`: the socket is closed, and its descriptor may be another
     client's by now.
@@ -63,7 +63,7 @@ class Peer:
     def __init__(self, dirty_peers: list["Peer"]) -> None:
         self.dirty = False
         self.dirty_peers: list[Peer] = dirty_peers
-        self.overruns: list[Outlet] = []
+        self.overruns: list[SenderQueue] = []
         self.writing = False
         self.leaving = False
         self.gone = False
@@ -95,8 +95,8 @@ class Peer:
     def settle(self) -> cython.bint:
         """Write what is in the engine; return True where that was all there is to do.
 
-        The ordinary end of a turn: the socket takes everything, no outlet waits, and the engine has
-        no news. False: the connection has other work to do (`attend`).
+        The ordinary end of a turn: the socket takes everything, no sender queue waits, and the
+        engine has no news. False: the connection has other work to do (`attend`).
         """
         if self.writing or self.leaving or self.backlog > 0 or len(self.overruns) > 0:
             return False
@@ -114,8 +114,8 @@ class Peer:
 
 @cython.cclass
 class Batch:
-    """The batch message that one outlet is filling from one service's packets. `following`: the
-    sequence number after its last packet, where a `Backlog` records that."""
+    """The batch message that one sender queue is filling from one service's packets. `following`:
+    the sequence number after its last packet, where a `Backlog` records that."""
 
     def __init__(self, bytes_max: int) -> None:
         self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
@@ -124,7 +124,7 @@ class Batch:
 
 
 @cython.cclass
-class Outlet:
+class SenderQueue:
     """A link that receives what `subscription` asks for, over `sender`.
 
     `chosen` marks the links that a snapshot block goes to, while it does; `more` says at the end of

@@ -21,7 +21,7 @@ cdef class Batch:
     cdef unsigned long long following
 
 
-cdef class Outlet:
+cdef class SenderQueue:
     # What each delivery reads or writes comes first: it then lies together in memory, which is
     # what many links on one connection cost.
     cdef readonly Peer peer
