@@ -76,7 +76,7 @@ class GatewayIO(Protocol):
         """Have the arbiter announce what is missing below `until`; False without room."""
 
     def flush_soon(self) -> None:
-        """Links were given something outside a pump: write it (`fanout.settle`)."""
+        """Links were given something outside a pump: write it (`fanout.flush`)."""
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         """Call `tick` at `deadline_ns`, which may have moved."""

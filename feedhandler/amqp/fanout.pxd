@@ -40,5 +40,5 @@ cdef class Fanout(Splitter):
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
     cdef int _end(self, bint more)
-    cpdef list[Peer] settle(self)
+    cpdef list[Peer] flush(self)
     cpdef int note_latency(self, long long now_ns)

@@ -341,7 +341,7 @@ class Fanout(Splitter):
         sender_queue: SenderQueue
         for sender_queue in self.batching:
             sender_queue.more = more
-            sender_queue.settle_batches()
+            sender_queue.flush_due_batches()
         if more:
             self.batching = [each for each in self.batching if each.has_open_batch()]
         else:
@@ -525,7 +525,7 @@ class Fanout(Splitter):
         return 0
 
     @cython.ccall
-    def settle(self) -> list[Peer]:
+    def flush(self) -> list[Peer]:
         """Write what the pump left in the engines, a write a connection.
 
         Returns the connections that need more than that: full sockets, backlogs, events.
@@ -533,7 +533,7 @@ class Fanout(Splitter):
         peer: Peer
         rest: list = []
         for peer in self.dirty_peers:
-            if not peer.gone and not peer.settle():
+            if not peer.gone and not peer.flush():
                 rest.append(peer)
         self.dirty_peers.clear()
         return rest

@@ -11,8 +11,8 @@ cdef class Peer:
     cdef public Py_ssize_t backlog
     cdef public list dirty_peers
     cdef readonly list overruns
-    cdef void touch(self)
-    cpdef bint settle(self)
+    cdef void mark_dirty(self)
+    cpdef bint flush(self)
 
 
 cdef class Batch:
@@ -58,7 +58,7 @@ cdef class SenderQueue:
         const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size)
     cpdef int close_batch(self, int stream)
     cpdef bint has_open_batch(self)
-    cpdef int settle_batches(self)
+    cpdef int flush_due_batches(self)
     cpdef int drain(self)
     cdef int _close(self, Batch batch)
     cpdef int give_up(self)

@@ -71,16 +71,16 @@ class Peer:
         self.backlog = 0
 
     @cython.cfunc
-    def touch(self) -> cython.void:
+    def mark_dirty(self) -> cython.void:
         """Have the connection written to at the end of the turn, as something waits in its
         engine."""
         if not self.dirty:
             self.dirty = True
             self.dirty_peers.append(self)
 
-    def stir(self) -> None:
-        """Have the connection written to, as `touch` does."""
-        self.touch()
+    def schedule_flush(self) -> None:
+        """Have the connection written to, as `mark_dirty` does."""
+        self.mark_dirty()
 
     def leave(self, queue: "deque[bytes]") -> None:
         """Free the messages of a queue to which no other reference exists."""
@@ -92,7 +92,7 @@ class Peer:
         raise error
 
     @cython.ccall
-    def settle(self) -> cython.bint:
+    def flush(self) -> cython.bint:
         """Write what is in the engine; return True where that was all there is to do.
 
         The ordinary end of a turn: the socket takes everything, no sender queue waits, and the
@@ -108,7 +108,7 @@ class Peer:
         return True
 
     def attend(self) -> None:
-        """Do what `settle` left to do; implemented by the owner of the socket."""
+        """Do what `flush` left to do; implemented by the owner of the socket."""
         raise AssertionError("a connection without a socket has nothing to attend to")
 
 
@@ -197,7 +197,7 @@ class SenderQueue:
             self.sender.send(frame.data, 0, frame.used)
             self.sent += 1
             self.sent_bytes += frame.used
-            self.peer.touch()
+            self.peer.mark_dirty()
         else:
             self._enqueue(frame)
         return 0
@@ -231,7 +231,7 @@ class SenderQueue:
         self.batches.clear()
         self.open_batches.clear()
         self.peer.overruns.append(self)
-        self.peer.touch()
+        self.peer.mark_dirty()
         self._note_backlog()
         return 0
 
@@ -259,9 +259,9 @@ class SenderQueue:
             self.queued_bytes -= size + _ENTRY_BYTES
             self.sent += 1
             self.sent_bytes += size
-            self.peer.touch()
+            self.peer.mark_dirty()
         if self.open_batches:
-            self.settle_batches()
+            self.flush_due_batches()
         self._note_backlog()
         return 0
 
@@ -318,7 +318,7 @@ class SenderQueue:
         return len(self.open_batches) > 0
 
     @cython.ccall
-    def settle_batches(self) -> cython.int:
+    def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out.
 
         Without credit a batch stays open and grows, up to its limit: as many packets as wait.

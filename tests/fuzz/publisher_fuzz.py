@@ -244,7 +244,7 @@ class Run:
             self.sequence += 1
             self.rig.put(PACKET, self.sequence, 1)
         self.rig.pump()
-        for peer in self.rig.fanout.settle():
+        for peer in self.rig.fanout.flush():
             peer.attend()
 
     # -- conversations ----------------------------------------------------------------------

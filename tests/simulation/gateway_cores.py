@@ -194,7 +194,7 @@ class Gateway:
     def _write(self) -> None:
         """Links have been written to."""
         self._flush = False
-        for peer in self.core.fanout.settle():
+        for peer in self.core.fanout.flush():
             peer.dirty = False
 
     def _received(self, place: int, now_ns: int) -> None:

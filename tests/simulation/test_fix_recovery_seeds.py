@@ -506,7 +506,7 @@ class World:
         for outward in self.outward.values():
             if outward.asked:
                 outward.flush()
-        for peer in self.core.fanout.settle():
+        for peer in self.core.fanout.flush():
             peer.dirty = False
 
     def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:

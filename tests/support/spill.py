@@ -166,7 +166,7 @@ class SpillRig:
 
     def disconnect(self) -> None:
         self.link = None
-        self.destination.settle()
+        self.destination.process_outcomes()
         self.destination.disconnect()
 
     def confirm(self, count: int = 1 << 30) -> None:
@@ -174,7 +174,7 @@ class SpillRig:
         assert self.link is not None
         self.link.confirmed.extend(self.link.unconfirmed[:count])
         del self.link.unconfirmed[:count]
-        self.destination.settle()
+        self.destination.process_outcomes()
         self.destination.drain()
 
     # -- the disk ---------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def test_no_more_than_the_window_is_on_its_way() -> None:
     broker.stream(1, 30)
     assert len(link.frames) == 10
     link.confirm_all()
-    broker.destination.settle()
+    broker.destination.process_outcomes()
     broker.destination.drain()
     assert [message.sequence for message in link.sent] == [*range(1, 21)]
     assert broker.destination.window.confirmed == 10
@@ -198,7 +198,7 @@ def test_after_a_lost_link_the_unconfirmed_come_again_first_with_their_own_bytes
     first = broker.connect()
     broker.stream(1, 30)
     first.confirmed.extend([1, 2, 3, 5])
-    broker.destination.settle()
+    broker.destination.process_outcomes()
     assert broker.destination.disconnect() == 16
     broker.stream(31, 35)
     second = broker.connect(grants=18)
@@ -278,7 +278,7 @@ def test_what_waits_and_what_is_unconfirmed_share_one_bound(seed: int) -> None:
             link.grants += chance.randrange(40)
         elif what < 0.95:
             link.confirmed.extend(destination.window.held)
-            destination.settle()
+            destination.process_outcomes()
         else:
             destination.disconnect()
             link = broker.connect(chance.randrange(20))
@@ -432,13 +432,13 @@ def test_every_grain_arrives_whole_through_broken_links(grain: str, seed: int) -
         arrived = link.frames[: chance.randrange(len(link.frames) + 1)]
         kept.update((decoded(data).tag, decoded(data).body) for _, data in arrived)
         link.confirmed.extend(n for n, _ in arrived[: chance.randrange(len(arrived) + 1)])
-        broker.destination.settle()
+        broker.destination.process_outcomes()
         broker.destination.disconnect()
     while broker.destination.queue or broker.destination.window.held or broker.destination.behind:
         link = broker.connect()
         kept.update((m.tag, m.body) for m in link.sent)
         link.confirm_all()
-        broker.destination.settle()
+        broker.destination.process_outcomes()
         broker.destination.drain()
         broker.destination.disconnect()
     _, subscriber = broker.rig.attach(f"#?as={grain}&quality=0")
@@ -537,6 +537,6 @@ def confirmed(broker: Broker) -> FakeBroker:
     link, destination = broker.connect(), broker.destination
     while destination.behind or destination.window.held:
         link.confirm_all()
-        destination.settle()
+        destination.process_outcomes()
         destination.drain()
     return link

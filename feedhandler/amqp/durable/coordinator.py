@@ -108,7 +108,7 @@ class Coordinator(QueueEnd):
     def _answered(self) -> None:
         if not self.over:
             self.link.flow(1)
-            self._stir()
+            self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
         if not self.over:

@@ -14,5 +14,5 @@ cdef class Destination(Backlog):
     cdef readonly str policy
     cdef Envelope envelope
     cdef readonly unsigned long long abandoned
-    cpdef int settle(self)
+    cpdef int process_outcomes(self)
     cpdef int flush_batches(self)

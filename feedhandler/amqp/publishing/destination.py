@@ -144,7 +144,7 @@ class Destination(Backlog):
             if parcel is not None:
                 parcel.tried_ns = self.clock()
                 self.envelope.send(self.link, number, parcel.key, parcel.data)
-                self.peer.touch()
+                self.peer.mark_dirty()
         return Backlog.drain(self)
 
     def _overflow(self) -> None:
@@ -159,7 +159,7 @@ class Destination(Backlog):
             self._drop_oldest()
         self.given_up = True
         self.peer.overruns.append(self)
-        self.peer.touch()
+        self.peer.mark_dirty()
 
     def _lose(self, parcel: Parcel) -> None:
         """Record the loss of a message; one that has no number yet takes one, so that the loss is a
@@ -171,7 +171,7 @@ class Destination(Backlog):
     # -- what the broker says ---------------------------------------------------------------
 
     @cython.ccall
-    def settle(self) -> cython.int:
+    def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed since the last call."""
         number: cython.ulonglong
         now_ns: cython.longlong
@@ -192,7 +192,7 @@ class Destination(Backlog):
     # -- batches ----------------------------------------------------------------------------
 
     @cython.ccall
-    def settle_batches(self) -> cython.int:
+    def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out, unless more is to come at
         once.
 
@@ -207,4 +207,4 @@ class Destination(Backlog):
     @cython.ccall
     def flush_batches(self) -> cython.int:
         """Send what was gathered; a batch that finds no room stays open, and grows."""
-        return Backlog.settle_batches(self)
+        return Backlog.flush_due_batches(self)

@@ -157,7 +157,7 @@ class JournalledDestination(Destination):
         self._dispatch(parcel)
         self.sent += 1
         self.sent_bytes += len(parcel.data)
-        self.peer.touch()
+        self.peer.mark_dirty()
         return 0
 
     @cython.cfunc
@@ -233,7 +233,7 @@ class JournalledDestination(Destination):
     # -- what the broker takes --------------------------------------------------------------
 
     @cython.ccall
-    def settle(self) -> cython.int:
+    def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed, in the journal too."""
         number: cython.ulonglong
         parcel: Parcel

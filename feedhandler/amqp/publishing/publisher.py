@@ -547,7 +547,7 @@ class Publisher(Peer):
     def _settle(self) -> None:
         """Process outcomes: confirmed, to be sent again, or abandoned."""
         destination = self.destination
-        destination.settle()
+        destination.process_outcomes()
         link = destination.link
         if not link.returned:
             return

@@ -211,7 +211,7 @@ class Backlog(SenderQueue):
         self._dispatch(parcel)
         self.sent += 1
         self.sent_bytes += len(parcel.data)
-        self.peer.touch()
+        self.peer.mark_dirty()
         return 0
 
     def _finished(self, parcel: Parcel) -> Parcel:
@@ -420,7 +420,7 @@ class Backlog(SenderQueue):
         if not self.queue:
             if self.overflowing:
                 self._set_overflowing(False)
-            self.settle_batches()
+            self.flush_due_batches()
         self._note_backlog()
         return 0
 
@@ -477,7 +477,7 @@ class Backlog(SenderQueue):
         self._dispatch(parcel)
         self.sent += 1
         self.sent_bytes += len(parcel.data)
-        self.peer.touch()
+        self.peer.mark_dirty()
 
     # -- batches ----------------------------------------------------------------------------
 
@@ -510,7 +510,7 @@ class Backlog(SenderQueue):
         return 0
 
     @cython.ccall
-    def settle_batches(self) -> cython.int:
+    def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out.
 
         Without room a batch stays open and grows, up to its limit: as many packets as wait.

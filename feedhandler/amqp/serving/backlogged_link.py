@@ -38,7 +38,7 @@ class BackloggedLink(Backlog):
                 self.sender.send(frame.data, 0, frame.used)
                 self.sent += 1
                 self.sent_bytes += frame.used
-                self.peer.touch()
+                self.peer.mark_dirty()
                 return 0
         return Backlog.deliver(self, frame)
 

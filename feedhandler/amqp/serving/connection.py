@@ -197,7 +197,7 @@ class NodeConnection(Peer):
         while not self.gone:
             self._act()
             for member in self.members:
-                member.settle()
+                member.process_outcomes()
             for queue_link in list(self.queue_links.values()):
                 queue_link.work()
             if self.overruns:
@@ -625,7 +625,7 @@ class NodeConnection(Peer):
     def _leave_group(self, member: Member) -> None:
         """Remove a member from its group: its unsettled messages go to the others; remove the group
         after its last member."""
-        member.settle()
+        member.process_outcomes()
         self.members.remove(member)
         member.group.leave(member)
         if not member.group.members:

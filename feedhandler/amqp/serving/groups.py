@@ -155,9 +155,9 @@ class Member:
                 self.group.unsettled_bytes += message.size
         self.sent += 1
         self.sent_bytes += len(data)
-        self.peer.stir()
+        self.peer.schedule_flush()
 
-    def settle(self) -> None:
+    def process_outcomes(self) -> None:
         """Process the outcomes that the client has sent; give what it returned to other members."""
         if self.sender.settled:
             return
@@ -276,7 +276,7 @@ class Group(SenderQueue):
             member.overrun = True
             overruns: list[Any] = member.peer.overruns
             overruns.append(member)
-            member.peer.stir()
+            member.peer.schedule_flush()
 
     # -- what the fan-out brings ------------------------------------------------------------
 
@@ -363,9 +363,9 @@ class Group(SenderQueue):
             insort(self.again, message)
             self._hold(message)
 
-    def settle_batches(self) -> int:
+    def flush_due_batches(self) -> int:
         """Close due batches as a sender queue does, and record whether packets wait in one."""
-        super().settle_batches()
+        super().flush_due_batches()
         self._tell_members()
         return 0
 
@@ -381,7 +381,7 @@ class Group(SenderQueue):
                 self.waiting_bytes -= self.waiting.popleft().size
         finally:
             self._draining = False
-        self.settle_batches()
+        self.flush_due_batches()
         return 0
 
     @property

@@ -285,7 +285,7 @@ class Node:
         for sender_queue in catch_ups.arrived:
             if not sender_queue.catching and not sender_queue.queued_bytes:
                 sender_queue.sender.drained()  # all there was is sent
-                sender_queue.peer.stir()
+                sender_queue.peer.schedule_flush()
         catch_ups.arrived.clear()
         self.flush()
         if more:
@@ -293,7 +293,7 @@ class Node:
 
     def flush(self) -> None:
         """Write to every connection that has something new."""
-        for peer in self.fanout.settle():
+        for peer in self.fanout.flush():
             peer.attend()
 
     async def stop(self, seconds: float) -> None:
