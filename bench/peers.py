@@ -173,7 +173,7 @@ async def _feed(
     tell.send(rig.node.address[1])
     while True:
         if publisher is not None:
-            count.value = publisher.destination.window.confirmed
+            count.value = publisher.destination.unsettled.confirmed
             ready = len(publisher.destination.queue) < AHEAD_MESSAGES
         else:
             count.value = rig.stream.messages

@@ -84,7 +84,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.queueing.backlog",
         "amqp.queueing.conflation",
         "amqp.queueing.pieces",
-        "amqp.queueing.window",
+        "amqp.queueing.unsettled_map",
         "amqp.serving.backlogged_link",
         "amqp.serving.catchup",
         "amqp.splitter",

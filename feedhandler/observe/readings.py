@@ -137,7 +137,7 @@ def _destination(publisher: Publisher) -> Iterator[AnyReading]:
     values["up"] = told["state"] == PublisherState.UP.value
     yield Reading("destination", values, labels)
     yield StateReading("connection", labels, told["state"], _CONNECTIONS)
-    latency = publisher.destination.window.latency
+    latency = publisher.destination.unsettled.latency
     yield HistogramReading("destination_confirm_seconds", labels, latency.counts())
 
 

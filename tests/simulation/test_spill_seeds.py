@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from feedhandler.amqp.publishing.spill import State
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.amqp import FEED

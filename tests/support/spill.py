@@ -216,7 +216,7 @@ class SpillRig:
     @property
     def idle(self) -> bool:
         destination = self.destination
-        held = destination.queue or destination.window.held
+        held = destination.queue or destination.unsettled.held
         held = held or (self.spill.on_disk and not self.spill.failed)
         waits = self.link is not None and held
         return not waits and self.job is None and self.spill.settled
@@ -255,16 +255,16 @@ class SpillRig:
         """Of each service packets from one number to before another one that a kill now would
         lose, if the broker has not got them; or that would lose the news of their loss."""
         spill = self.spill
-        flying = self.job.parcels if self.job else ()
+        flying = self.job.messages if self.job else ()
         found = [
             (service, first, last + 1)
             for service, loss_tracker in self.destination.loss_trackers.items()
             for first, last in loss_tracker.fresh
         ]
-        for parcel in chain(spill._writing, flying, spill._unwritten):
-            if not parcel.reason:
-                found.append((parcel.service, parcel.sequence, parcel.following))
-            elif parcel.reason == "overflow":
-                told = msgspec.json.decode(parcel.data[parcel.data.index(b"{") :])
-                found += [(parcel.service, first, last + 1) for first, last in told["lost"]]
+        for outgoing in chain(spill._writing, flying, spill._unwritten):
+            if not outgoing.reason:
+                found.append((outgoing.service, outgoing.sequence, outgoing.following))
+            elif outgoing.reason == "overflow":
+                told = msgspec.json.decode(outgoing.data[outgoing.data.index(b"{") :])
+                found += [(outgoing.service, first, last + 1) for first, last in told["lost"]]
         return found

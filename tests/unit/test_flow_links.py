@@ -120,7 +120,7 @@ def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
         slow.grant(grants)
         if chance.random() < 0.5:
             slow.link.grants = 0
-        held = sum(len(parcel.data) + QUEUE_ENTRY_BYTES for parcel in slow.sender_queue.queue)
+        held = sum(len(outgoing.data) + QUEUE_ENTRY_BYTES for outgoing in slow.sender_queue.queue)
         assert held == slow.sender_queue.queued_bytes <= 30_000
     slow.grant(100_000)
     slow.check_numbers()

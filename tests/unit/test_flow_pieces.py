@@ -8,21 +8,21 @@ from feedhandler.amqp.policies import DESTINATION_POLICIES, fault_of_policy
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER, Conflation
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, LossTracker
 from feedhandler.amqp.queueing.pieces import Pieces
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from tests.support.amqp import FEED, order, packet, prefix_of, quote
 from tests.support.flow import ConflatedLink
 
 
-def parcel(content: str, body: bytes, sequence: int = 7, feed: object = FEED) -> Parcel:
+def outgoing(content: str, body: bytes, sequence: int = 7, feed: object = FEED) -> OutgoingMessage:
     """One AMQP message as the fan-out frames it."""
     template = Template(f"{FEED.key}.104", content, prefix_of(feed, 104))
     frame = Frame(1 << 16)
     frame.begin(template, sequence, 0xFFFF, 0)
     frame.append(body, 0, len(body))
     frame.finish(0)
-    made = Parcel(frame.snapshot(), 104, sequence, sequence + 5)
+    made = OutgoingMessage(frame.snapshot(), 104, sequence, sequence + 5)
     made.template = template
     made.number_at = template.sequence_at
     return made
@@ -33,7 +33,7 @@ def parcel(content: str, body: bytes, sequence: int = 7, feed: object = FEED) ->
     [(CONTENT_PACKET, packet(7)), (CONTENT_MESSAGE, quote(5)), (CONTENT_BATCH, packet(7))],
 )
 def test_what_nothing_was_taken_from_is_what_it_was(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), parcel(content, body)
+    pieces, whole = Pieces(FEED, True), outgoing(content, body)
     (waiting,) = pieces.split(whole)
     joined = pieces.join(waiting)
     assert joined.data == whole.data
@@ -43,7 +43,7 @@ def test_what_nothing_was_taken_from_is_what_it_was(content: str, body: bytes) -
 
 def test_each_packet_of_a_batch_is_a_message_with_its_own_number() -> None:
     pieces = Pieces(FEED, True)
-    whole = parcel(CONTENT_BATCH, packet(7) + packet(8) + packet(10))
+    whole = outgoing(CONTENT_BATCH, packet(7) + packet(8) + packet(10))
     joined = [pieces.join(waiting) for waiting in pieces.split(whole)]
     assert [(each.sequence, each.following) for each in joined] == [(7, 8), (8, 10), (10, 12)]
     size = whole.template.size
@@ -53,11 +53,11 @@ def test_each_packet_of_a_batch_is_a_message_with_its_own_number() -> None:
 def test_what_is_left_of_a_packet_is_a_packet() -> None:
     pieces = Pieces(FEED, True)
     kept = [order(1), quote(2), order(3)]
-    (waiting,) = pieces.split(parcel(CONTENT_PACKET, packet(7, kept)))
+    (waiting,) = pieces.split(outgoing(CONTENT_PACKET, packet(7, kept)))
     assert waiting.modes == [BOOK, LATEST, BOOK]
     conflation = Conflation(1 << 20, lambda service, symbol: 100)
     conflation.put(waiting)
-    (newer,) = pieces.split(parcel(CONTENT_PACKET, packet(8, [quote(2)]), 8))
+    (newer,) = pieces.split(outgoing(CONTENT_PACKET, packet(8, [quote(2)]), 8))
     conflation.put(newer)
     joined = pieces.join(conflation.pop())
     assert joined.data[joined.template.size :] == packet(7, [kept[0], kept[2]])
@@ -77,7 +77,7 @@ def test_what_is_left_of_a_packet_is_a_packet() -> None:
     ],
 )
 def test_what_cannot_be_read_stays_whole_and_in_its_place(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), parcel(content, body)
+    pieces, whole = Pieces(FEED, True), outgoing(content, body)
     (waiting,) = pieces.split(whole)
     assert waiting.modes == [FENCE]
     assert pieces.join(waiting).data == whole.data
@@ -85,7 +85,10 @@ def test_what_cannot_be_read_stays_whole_and_in_its_place(content: str, body: by
 
 def test_quality_messages_and_blocks_stay_whole() -> None:
     pieces = Pieces(FEED, True)
-    for one in (Parcel(b"{}", 104, 1, 1, False, "gap"), Parcel(packet(7), 104, 1, 1, True)):
+    for one in (
+        OutgoingMessage(b"{}", 104, 1, 1, False, "gap"),
+        OutgoingMessage(packet(7), 104, 1, 1, True),
+    ):
         (waiting,) = pieces.split(one)
         assert waiting.modes == [FENCE]
         assert pieces.join(waiting) is one
@@ -94,12 +97,12 @@ def test_quality_messages_and_blocks_stay_whole() -> None:
 def test_unknown_and_short_messages_are_never_conflated() -> None:
     pieces = Pieces(FEED, True)
     for body in (b"\x00\x06\x27\x0f\0\0\0\0", quote(1)[:2] + quote(1)[2:20]):
-        (waiting,) = pieces.split(parcel(CONTENT_MESSAGE, body))
+        (waiting,) = pieces.split(outgoing(CONTENT_MESSAGE, body))
         assert waiting.modes == [NEVER]
 
 
 def test_without_books_orders_stay_in_their_place() -> None:
-    (waiting,) = Pieces(FEED, False).split(parcel(CONTENT_PACKET, packet(7, [order(1)])))
+    (waiting,) = Pieces(FEED, False).split(outgoing(CONTENT_PACKET, packet(7, [order(1)])))
     assert waiting.modes == [NEVER]
 
 
@@ -109,7 +112,7 @@ def test_a_message_that_is_nothing_without_its_header_is_a_packet() -> None:
         sequence=7, messages=[feed.encode_message(231, symbol_index=3)], packet_type=231
     )
     pieces = Pieces(feed, False)
-    (waiting,) = pieces.split(parcel(CONTENT_MESSAGE, body, feed=feed))
+    (waiting,) = pieces.split(outgoing(CONTENT_MESSAGE, body, feed=feed))
     assert waiting.lead == feed.table.header_size
     assert pieces.join(waiting).data.endswith(body)
 
@@ -125,13 +128,13 @@ def test_policies_that_cannot_be_are_told_in_one_line() -> None:
 @pytest.mark.parametrize("mark", ["books-begin", "books-end"])
 def test_books_that_are_dropped_or_refused_leave_a_doubt(mark: str) -> None:
     dropped, refused = LossTracker(), LossTracker()
-    parcel = Parcel(msgspec.json.encode({"reason": mark}), 104, 7, 7, False, mark)
-    dropped.drop(parcel)
+    outgoing = OutgoingMessage(msgspec.json.encode({"reason": mark}), 104, 7, 7, False, mark)
+    dropped.drop(outgoing)
     assert dropped.skipping is (mark == "books-begin")
     assert dropped.skips(True, "", b"") is dropped.skipping
     assert dropped.skips(False, "books-end", b"{}") is (mark == "books-begin")
     assert not dropped.skipping
-    refused.refuse(parcel)
+    refused.refuse(outgoing)
     assert dropped.doubt == refused.doubt == BROKEN_BLOCK
 
 
@@ -165,7 +168,7 @@ def test_no_more_books_than_one_block_takes_go_at_a_time() -> None:
     [(CONTENT_PACKET, packet(0)), (CONTENT_MESSAGE, quote(5)), (CONTENT_BATCH, packet(0))],
 )
 def test_what_stands_outside_the_sequence_gives_way_to_nothing(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), parcel(content, body, UNSEQUENCED_BIT | 5)
+    pieces, whole = Pieces(FEED, True), outgoing(content, body, UNSEQUENCED_BIT | 5)
     (waiting,) = pieces.split(whole)
     assert waiting.modes == [FENCE]
     assert pieces.join(waiting) is whole

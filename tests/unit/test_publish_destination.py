@@ -12,7 +12,7 @@ from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import HEADER, Envelope
 from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
 from feedhandler.amqp.queueing.books import keeper_of
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
@@ -190,7 +190,7 @@ def test_no_more_than_the_window_is_on_its_way() -> None:
     broker.destination.process_outcomes()
     broker.destination.drain()
     assert [message.sequence for message in link.sent] == [*range(1, 21)]
-    assert broker.destination.window.confirmed == 10
+    assert broker.destination.unsettled.confirmed == 10
 
 
 def test_after_a_lost_link_the_unconfirmed_come_again_first_with_their_own_bytes() -> None:
@@ -204,7 +204,7 @@ def test_after_a_lost_link_the_unconfirmed_come_again_first_with_their_own_bytes
     second = broker.connect(grants=18)
     assert [m.sequence for m in second.sent] == [4, *range(6, 21), 21, 22]
     assert dict(second.frames)[4] == dict(first.frames)[4]
-    assert broker.destination.window.resent == 16
+    assert broker.destination.unsettled.resent == 16
 
 
 def test_what_is_lost_while_sending_again_is_sent_once_more_in_order() -> None:
@@ -221,9 +221,9 @@ def test_a_message_that_came_back_goes_out_again() -> None:
     broker = Broker("#?quality=0")
     link = broker.connect()
     broker.stream(1, 3)
-    window = broker.destination.window
-    assert window.come_back(2, Outcome.RELEASED, 0) is None
-    assert window.due(1000)
+    unsettled = broker.destination.unsettled
+    assert unsettled.come_back(2, Outcome.RELEASED, 0) is None
+    assert unsettled.due(1000)
     broker.destination.drain()
     assert [m.sequence for m in link.sent] == [1, 2, 3, 2]
     assert link.frames[1] == link.frames[3]
@@ -235,9 +235,9 @@ def test_a_message_that_is_given_up_is_told_as_lost() -> None:
     broker.begin()
     broker.stream(1, 3)
     number = next(n for n, data in link.frames if decoded(data).sequence == 2)
-    parcel = broker.destination.window.come_back(number, Outcome.UNDELIVERABLE, 0)
-    assert parcel is not None
-    broker.destination.abandon(parcel)
+    outgoing = broker.destination.unsettled.come_back(number, Outcome.UNDELIVERABLE, 0)
+    assert outgoing is not None
+    broker.destination.abandon(outgoing)
     broker.stream(4, 4)
     broker.destination.drain()
     assert link.notes[-1]["reason"] == "overflow"
@@ -277,14 +277,14 @@ def test_what_waits_and_what_is_unconfirmed_share_one_bound(seed: int) -> None:
         elif what < 0.8:
             link.grants += chance.randrange(40)
         elif what < 0.95:
-            link.confirmed.extend(destination.window.held)
+            link.confirmed.extend(destination.unsettled.held)
             destination.process_outcomes()
         else:
             destination.disconnect()
             link = broker.connect(chance.randrange(20))
         destination.drain()
-        assert destination.queued_bytes + destination.window.bytes <= 30_000 + 4_096
-        assert len(destination.window.held) <= 30
+        assert destination.queued_bytes + destination.unsettled.bytes <= 30_000 + 4_096
+        assert len(destination.unsettled.held) <= 30
     assert destination.dropped
 
 
@@ -434,7 +434,9 @@ def test_every_grain_arrives_whole_through_broken_links(grain: str, seed: int) -
         link.confirmed.extend(n for n, _ in arrived[: chance.randrange(len(arrived) + 1)])
         broker.destination.process_outcomes()
         broker.destination.disconnect()
-    while broker.destination.queue or broker.destination.window.held or broker.destination.behind:
+    while (
+        broker.destination.queue or broker.destination.unsettled.held or broker.destination.behind
+    ):
         link = broker.connect()
         kept.update((m.tag, m.body) for m in link.sent)
         link.confirm_all()
@@ -458,7 +460,9 @@ def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back(
     assert destination.given_up
     assert broker.peer.overruns == [destination]
     assert destination.queued_bytes == 0
-    assert len(destination.window.held) == len(link.frames) == 5, "what was sent may be confirmed"
+    assert len(destination.unsettled.held) == len(link.frames) == 5, (
+        "what was sent may be confirmed"
+    )
     link.grants = 1000
     destination.drain()
     broker.stream(301, 310)
@@ -494,7 +498,7 @@ def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -
         messages = without(traffic.messages(4), 240, 523)
         publish(broker, messages, sequence)
         destination = broker.destination
-        assert destination.queued_bytes + destination.window.bytes <= 100_000
+        assert destination.queued_bytes + destination.unsettled.bytes <= 100_000
     assert destination.conflated > 500
     assert destination.dropped == 0
     link = confirmed(broker)
@@ -535,7 +539,7 @@ def test_where_not_even_the_names_of_books_have_room_that_is_told() -> None:
 def confirmed(broker: Broker) -> FakeBroker:
     """A link on which all goes that waits, each message confirmed."""
     link, destination = broker.connect(), broker.destination
-    while destination.behind or destination.window.held:
+    while destination.behind or destination.unsettled.held:
         link.confirm_all()
         destination.process_outcomes()
         destination.drain()

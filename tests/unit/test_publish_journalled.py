@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from feedhandler.amqp.publishing.spill import State, Where
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.layout import Status
 from feedhandler.journal.simulated import Fault
@@ -181,10 +181,10 @@ def test_what_the_broker_gives_up_is_told_behind_what_waits_and_leaves_the_journ
     link = rig.connect()
     rig.stream(1, 5)
     rig.wait()
-    (number,) = [n for n, p in rig.destination.window.held.items() if p.sequence == 3]
-    parcel = rig.destination.window.come_back(number, Outcome.UNDELIVERABLE, rig.now_ns)
+    (number,) = [n for n, p in rig.destination.unsettled.held.items() if p.sequence == 3]
+    outgoing = rig.destination.unsettled.come_back(number, Outcome.UNDELIVERABLE, rig.now_ns)
     link.unconfirmed.remove(number)
-    rig.destination.abandon(parcel)
+    rig.destination.abandon(outgoing)
     rig.settle()
     assert rig.destination.abandoned == 1
     assert rig.disk.engine.statistics()["pending"] == 0

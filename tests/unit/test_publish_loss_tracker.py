@@ -4,7 +4,7 @@ import msgspec
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
 
@@ -16,17 +16,17 @@ def begun() -> tuple[QualityState, LossTracker]:
     return quality, loss_tracker
 
 
-def data(sequence: int, block: bool = False) -> Parcel:
+def data(sequence: int, block: bool = False) -> OutgoingMessage:
     sequence |= SNAPSHOT_BIT if block else 0
-    return Parcel(b"x", 104, sequence, sequence + 1, block)
+    return OutgoingMessage(b"x", 104, sequence, sequence + 1, block)
 
 
 def told(body: bytes) -> dict[str, object]:
     return dict(msgspec.json.decode(body))
 
 
-def quality_parcel(body: bytes) -> Parcel:
-    return Parcel(body, 104, 0, 0, False, str(told(body)["reason"]))
+def quality_message(body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(body, 104, 0, 0, False, str(told(body)["reason"]))
 
 
 def notice(loss_tracker: LossTracker) -> dict[str, object]:
@@ -99,7 +99,7 @@ def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> Non
     quality, loss_tracker = begun()
     loss_tracker.drop(data(400))
     reset = quality.mark(RecordKind.RESET, 0, 0, 1)
-    loss_tracker.drop(quality_parcel(reset))
+    loss_tracker.drop(quality_message(reset))
     loss_tracker.drop(data(1))
     first, (reason, body) = loss_tracker.notices()
     assert first[1] == reset
@@ -110,7 +110,7 @@ def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> Non
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
     quality, loss_tracker = begun()
-    loss_tracker.drop(quality_parcel(quality.mark(RecordKind.GAP, 0, 5, 7)))
+    loss_tracker.drop(quality_message(quality.mark(RecordKind.GAP, 0, 5, 7)))
     body = notice(loss_tracker)
     assert body["stale"] == [[5, 6]]
     assert body["lost"] == []
@@ -121,7 +121,7 @@ def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     quality, loss_tracker = begun()
     gap = quality.mark(RecordKind.GAP, 0, 5, 7)
     loss_tracker.outgoing(gap)
-    loss_tracker.drop(quality_parcel(quality.snapshot_begin(9, 2)))
+    loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
     end = quality.snapshot_end(12)
     assert loss_tracker.skips(True, "", b"")
     assert not loss_tracker.skips(False, "silent", b"{}")
@@ -141,7 +141,7 @@ def test_a_snapshots_message_that_was_refused_leaves_the_destination_in_doubt() 
     last = 9
     loss_tracker.outgoing(quality.snapshot_begin(last, 2))
     tag = SNAPSHOT_BIT | last << 24
-    loss_tracker.refuse(Parcel(b"x", 104, tag, tag + 1, True))
+    loss_tracker.refuse(OutgoingMessage(b"x", 104, tag, tag + 1, True))
     body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["state"] == "STALE"
     assert body["doubt"] == BROKEN_BLOCK
@@ -157,9 +157,9 @@ def test_data_that_was_refused_is_told_like_data_that_was_dropped() -> None:
 def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
     quality, loss_tracker = begun()
     body = loss_tracker.outgoing(quality.mark(RecordKind.GAP, 0, 5, 7))
-    loss_tracker.refuse(quality_parcel(body))
+    loss_tracker.refuse(quality_message(body))
     assert notice(loss_tracker)["stale"] == [[5, 6]]
-    loss_tracker.refuse(Parcel(b"encoded", 104, 0, 0, False, "snapshot-end"))
+    loss_tracker.refuse(OutgoingMessage(b"encoded", 104, 0, 0, False, "snapshot-end"))
     assert notice(loss_tracker)["doubt"] == BROKEN_BLOCK
 
 
@@ -167,7 +167,7 @@ def test_packets_outside_the_sequence_are_counted_and_are_part_of_no_range() -> 
     _, loss_tracker = begun()
     for number in (1, 2):
         sequence = UNSEQUENCED_BIT | number
-        loss_tracker.drop(Parcel(b"x", 104, sequence, sequence))
+        loss_tracker.drop(OutgoingMessage(b"x", 104, sequence, sequence))
     body = notice(loss_tracker)
     assert (body["state"], body["lost"], body["unsequenced"]) == ("OK", [], 2)
     loss_tracker.drop(data(4))

@@ -171,7 +171,7 @@ class DestinationJournal:
         """Report how many unconfirmed messages are in the journal, and how many are lost."""
         destination, spill = self.destination, self.spill
         unsaved = spill.unwritten
-        memory = len(destination.window.held) + len(destination.queue)
+        memory = len(destination.unsettled.held) + len(destination.queue)
         left = memory + spill.on_disk - (0 if spill.failed else unsaved)
         if spill.failed:
             unsaved, left = memory, spill.on_disk

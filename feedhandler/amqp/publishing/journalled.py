@@ -26,7 +26,7 @@ import cython
 from cython.cimports.feedhandler.amqp.framing import Frame
 from cython.cimports.feedhandler.amqp.publishing.destination import Destination
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from cython.cimports.feedhandler.amqp.sender_queue import Peer
 from cython.cimports.feedhandler.amqp.stream import Stream
 
@@ -81,16 +81,16 @@ class JournalledDestination(Destination):
     @property
     def front_bytes(self) -> int:
         """Bytes of what waits in memory, or is sent and unconfirmed."""
-        return self.queued_bytes + self.window.bytes
+        return self.queued_bytes + self.unsettled.bytes
 
     @property
     def oldest_ns(self) -> int:
         """When the oldest unconfirmed message in memory came, ns since 1970; 0: there is none."""
-        parcel: Parcel
-        for parcel in self.window.held.values():
-            return parcel.came_ns
-        parcel = self._peek()
-        return 0 if parcel is None else parcel.came_ns
+        outgoing: OutgoingMessage
+        for outgoing in self.unsettled.held.values():
+            return outgoing.came_ns
+        outgoing = self._peek()
+        return 0 if outgoing is None else outgoing.came_ns
 
     # -- what the fan-out brings ------------------------------------------------------------
 
@@ -99,64 +99,66 @@ class JournalledDestination(Destination):
         """Send the finished message, let it wait in memory, or send it to the journal."""
         if self.spill.failed:
             return Backlog.deliver(self, frame)
-        parcel: Parcel = self._parcel(frame)
-        loss_tracker = self.loss_trackers[parcel.service]
-        if loss_tracker.skipping and loss_tracker.skips(parcel.block, parcel.reason, parcel.data):
-            self._count_drop(parcel)
-        elif self.lacking and not self._tell_lacking(parcel.service, parcel.sequence):
-            self._lose(parcel)
+        outgoing: OutgoingMessage = self._outgoing(frame)
+        loss_tracker = self.loss_trackers[outgoing.service]
+        if loss_tracker.skipping and loss_tracker.skips(
+            outgoing.block, outgoing.reason, outgoing.data
+        ):
+            self._count_drop(outgoing)
+        elif self.lacking and not self._tell_lacking(outgoing.service, outgoing.sequence):
+            self._lose(outgoing)
         else:
-            self._place(parcel)
+            self._place(outgoing)
         self._note_backlog()
         if not self.attended:
             self.on_work()
         return 0
 
-    def _place(self, parcel: Parcel) -> None:
+    def _place(self, outgoing: OutgoingMessage) -> None:
         """Accept a message where the spill has room for it, or drop it."""
-        size = len(parcel.data) + (_SECTIONS_BYTES if parcel.reason else 0)
+        size = len(outgoing.data) + (_SECTIONS_BYTES if outgoing.reason else 0)
         where = self.spill.place(size, self.front_bytes)
         if where is Where.NOWHERE:
             if not self.overflowing:
                 self._set_overflowing(True)
                 self.overflows += 1
-            self._lose(parcel)
+            self._lose(outgoing)
             return
         if self.overflowing:
             self._set_overflowing(False)
-        if parcel.reason:
-            parcel = self._finished(parcel)
-            parcel.number_at = _WHOLE
-        self._put(parcel, where)
+        if outgoing.reason:
+            outgoing = self._finished(outgoing)
+            outgoing.number_at = _WHOLE
+        self._put(outgoing, where)
 
-    def _put(self, parcel: Parcel, where: Where) -> None:
+    def _put(self, outgoing: OutgoingMessage, where: Where) -> None:
         """Send an encoded message, queue it, or leave it to the spill, as `where` says."""
-        parcel.came_ns = self.wall()
+        outgoing.came_ns = self.wall()
         if where is Where.FRONT:
-            if self._may_send() and self._room(len(parcel.data)):
-                self._send(parcel)
+            if self._may_send() and self._room(len(outgoing.data)):
+                self._send(outgoing)
             else:
                 self.waited += 1
-                self._join(parcel)
+                self._join(outgoing)
         else:
             self.waited += 1
-        self.spill.take(parcel, where, self.clock())
+        self.spill.take(outgoing, where, self.clock())
 
-    def _join(self, parcel: Parcel) -> None:
+    def _join(self, outgoing: OutgoingMessage) -> None:
         """Put a message behind what waits in memory."""
-        self.queue.append(parcel)
-        self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
+        self.queue.append(outgoing)
+        self.queued_bytes += len(outgoing.data) + _ENTRY_BYTES
         if self.queued_bytes > self.queued_bytes_high:
             self.queued_bytes_high = self.queued_bytes
 
     @cython.cfunc
-    def _send(self, parcel: Parcel) -> cython.int:
+    def _send(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message; one that is encoded already goes as it is."""
-        if not parcel.reason or parcel.number_at != _WHOLE:
-            return Backlog._send(self, parcel)
-        self._dispatch(parcel)
+        if not outgoing.reason or outgoing.number_at != _WHOLE:
+            return Backlog._send(self, outgoing)
+        self._dispatch(outgoing)
         self.sent += 1
-        self.sent_bytes += len(parcel.data)
+        self.sent_bytes += len(outgoing.data)
         self.peer.mark_dirty()
         return 0
 
@@ -167,10 +169,10 @@ class JournalledDestination(Destination):
 
     # -- what is missing --------------------------------------------------------------------
 
-    def _count_drop(self, parcel: Parcel) -> None:
+    def _count_drop(self, outgoing: OutgoingMessage) -> None:
         """Count a drop. As long as the journal takes messages, it is announced in the stream."""
         self.dropped += 1
-        self.dropped_bytes += len(parcel.data)
+        self.dropped_bytes += len(outgoing.data)
         self._lack()
 
     def _lack(self) -> None:
@@ -198,35 +200,35 @@ class JournalledDestination(Destination):
             stream: Stream = self.by_service[about]
             numbered = about == service and not is_unsequenced(sequence)
             following = sequence if numbered else stream.next_sequence
-            notice: Parcel = self._note(about, following, reason, body)
+            notice: OutgoingMessage = self._note(about, following, reason, body)
             notice.number_at = _WHOLE
             self._put(notice, where)
         self.lacking = False
         return True
 
-    def _lose(self, parcel: Parcel) -> None:
+    def _lose(self, outgoing: OutgoingMessage) -> None:
         """Record a loss, which is to be announced."""
-        if parcel.reason and parcel.number_at == _WHOLE:
+        if outgoing.reason and outgoing.number_at == _WHOLE:
             # A quality message's body is JSON, which has not these bytes.
-            body = parcel.data[parcel.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
-            parcel = parcel.cut(body)
-        Destination._lose(self, parcel)
+            body = outgoing.data[outgoing.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
+            outgoing = outgoing.cut(body)
+        Destination._lose(self, outgoing)
 
     def _drop_oldest(self) -> None:
         """Drop what has waited longest. One of the run before may be of a service that is published
         no more, whose loss cannot be announced."""
-        head: Parcel = self._peek()
+        head: OutgoingMessage = self._peek()
         if head.service in self.loss_trackers:
             Destination._drop_oldest(self)
         else:
             self._count_drop(self._pop())
 
-    def abandon(self, parcel: Parcel) -> None:
+    def abandon(self, outgoing: OutgoingMessage) -> None:
         """Give up a message that was refused for good, or came back too often."""
-        self.spill.end(parcel, self.clock(), given_up=True)
+        self.spill.end(outgoing, self.clock(), given_up=True)
         self.abandoned += 1
-        if parcel.service in self.loss_trackers:
-            self.loss_trackers[parcel.service].refuse(parcel)
+        if outgoing.service in self.loss_trackers:
+            self.loss_trackers[outgoing.service].refuse(outgoing)
             self._lack()
         self._note_backlog()
 
@@ -236,14 +238,14 @@ class JournalledDestination(Destination):
     def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed, in the journal too."""
         number: cython.ulonglong
-        parcel: Parcel
+        outgoing: OutgoingMessage
         if self.link.confirmed:
             now_ns: cython.longlong = self.clock()
             for number in self.link.confirmed:
-                parcel = self.window.held.get(number)
-                if parcel is not None:
-                    self.window.confirm(number, now_ns)
-                    self.spill.end(parcel, now_ns)
+                outgoing = self.unsettled.held.get(number)
+                if outgoing is not None:
+                    self.unsettled.confirm(number, now_ns)
+                    self.spill.end(outgoing, now_ns)
             self.link.confirmed.clear()
             if not self.attended:
                 self.on_work()
@@ -263,8 +265,8 @@ class JournalledDestination(Destination):
     def _fetch(self) -> None:
         """Ask for what is on the disk, as far as there is room."""
         joined = self.spill.poll(self.front_bytes, self.clock())
-        for parcel in joined:
-            self._join(parcel)
+        for outgoing in joined:
+            self._join(outgoing)
         if joined:
             Destination.drain(self)
         self._note_backlog()
@@ -273,8 +275,8 @@ class JournalledDestination(Destination):
     def take_back(self, result: Result) -> None:
         """Process the result of a job; `drain` sends the messages that it brought."""
         failed = self.spill.failed
-        for parcel in self.spill.done(result, self.clock(), self.front_bytes):
-            self._join(parcel)
+        for outgoing in self.spill.done(result, self.clock(), self.front_bytes):
+            self._join(outgoing)
         if self.spill.failed and not failed:
             self._tell_failed()
         self._note_backlog()

@@ -17,8 +17,8 @@ What it promises: no call blocks, and nothing that the broker does or fails to d
 the destination is part of the fan-out from the start, so that what is published meanwhile waits
 within its bound; no text contains a password.
 
-What it leaves to others: what waits and what is unconfirmed (`destination`, `window`), what kinds
-of brokers there are (`brokers`).
+What it leaves to others: what waits and what is unconfirmed (`destination`, `unsettled_map`), what
+kinds of brokers there are (`brokers`).
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_
 from feedhandler.amqp.publishing.snapshot import snapshot_of
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
 from feedhandler.amqp.sender_queue import Peer
@@ -211,7 +211,7 @@ class Publisher(Peer):
     def _unfinished(self) -> int:
         """Count the messages that wait or are not confirmed."""
         destination = self.destination
-        return len(destination.window.held) + len(destination.queue)
+        return len(destination.unsettled.held) + len(destination.queue)
 
     # -- keeping it up ----------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Publisher(Peer):
         if not self._ended.done():
             self.connects += 1
             self._up_ns = time.monotonic_ns()
-            self._confirmed_before = self.destination.window.confirmed
+            self._confirmed_before = self.destination.unsettled.confirmed
             if not self._told_down:
                 self._tell_up()
         return await self._ended
@@ -484,7 +484,7 @@ class Publisher(Peer):
         """Let the engine see the time, in ms, and send again what has waited after it came back."""
         if self.engine is not None and not self.gone:
             self.engine.tick(now_ms)
-            self.destination.window.due(time.monotonic_ns())
+            self.destination.unsettled.due(time.monotonic_ns())
             self.work()
             self._watch_confirmations()
         if self.overruns:
@@ -496,12 +496,13 @@ class Publisher(Peer):
         sent again over a new one; report a connection that confirms."""
         if self.state is not State.UP:
             return
-        now_ns, window = time.monotonic_ns(), self.destination.window
-        oldest_ns, timeout_us = window.oldest_ns, self.config.confirm_timeout_us
+        now_ns, unsettled = time.monotonic_ns(), self.destination.unsettled
+        oldest_ns, timeout_us = unsettled.oldest_ns, self.config.confirm_timeout_us
         if timeout_us and oldest_ns is not None and now_ns - oldest_ns > 1000 * timeout_us:
             self._end(f"nothing was said of a message for {timeout_us / 1e6:g} s")
         elif self._told_down and (
-            window.confirmed > self._confirmed_before or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
+            unsettled.confirmed > self._confirmed_before
+            or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
         ):
             self._tell_up()
 
@@ -554,9 +555,9 @@ class Publisher(Peer):
         now_ns = time.monotonic_ns()
         for number, told, words in link.returned:
             outcome = OUTCOMES.get(told, Outcome.UNTOLD)
-            parcel = destination.window.come_back(number, outcome, now_ns)
-            if parcel is not None:
-                destination.abandon(parcel)
+            outgoing = destination.unsettled.come_back(number, outcome, now_ns)
+            if outgoing is not None:
+                destination.abandon(outgoing)
                 self._tell_abandoned(outcome, words)
         link.returned.clear()
 

@@ -41,7 +41,7 @@ from itertools import chain
 
 from feedhandler.amqp.publishing.spill_items import pack_item, parse_item
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
 
 #: Bytes that one job writes or reads at most, or an eighth of `queue_bytes` where that is less.
@@ -132,12 +132,12 @@ def bounds_of(queue_bytes: int) -> Bounds:
 class Job:
     """Work on the journal, in this order: read up to `read_bytes` of messages with ids above
     `after`; mark `ended` as delivered and `given_up` as cancelled; write `contents`, the items of
-    `parcels`.
+    `messages`.
 
     `since_ns`: when the first of that came.
     """
 
-    parcels: list[Parcel] = field(default_factory=list)
+    messages: list[OutgoingMessage] = field(default_factory=list)
     contents: list[bytes] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
@@ -192,11 +192,11 @@ class Spill:
         self.written = self.spilled = self.drained = self.found = self.late = self.damaged = 0
         self.spill_time = Stopwatch()
         self._cursor = 0
-        self._unwritten: deque[Parcel] = deque()
+        self._unwritten: deque[OutgoingMessage] = deque()
         self._unwritten_bytes = 0
         self._only_bytes = 0
         self._compact_at = bounds.slack
-        self._writing: deque[Parcel] = deque()
+        self._writing: deque[OutgoingMessage] = deque()
         self._writing_id = 0
         self._ended: list[int] = []
         self._given_up: list[int] = []
@@ -223,15 +223,15 @@ class Spill:
     @property
     def unwritten(self) -> int:
         """Number of unconfirmed messages that are not in the journal yet."""
-        flying = self.in_flight.parcels if self.in_flight else ()
+        flying = self.in_flight.messages if self.in_flight else ()
         return sum(not p.ended for p in chain(self._writing, flying, self._unwritten))
 
     @property
     def extra_bytes(self) -> int:
         """Bytes held beside front: on the way to the disk, or ended and not freed yet."""
-        flying = self.in_flight.parcels if self.in_flight else ()
+        flying = self.in_flight.messages if self.in_flight else ()
         held = chain(self._writing, flying, self._unwritten)
-        return sum(_cost(parcel) for parcel in held if parcel.spilled or parcel.ended)
+        return sum(_cost(outgoing) for outgoing in held if outgoing.spilled or outgoing.ended)
 
     @property
     def due_ns(self) -> int | None:
@@ -259,44 +259,44 @@ class Spill:
         self.refusing = self._only_bytes > 0 and self._only_bytes + size > bound
         return Where.NOWHERE if self.refusing else Where.DISK
 
-    def take(self, parcel: Parcel, where: Where, now_ns: int) -> None:
+    def take(self, outgoing: OutgoingMessage, where: Where, now_ns: int) -> None:
         """Add a message to what is to be written; `where` is what `place` returned for it."""
         if self.failed:
             return
-        size = _cost(parcel)
+        size = _cost(outgoing)
         if where is Where.DISK:
             if self.state is State.MEMORY:
                 self._step(Input.CROWDED, now_ns)
-            parcel.spilled = True
+            outgoing.spilled = True
             self._only_bytes += size
             self.spilled += 1
-            self._widen_hole(parcel)
-        self._unwritten.append(parcel)
+            self._widen_hole(outgoing)
+        self._unwritten.append(outgoing)
         self._unwritten_bytes += size
         if self._since_ns is None:
             self._since_ns = now_ns
         if self._unwritten_bytes > self._compact_at:
             self._compact()
 
-    def end(self, parcel: Parcel, now_ns: int, *, given_up: bool = False) -> None:
+    def end(self, outgoing: OutgoingMessage, now_ns: int, *, given_up: bool = False) -> None:
         """Record that a message is confirmed or given up: the journal need not keep it."""
-        parcel.ended = True
-        if parcel.item and not self.failed:
-            (self._given_up if given_up else self._ended).append(parcel.item)
+        outgoing.ended = True
+        if outgoing.item and not self.failed:
+            (self._given_up if given_up else self._ended).append(outgoing.item)
             if self._since_ns is None:
                 self._since_ns = now_ns
 
-    def _widen_hole(self, parcel: Parcel) -> None:
-        hole = self.holes.setdefault(parcel.service, Hole())
-        if parcel.block:
+    def _widen_hole(self, outgoing: OutgoingMessage) -> None:
+        hole = self.holes.setdefault(outgoing.service, Hole())
+        if outgoing.block:
             hole.blocks = True
-        elif not parcel.reason and parcel.following > parcel.sequence:
-            hole.first = min(hole.first, parcel.sequence)
-            hole.following = max(hole.following, parcel.following)
+        elif not outgoing.reason and outgoing.following > outgoing.sequence:
+            hole.first = min(hole.first, outgoing.sequence)
+            hole.following = max(hole.following, outgoing.following)
 
     def _compact(self) -> None:
         """Drop messages that ended before they were written."""
-        self._unwritten = deque(parcel for parcel in self._unwritten if not parcel.ended)
+        self._unwritten = deque(outgoing for outgoing in self._unwritten if not outgoing.ended)
         self._unwritten_bytes = sum(map(_cost, self._unwritten))
         self._compact_at = self._unwritten_bytes + self.bounds.slack
 
@@ -306,7 +306,7 @@ class Spill:
         self.state = TABLE[self.state][what]
         self.spill_time.set(not self.level, now_ns)
 
-    def poll(self, front_bytes: int, now_ns: int) -> list[Parcel]:
+    def poll(self, front_bytes: int, now_ns: int) -> list[OutgoingMessage]:
         """Update the state by how full front is; return the messages that join it now, in order."""
         if self.level:
             return []
@@ -322,19 +322,19 @@ class Spill:
             self._step(Input.CROWDED, now_ns)
         return []
 
-    def _become_level(self, now_ns: int) -> list[Parcel]:
+    def _become_level(self, now_ns: int) -> list[OutgoingMessage]:
         """Return to MEMORY: messages that were to be on the disk only stay in memory after all."""
         self._step(Input.LEVEL, now_ns)
         self.holes.clear()
         return self._keep()
 
-    def _keep(self) -> list[Parcel]:
+    def _keep(self) -> list[OutgoingMessage]:
         """Return every message that is not on the disk yet and was to be forgotten there; it is not
         any more."""
-        flying = self.in_flight.parcels if self.in_flight else ()
+        flying = self.in_flight.messages if self.in_flight else ()
         kept = [p for p in chain(self._writing, flying, self._unwritten) if p.spilled]
-        for parcel in kept:
-            parcel.spilled = False
+        for outgoing in kept:
+            outgoing.spilled = False
         self._only_bytes = 0
         self.refusing = False
         return kept
@@ -370,48 +370,48 @@ class Spill:
         """Take what is to be written, up to a job's bounds; messages that have ended are left
         out."""
         size = 0
-        while self._unwritten and len(job.parcels) < JOB_ITEMS_MAX:
-            parcel = self._unwritten[0]
-            cost = _cost(parcel)
-            if job.parcels and size + cost > self.bounds.job:
+        while self._unwritten and len(job.messages) < JOB_ITEMS_MAX:
+            outgoing = self._unwritten[0]
+            cost = _cost(outgoing)
+            if job.messages and size + cost > self.bounds.job:
                 break
             self._unwritten.popleft()
             self._unwritten_bytes -= cost
-            if parcel.ended:
+            if outgoing.ended:
                 continue
             size += cost
-            job.parcels.append(parcel)
-            job.contents.append(pack_item(parcel))
+            job.messages.append(outgoing)
+            job.contents.append(pack_item(outgoing))
         self._compact_at = self._unwritten_bytes + self.bounds.slack
 
-    def done(self, result: Result, now_ns: int, front_bytes: int) -> list[Parcel]:
+    def done(self, result: Result, now_ns: int, front_bytes: int) -> list[OutgoingMessage]:
         """Process the result of the job; return the messages that join front by that, in order."""
         job = self.in_flight
         assert job is not None
         found = self._read_back(job, result)
         self.in_flight = None
-        if job.parcels:
-            self._writing.extend(job.parcels)
+        if job.messages:
+            self._writing.extend(job.messages)
             self._writing_id = result.first_id
         if result.error:
             return found + self._fail(now_ns)
         found += self.poll(front_bytes + sum(map(_cost, found)), now_ns)
         self._settle(result.durable_id, now_ns)
         if now_ns - job.since_ns > LATE_NS:
-            self.late += len(job.parcels)
+            self.late += len(job.messages)
         return found
 
-    def _read_back(self, job: Job, result: Result) -> list[Parcel]:
+    def _read_back(self, job: Job, result: Result) -> list[OutgoingMessage]:
         found = []
         for number, content in result.items:
             self._cursor = number
-            parcel = parse_item(content)
-            if parcel is None:
+            outgoing = parse_item(content)
+            if outgoing is None:
                 self.damaged += 1
                 self._given_up.append(number)
                 continue
-            parcel.item = number
-            found.append(parcel)
+            outgoing.item = number
+            found.append(outgoing)
         self.drained += len(found)
         if job.read_bytes:
             self.on_disk = 0 if result.exhausted else max(self.on_disk - len(result.items), 0)
@@ -420,15 +420,15 @@ class Spill:
     def _settle(self, durable_id: int, now_ns: int) -> None:
         """Record that messages with ids up to `durable_id` are in the journal."""
         while self._writing and self._writing_id <= durable_id:
-            parcel = self._writing.popleft()
+            outgoing = self._writing.popleft()
             self.written += 1
-            if parcel.spilled:
-                self._only_bytes -= _cost(parcel)
+            if outgoing.spilled:
+                self._only_bytes -= _cost(outgoing)
                 self.on_disk += 1
             else:
-                parcel.item = self._cursor = self._writing_id
-                if parcel.ended:
-                    self._ended.append(parcel.item)
+                outgoing.item = self._cursor = self._writing_id
+                if outgoing.ended:
+                    self._ended.append(outgoing.item)
             self._writing_id += 1
         self.stalled = bool(self._writing)
         if self.stalled:
@@ -436,7 +436,7 @@ class Spill:
         if self._since_ns is None and (self.stalled or self._ended or self._given_up):
             self._since_ns = now_ns
 
-    def _fail(self, now_ns: int) -> list[Parcel]:
+    def _fail(self, now_ns: int) -> list[OutgoingMessage]:
         """Switch to FAILED; return the messages that are not on the disk alone, which go from
         memory."""
         kept = self._keep()
@@ -449,6 +449,6 @@ class Spill:
         return kept
 
 
-def _cost(parcel: Parcel) -> int:
+def _cost(outgoing: OutgoingMessage) -> int:
     """Return the bytes that keeping a message takes."""
-    return len(parcel.data) + QUEUE_ENTRY_BYTES
+    return len(outgoing.data) + QUEUE_ENTRY_BYTES

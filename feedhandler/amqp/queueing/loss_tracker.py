@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.ranges import RangeSet
 
@@ -75,31 +75,31 @@ class LossTracker:
 
     # -- what did not reach the destination -------------------------------------------------
 
-    def drop(self, parcel: Parcel) -> None:
+    def drop(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was dropped before it was sent."""
         self.untold = True
-        if parcel.block:
+        if outgoing.block:
             self.skipping = True
             self.doubt = BROKEN_BLOCK
-        elif parcel.reason:
-            self._drop_quality(parcel)
-        elif parcel.following > parcel.sequence:
-            self.fresh.add(parcel.sequence, parcel.following - 1)
-        elif parcel.sequence >= UNSEQUENCED_BIT:
+        elif outgoing.reason:
+            self._drop_quality(outgoing)
+        elif outgoing.following > outgoing.sequence:
+            self.fresh.add(outgoing.sequence, outgoing.following - 1)
+        elif outgoing.sequence >= UNSEQUENCED_BIT:
             self.unsequenced += 1
 
-    def refuse(self, parcel: Parcel) -> None:
+    def refuse(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was sent, and refused for good."""
-        if parcel.block:
+        if outgoing.block:
             self.untold = True
             self.doubt = BROKEN_BLOCK
-            self._broken_last = (parcel.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
-        elif not parcel.reason:
-            self.drop(parcel)
+            self._broken_last = (outgoing.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
+        elif not outgoing.reason:
+            self.drop(outgoing)
         else:
             # Its content is in `_told`, and so in the next message.
             self.untold = True
-            if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
+            if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
     def miss_book(self) -> None:
@@ -120,19 +120,19 @@ class LossTracker:
             return True
         return block
 
-    def _drop_quality(self, parcel: Parcel) -> None:
-        if parcel.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
-            self.skipping = parcel.reason != BOOKS_END
+    def _drop_quality(self, outgoing: OutgoingMessage) -> None:
+        if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
+            self.skipping = outgoing.reason != BOOKS_END
             self.doubt = BROKEN_BLOCK
             return
-        if parcel.reason == BLOCK_END:
-            self._miss_block_end(parcel.data)
+        if outgoing.reason == BLOCK_END:
+            self._miss_block_end(outgoing.data)
             return
-        if parcel.reason in NUMBERINGS:
+        if outgoing.reason in NUMBERINGS:
             self._forget()
             self.fresh.clear()
-            self._numbering = parcel.data
-        self._told = msgspec.json.decode(parcel.data)
+            self._numbering = outgoing.data
+        self._told = msgspec.json.decode(outgoing.data)
 
     def _miss_block_end(self, body: bytes) -> None:
         """End the dropping of a block: other receivers are healed by it, this one keeps its

@@ -2,7 +2,7 @@
 
 from feedhandler.amqp.queueing.conflation cimport Waiting
 from feedhandler.amqp.framing cimport Template
-from feedhandler.amqp.queueing.window cimport Parcel
+from feedhandler.amqp.queueing.unsettled_map cimport OutgoingMessage
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 
 
@@ -12,8 +12,8 @@ cdef class Pieces:
     cdef PacketHeader header
     cdef MessageIndex index
     cdef dict rules
-    cpdef list[Waiting] split(self, Parcel parcel)
-    cdef Waiting _packet(self, Parcel parcel, Py_ssize_t start, Py_ssize_t end)
-    cdef list _batch(self, Parcel parcel, Template template)
-    cdef Waiting _single(self, Parcel parcel, Py_ssize_t start)
-    cpdef Parcel join(self, Waiting waiting)
+    cpdef list[Waiting] split(self, OutgoingMessage outgoing)
+    cdef Waiting _packet(self, OutgoingMessage outgoing, Py_ssize_t start, Py_ssize_t end)
+    cdef list _batch(self, OutgoingMessage outgoing, Template template)
+    cdef Waiting _single(self, OutgoingMessage outgoing, Py_ssize_t start)
+    cpdef OutgoingMessage join(self, Waiting waiting)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
 from cython.cimports.feedhandler.amqp.queueing.conflation import Waiting
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from cython.cimports.feedhandler.codecs.scanner import (
     FeedTable,
     MessageIndex,
@@ -77,21 +77,23 @@ class Pieces:
         self.rules = {code: Rule(layouts, books) for code, layouts in feed.layouts.items()}
 
     @cython.ccall
-    def split(self, parcel: Parcel) -> list[Waiting]:
+    def split(self, outgoing: OutgoingMessage) -> list[Waiting]:
         """Split one message into entries, in order."""
-        template: Template = parcel.template
-        if parcel.reason or parcel.block or parcel.sequence >= _UNSEQUENCED:
-            return [Waiting(parcel, [b""], [FENCE], [None])]
+        template: Template = outgoing.template
+        if outgoing.reason or outgoing.block or outgoing.sequence >= _UNSEQUENCED:
+            return [Waiting(outgoing, [b""], [FENCE], [None])]
         if template.content == framing.CONTENT_BATCH:
-            return self._batch(parcel, template)
+            return self._batch(outgoing, template)
         if template.content == framing.CONTENT_PACKET or self.table.type_in_packet:
-            return [self._packet(parcel, template.size, len(parcel.data))]
-        return [self._single(parcel, template.size)]
+            return [self._packet(outgoing, template.size, len(outgoing.data))]
+        return [self._single(outgoing, template.size)]
 
     @cython.cfunc
-    def _packet(self, parcel: Parcel, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> Waiting:
+    def _packet(
+        self, outgoing: OutgoingMessage, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> Waiting:
         """Split the packet at `start` of the message, behind the message's own head."""
-        data: bytes = parcel.data
+        data: bytes = outgoing.data
         view: cython.const_uchar[::1] = data
         number: cython.Py_ssize_t
         at: cython.Py_ssize_t
@@ -101,7 +103,7 @@ class Pieces:
             or scan_messages(self.table, view, start, self.header, self.index) != 0
             or self.index.count == 0
         ):
-            return Waiting(parcel, [b""], [FENCE], [None])
+            return Waiting(outgoing, [b""], [FENCE], [None])
         pieces: list = []
         modes: list = []
         keys: list = []
@@ -110,15 +112,15 @@ class Pieces:
             piece: bytes = data[at : at + self.index.sizes[number]]
             pieces.append(piece)
             symbol: object = self.index.symbols[number]
-            self._classify(parcel.service, self.index.types[number], symbol, piece, modes, keys)
+            self._classify(outgoing.service, self.index.types[number], symbol, piece, modes, keys)
         lead: cython.Py_ssize_t = self.header.body
-        head: Parcel = parcel.cut(data[: start + lead])
+        head: OutgoingMessage = outgoing.cut(data[: start + lead])
         return Waiting(head, pieces, modes, keys, lead)
 
     @cython.cfunc
-    def _batch(self, parcel: Parcel, template: Template) -> list:
+    def _batch(self, outgoing: OutgoingMessage, template: Template) -> list:
         """Split a batch into messages of one packet each, each with its own packet's tag."""
-        data: bytes = parcel.data
+        data: bytes = outgoing.data
         view: cython.const_uchar[::1] = data
         at: cython.Py_ssize_t = template.size
         end: cython.Py_ssize_t = len(data)
@@ -132,35 +134,35 @@ class Pieces:
             found.append((at, size))
             at += size
         if not found:
-            return [Waiting(parcel, [b""], [FENCE], [None])]
+            return [Waiting(outgoing, [b""], [FENCE], [None])]
         packets: list = []
         for at, size in found:
             head = bytearray(data[: template.size])
-            sequence: cython.ulonglong = parcel.sequence
+            sequence: cython.ulonglong = outgoing.sequence
             if packets and parse_header(self.table, view, at, size, self.header) == 0:
                 sequence = self.header.sequence
                 packets[len(packets) - 1].following = sequence
             write_uint(head, template.tag_at + 8, 8, sequence)
             write_uint(head, template.size - 4, 4, size)
-            part: Parcel = parcel.cut(bytes(head) + data[at : at + size])
+            part: OutgoingMessage = outgoing.cut(bytes(head) + data[at : at + size])
             part.sequence = sequence
             packets.append(part)
         return [self._packet(part, template.size, len(part.data)) for part in packets]
 
     @cython.cfunc
-    def _single(self, parcel: Parcel, start: cython.Py_ssize_t) -> Waiting:
+    def _single(self, outgoing: OutgoingMessage, start: cython.Py_ssize_t) -> Waiting:
         """Make the entry of a single market message."""
-        data: bytes = parcel.data
+        data: bytes = outgoing.data
         table: FeedTable = self.table
         piece: bytes = data[start:]
         modes: list = []
         keys: list = []
         at: cython.Py_ssize_t = table.message_type_at
         if len(piece) < table.message_header_size:
-            return Waiting(parcel, [b""], [FENCE], [None])
+            return Waiting(outgoing, [b""], [FENCE], [None])
         code: int = int.from_bytes(piece[at : at + table.message_type_size], self.order)
-        self._classify(parcel.service, code, None, piece, modes, keys)
-        return Waiting(parcel.cut(data[:start]), [piece], modes, keys, 0)
+        self._classify(outgoing.service, code, None, piece, modes, keys)
+        return Waiting(outgoing.cut(data[:start]), [piece], modes, keys, 0)
 
     def _classify(
         self,
@@ -191,18 +193,18 @@ class Pieces:
         keys.append(key)
 
     @cython.ccall
-    def join(self, waiting: Waiting) -> Parcel:
+    def join(self, waiting: Waiting) -> OutgoingMessage:
         """Join what is left of an entry to a message, with its packet header patched."""
-        parcel: Parcel = waiting.parcel
+        outgoing: OutgoingMessage = waiting.outgoing
         template: Template
         body: cython.Py_ssize_t
         if waiting.lead < 0:
-            return parcel
-        template = parcel.template
+            return outgoing
+        template = outgoing.template
         left: list = [piece for piece in waiting.pieces if piece is not None]
-        data = bytearray(b"".join([parcel.data, *left]))
+        data = bytearray(b"".join([outgoing.data, *left]))
         body = len(data) - template.size
         write_uint(data, template.size - 4, 4, body)
         if waiting.lead > 0:
             patch_header(self.table, data, template.size, cython.cast(cython.uint, body), len(left))
-        return parcel.cut(bytes(data))
+        return outgoing.cut(bytes(data))

@@ -12,7 +12,7 @@ them cannot have this.
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 
@@ -50,9 +50,9 @@ class BackloggedLink(Backlog):
         return number
 
     @cython.cfunc
-    def _dispatch(self, parcel: Parcel) -> cython.int:
+    def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message that has its group-sequence already."""
-        return self.sender.send(parcel.data, 0, len(parcel.data))
+        return self.sender.send(outgoing.data, 0, len(outgoing.data))
 
     def _overflow(self) -> None:
         """Drop the oldest messages past the bound; with conflation, give the link up where even the

@@ -3,7 +3,7 @@
 from feedhandler.histogram cimport Histogram
 
 
-cdef class Parcel:
+cdef class OutgoingMessage:
     cdef readonly bytes data
     cdef readonly unsigned int service
     cdef public unsigned long long sequence
@@ -20,10 +20,10 @@ cdef class Parcel:
     cdef public unsigned long long item
     cdef public bint ended
     cdef public bint spilled
-    cpdef Parcel cut(self, bytes data)
+    cpdef OutgoingMessage cut(self, bytes data)
 
 
-cdef class Window:
+cdef class UnsettledMap:
     cdef readonly Py_ssize_t messages_max
     cdef readonly Py_ssize_t bytes_max
     cdef readonly Py_ssize_t returned_max
@@ -38,6 +38,6 @@ cdef class Window:
     cdef readonly dict counts
     cdef readonly Histogram latency
     cpdef bint room(self, Py_ssize_t size)
-    cpdef unsigned long long add(self, Parcel parcel, long long now_ns)
+    cpdef unsigned long long add(self, OutgoingMessage outgoing, long long now_ns)
     cpdef bint confirm(self, unsigned long long number, long long now_ns)
     cpdef unsigned long long next_again(self)

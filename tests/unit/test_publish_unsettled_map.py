@@ -4,36 +4,38 @@ import random
 
 import pytest
 
-from feedhandler.amqp.queueing.window import (
+from feedhandler.amqp.queueing.unsettled_map import (
     RETURNED_SHARE,
     TRIES_MAX,
     VERDICTS,
     Outcome,
-    Parcel,
+    OutgoingMessage,
+    UnsettledMap,
     Verdict,
-    Window,
 )
 
 RETRY_NS = 1_000
 FAILURES = [outcome for outcome in Outcome if outcome is not Outcome.ACCEPTED]
 
 
-def window(messages: int = 100, size: int = 1 << 20) -> Window:
-    return Window(messages, size, lambda tries: tries * RETRY_NS)
+def window(messages: int = 100, size: int = 1 << 20) -> UnsettledMap:
+    return UnsettledMap(messages, size, lambda tries: tries * RETRY_NS)
 
 
-def parcel(number: int, size: int = 10) -> Parcel:
-    return Parcel(bytes([number % 256]) * size, 104, number, number + 1)
+def outgoing(number: int, size: int = 10) -> OutgoingMessage:
+    return OutgoingMessage(bytes([number % 256]) * size, 104, number, number + 1)
 
 
-def filled(count: int, messages: int = 100) -> Window:
+def filled(count: int, messages: int = 100) -> UnsettledMap:
     """A window with `count` messages on their way, numbered from 1."""
     made = window(messages)
-    assert [made.add(parcel(number), 0) for number in range(1, count + 1)] == [*range(1, count + 1)]
+    assert [made.add(outgoing(number), 0) for number in range(1, count + 1)] == [
+        *range(1, count + 1)
+    ]
     return made
 
 
-def again(made: Window) -> list[int]:
+def again(made: UnsettledMap) -> list[int]:
     """The numbers to send again, taken."""
     numbers = []
     while (number := made.next_again()) != 0:
@@ -94,7 +96,7 @@ def test_a_message_that_keeps_coming_back_is_given_up_in_the_end(outcome: Outcom
         assert again(made) == [1]
     given_up = made.come_back(1, outcome, now)
     assert given_up is not None
-    assert given_up.data == parcel(1).data
+    assert given_up.data == outgoing(1).data
     assert (len(made.held), made.bytes) == (0, 0)
     assert made.deadline_ns is None
 
@@ -128,7 +130,7 @@ def test_a_connection_lost_while_sending_again_begins_from_the_first_unconfirmed
     made = filled(4)
     made.lost()
     assert made.next_again() == 1
-    made.add(parcel(5), 0)
+    made.add(outgoing(5), 0)
     assert made.lost() == 5
     assert again(made) == [1, 2, 3, 4, 5]
 
@@ -137,11 +139,11 @@ def test_the_window_is_bounded_in_messages_and_in_bytes() -> None:
     made = window(messages=3, size=25)
     assert made.room(25)
     assert not made.room(26)
-    made.add(parcel(1), 0)
-    made.add(parcel(2), 0)
+    made.add(outgoing(1), 0)
+    made.add(outgoing(2), 0)
     assert made.room(5)
     assert not made.room(6)
-    made.add(parcel(3, size=5), 0)
+    made.add(outgoing(3, size=5), 0)
     assert not made.room(0)
     made.confirm(1, 0)
     assert made.room(10)
@@ -149,8 +151,8 @@ def test_the_window_is_bounded_in_messages_and_in_bytes() -> None:
 
 def test_how_long_a_message_took_counts_from_the_first_time_that_it_was_sent() -> None:
     made = window()
-    made.add(parcel(1), 1_000)
-    made.add(parcel(2), 2_000)
+    made.add(outgoing(1), 1_000)
+    made.add(outgoing(2), 2_000)
     made.confirm(2, 5_000)
     made.lost()
     assert made.next_again() == 1
@@ -174,7 +176,7 @@ def test_over_any_course_of_events_nothing_is_lost_and_nothing_unconfirmed_is_fo
             if number in made.held:
                 under_way.append(number)
         elif what < 0.5 and made.room(40):
-            under_way.append(made.add(parcel(added, 40), 0))
+            under_way.append(made.add(outgoing(added, 40), 0))
             added += 1
         elif what < 0.8 and under_way:
             confirmed += made.confirm(under_way.pop(chance.randrange(len(under_way))), now)

@@ -1,9 +1,9 @@
 """Unconfirmed messages of a broker, in order, with their bytes.
 
 What it is for: the engine forgets what it sent when a connection breaks, so the gateway keeps its
-own record. A `Window` numbers each message as it is sent first, keeps it until the broker confirms
-it, and decides what to send again: everything unconfirmed, in order, after a lost connection; one
-message, after a wait, where the broker gave it back.
+own record. An `UnsettledMap` numbers each message as it is sent first, keeps it until the broker
+confirms it, and decides what to send again: everything unconfirmed, in order, after a lost
+connection; one message, after a wait, where the broker gave it back.
 
 Only `accepted` is success. `VERDICTS` says what every outcome leads to:
 
@@ -71,7 +71,7 @@ VERDICTS: dict[Outcome, Verdict] = {
 
 
 @cython.cclass
-class Parcel:
+class OutgoingMessage:
     """One message on its way to a broker.
 
     `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
@@ -112,9 +112,9 @@ class Parcel:
         self.ended = self.spilled = False
 
     @cython.ccall
-    def cut(self, data: bytes) -> "Parcel":
+    def cut(self, data: bytes) -> "OutgoingMessage":
         """Copy the message with other bytes."""
-        other: Parcel = Parcel(
+        other: OutgoingMessage = OutgoingMessage(
             data, self.service, self.sequence, self.following, self.block, self.reason, self.key
         )
         other.number_at = self.number_at
@@ -123,7 +123,7 @@ class Parcel:
 
 
 @cython.cclass
-class Window:
+class UnsettledMap:
     """At most `messages_max` messages and `bytes_max` bytes that are not confirmed.
 
     `retry_ns(tries)` is how long a message waits that came back for the `tries`-th time. `latency`
@@ -135,7 +135,7 @@ class Window:
         self.bytes_max = bytes_max
         self.retry_ns = retry_ns
         self.returned_max = max(1, messages_max // RETURNED_SHARE)
-        self.held: dict[int, Parcel] = {}
+        self.held: dict[int, OutgoingMessage] = {}
         self.bytes = 0
         self.number = 0
         self.again: deque[int] = deque()
@@ -153,53 +153,53 @@ class Window:
         return len(self.held) < self.messages_max and self.bytes + size <= self.bytes_max
 
     @cython.ccall
-    def add(self, parcel: Parcel, now_ns: cython.longlong) -> cython.ulonglong:
+    def add(self, outgoing: OutgoingMessage, now_ns: cython.longlong) -> cython.ulonglong:
         """Add a message that is about to be sent; return its number. The caller has checked
         `room`."""
         self.number += 1
-        parcel.sent_ns = parcel.tried_ns = now_ns
-        self.held[self.number] = parcel
-        self.bytes += len(parcel.data)
+        outgoing.sent_ns = outgoing.tried_ns = now_ns
+        self.held[self.number] = outgoing
+        self.bytes += len(outgoing.data)
         return self.number
 
     @cython.ccall
     def confirm(self, number: cython.ulonglong, now_ns: cython.longlong) -> cython.bint:
         """Remove a message that is confirmed; return False for a number that is not in the
         window."""
-        parcel: Parcel = self.held.pop(number, None)
-        if parcel is None:
+        outgoing: OutgoingMessage = self.held.pop(number, None)
+        if outgoing is None:
             return False
-        self.bytes -= len(parcel.data)
+        self.bytes -= len(outgoing.data)
         self.confirmed += 1
-        self.latency.record(now_ns - parcel.sent_ns)
+        self.latency.record(now_ns - outgoing.sent_ns)
         return True
 
-    def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None:
+    def come_back(self, number: int, outcome: Outcome, now_ns: int) -> OutgoingMessage | None:
         """Process an outcome that is no success: return the message where it is abandoned, None
         where it waits to be sent again."""
-        parcel: Parcel = self.held.get(number)
-        if parcel is None:
+        outgoing: OutgoingMessage = self.held.get(number)
+        if outgoing is None:
             return None
         self.counts[outcome] += 1
-        parcel.tries += 1
+        outgoing.tries += 1
         if (
             VERDICTS[outcome] is Verdict.ABANDON
-            or parcel.tries >= TRIES_MAX
+            or outgoing.tries >= TRIES_MAX
             or len(self.waiting) >= self.returned_max
         ):
             del self.held[number]
-            self.bytes -= len(parcel.data)
-            return parcel
-        parcel.tried_ns = now_ns
-        heapq.heappush(self.waiting, (now_ns + self.retry_ns(parcel.tries), number))
+            self.bytes -= len(outgoing.data)
+            return outgoing
+        outgoing.tried_ns = now_ns
+        heapq.heappush(self.waiting, (now_ns + self.retry_ns(outgoing.tries), number))
         return None
 
     @property
     def oldest_ns(self) -> int | None:
         """When the oldest unconfirmed message was sent last, or came back; None without any."""
-        parcel: Parcel
-        for parcel in self.held.values():
-            return parcel.tried_ns
+        outgoing: OutgoingMessage
+        for outgoing in self.held.values():
+            return outgoing.tried_ns
         return None
 
     def lost(self) -> int:
