@@ -3,7 +3,7 @@
 from feedhandler.amqp.queueing.conflation cimport Conflation
 from feedhandler.amqp.framing cimport Frame
 from feedhandler.amqp.sender_queue cimport SenderQueue
-from feedhandler.amqp.queueing.pieces cimport Pieces
+from feedhandler.amqp.queueing.message_splitter cimport MessageSplitter
 from feedhandler.amqp.queueing.unsettled_map cimport OutgoingMessage
 
 
@@ -28,7 +28,7 @@ cdef class Backlog(SenderQueue):
     cdef readonly bint overflowing
     cdef readonly bint given_up
     cdef readonly Conflation conflation
-    cdef Pieces pieces
+    cdef MessageSplitter splitter
     cdef object keeper
     cdef object fanout
     cdef bint fetching

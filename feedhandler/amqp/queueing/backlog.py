@@ -22,7 +22,7 @@ import msgspec
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
-from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
+from cython.cimports.feedhandler.amqp.queueing.message_splitter import MessageSplitter
 from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from cython.cimports.feedhandler.amqp.sender_queue import Batch, Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Stream
@@ -97,7 +97,7 @@ class Backlog(SenderQueue):
         self.conflated = self.conflated_bytes = self.books_sent = 0
         self.overflowing = self.given_up = False
         self.conflation: Conflation | None = None
-        self.pieces = None
+        self.splitter = None
         self.keeper = None
         self.fanout = None
         self.fetching = False
@@ -108,7 +108,7 @@ class Backlog(SenderQueue):
         self.fanout = fanout
         self.keeper = fanout.keeper
         orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
-        self.pieces = Pieces(feed, self.keeper is not None)
+        self.splitter = MessageSplitter(feed, self.keeper is not None)
         self.conflation = Conflation(self.queue_bytes_max, orders_max)
         self.queue = self.conflation
         self.numbers_late = True
@@ -289,7 +289,7 @@ class Backlog(SenderQueue):
         if self.fetching:
             self.conflation.put_front(outgoing)
         else:
-            for waiting in self.pieces.split(outgoing):
+            for waiting in self.splitter.split(outgoing):
                 self.conflation.put(waiting)
         self._count_conflated()
         return 0
@@ -356,7 +356,7 @@ class Backlog(SenderQueue):
     def _pop(self) -> OutgoingMessage:
         outgoing: OutgoingMessage
         if self.conflation is not None:
-            outgoing = self.pieces.join(self.conflation.pop())
+            outgoing = self.splitter.join(self.conflation.pop())
             self.queued_bytes = self.conflation.bytes
             return outgoing
         outgoing = self.queue.popleft()

@@ -2,9 +2,10 @@
 """AMQP messages split into market messages, and joined again without some of them.
 
 What it is for: the queue of a receiver that is behind is conflated by market messages, but it is
-filled with packets, batches, or single messages. `Pieces.split` makes `Waiting` entries of one AMQP
-message: one of a packet or a single message, one for each packet of a batch. `Pieces.join` is the
-way back. The mode of each market message comes from the feed description (`conflate`).
+filled with packets, batches, or single messages. `MessageSplitter.split` makes `Waiting` entries of
+one AMQP message: one of a packet or a single message, one for each packet of a batch.
+`MessageSplitter.join` is the way back. The mode of each market message comes from the feed
+description (`conflate`).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -65,7 +66,7 @@ class Rule:
 
 
 @cython.cclass
-class Pieces:
+class MessageSplitter:
     """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
     changes of them may be conflated; else they wait in their place."""
 

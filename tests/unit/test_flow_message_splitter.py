@@ -7,7 +7,7 @@ from feedhandler.amqp.framing import CONTENT_BATCH, CONTENT_MESSAGE, CONTENT_PAC
 from feedhandler.amqp.policies import DESTINATION_POLICIES, fault_of_policy
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER, Conflation
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, LossTracker
-from feedhandler.amqp.queueing.pieces import Pieces
+from feedhandler.amqp.queueing.message_splitter import MessageSplitter
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
@@ -33,33 +33,33 @@ def outgoing(content: str, body: bytes, sequence: int = 7, feed: object = FEED) 
     [(CONTENT_PACKET, packet(7)), (CONTENT_MESSAGE, quote(5)), (CONTENT_BATCH, packet(7))],
 )
 def test_what_nothing_was_taken_from_is_what_it_was(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), outgoing(content, body)
-    (waiting,) = pieces.split(whole)
-    joined = pieces.join(waiting)
+    splitter, whole = MessageSplitter(FEED, True), outgoing(content, body)
+    (waiting,) = splitter.split(whole)
+    joined = splitter.join(waiting)
     assert joined.data == whole.data
     assert (joined.service, joined.sequence, joined.following) == (104, 7, 12)
     assert joined.number_at == whole.number_at
 
 
 def test_each_packet_of_a_batch_is_a_message_with_its_own_number() -> None:
-    pieces = Pieces(FEED, True)
+    splitter = MessageSplitter(FEED, True)
     whole = outgoing(CONTENT_BATCH, packet(7) + packet(8) + packet(10))
-    joined = [pieces.join(waiting) for waiting in pieces.split(whole)]
+    joined = [splitter.join(waiting) for waiting in splitter.split(whole)]
     assert [(each.sequence, each.following) for each in joined] == [(7, 8), (8, 10), (10, 12)]
     size = whole.template.size
     assert [each.data[size:] for each in joined] == [packet(7), packet(8), packet(10)]
 
 
 def test_what_is_left_of_a_packet_is_a_packet() -> None:
-    pieces = Pieces(FEED, True)
+    splitter = MessageSplitter(FEED, True)
     kept = [order(1), quote(2), order(3)]
-    (waiting,) = pieces.split(outgoing(CONTENT_PACKET, packet(7, kept)))
+    (waiting,) = splitter.split(outgoing(CONTENT_PACKET, packet(7, kept)))
     assert waiting.modes == [BOOK, LATEST, BOOK]
     conflation = Conflation(1 << 20, lambda service, symbol: 100)
     conflation.put(waiting)
-    (newer,) = pieces.split(outgoing(CONTENT_PACKET, packet(8, [quote(2)]), 8))
+    (newer,) = splitter.split(outgoing(CONTENT_PACKET, packet(8, [quote(2)]), 8))
     conflation.put(newer)
-    joined = pieces.join(conflation.pop())
+    joined = splitter.join(conflation.pop())
     assert joined.data[joined.template.size :] == packet(7, [kept[0], kept[2]])
 
 
@@ -77,32 +77,32 @@ def test_what_is_left_of_a_packet_is_a_packet() -> None:
     ],
 )
 def test_what_cannot_be_read_stays_whole_and_in_its_place(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), outgoing(content, body)
-    (waiting,) = pieces.split(whole)
+    splitter, whole = MessageSplitter(FEED, True), outgoing(content, body)
+    (waiting,) = splitter.split(whole)
     assert waiting.modes == [FENCE]
-    assert pieces.join(waiting).data == whole.data
+    assert splitter.join(waiting).data == whole.data
 
 
 def test_quality_messages_and_blocks_stay_whole() -> None:
-    pieces = Pieces(FEED, True)
+    splitter = MessageSplitter(FEED, True)
     for one in (
         OutgoingMessage(b"{}", 104, 1, 1, False, "gap"),
         OutgoingMessage(packet(7), 104, 1, 1, True),
     ):
-        (waiting,) = pieces.split(one)
+        (waiting,) = splitter.split(one)
         assert waiting.modes == [FENCE]
-        assert pieces.join(waiting) is one
+        assert splitter.join(waiting) is one
 
 
 def test_unknown_and_short_messages_are_never_conflated() -> None:
-    pieces = Pieces(FEED, True)
+    splitter = MessageSplitter(FEED, True)
     for body in (b"\x00\x06\x27\x0f\0\0\0\0", quote(1)[:2] + quote(1)[2:20]):
-        (waiting,) = pieces.split(outgoing(CONTENT_MESSAGE, body))
+        (waiting,) = splitter.split(outgoing(CONTENT_MESSAGE, body))
         assert waiting.modes == [NEVER]
 
 
 def test_without_books_orders_stay_in_their_place() -> None:
-    (waiting,) = Pieces(FEED, False).split(outgoing(CONTENT_PACKET, packet(7, [order(1)])))
+    (waiting,) = MessageSplitter(FEED, False).split(outgoing(CONTENT_PACKET, packet(7, [order(1)])))
     assert waiting.modes == [NEVER]
 
 
@@ -111,10 +111,10 @@ def test_a_message_that_is_nothing_without_its_header_is_a_packet() -> None:
     body = feed.encode_packet(
         sequence=7, messages=[feed.encode_message(231, symbol_index=3)], packet_type=231
     )
-    pieces = Pieces(feed, False)
-    (waiting,) = pieces.split(outgoing(CONTENT_MESSAGE, body, feed=feed))
+    splitter = MessageSplitter(feed, False)
+    (waiting,) = splitter.split(outgoing(CONTENT_MESSAGE, body, feed=feed))
     assert waiting.lead == feed.table.header_size
-    assert pieces.join(waiting).data.endswith(body)
+    assert splitter.join(waiting).data.endswith(body)
 
 
 def test_policies_that_cannot_be_are_told_in_one_line() -> None:
@@ -168,7 +168,7 @@ def test_no_more_books_than_one_block_takes_go_at_a_time() -> None:
     [(CONTENT_PACKET, packet(0)), (CONTENT_MESSAGE, quote(5)), (CONTENT_BATCH, packet(0))],
 )
 def test_what_stands_outside_the_sequence_gives_way_to_nothing(content: str, body: bytes) -> None:
-    pieces, whole = Pieces(FEED, True), outgoing(content, body, UNSEQUENCED_BIT | 5)
-    (waiting,) = pieces.split(whole)
+    splitter, whole = MessageSplitter(FEED, True), outgoing(content, body, UNSEQUENCED_BIT | 5)
+    (waiting,) = splitter.split(whole)
     assert waiting.modes == [FENCE]
-    assert pieces.join(waiting) is whole
+    assert splitter.join(waiting) is whole

@@ -6,7 +6,7 @@ from feedhandler.amqp.queueing.unsettled_map cimport OutgoingMessage
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 
 
-cdef class Pieces:
+cdef class MessageSplitter:
     cdef FeedTable table
     cdef str order
     cdef PacketHeader header
