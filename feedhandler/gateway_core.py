@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed, key_word
@@ -229,7 +229,7 @@ class GatewayCore:
         )
         fanout.tells_send_time = feed.needs_send_time
         if self.config.conflates:
-            fanout.keeper = keeper_of(feed)
+            fanout.book_cache = book_cache_of(feed)
         return fanout
 
     # -- what comes out of the ring -----------------------------------------------------------

@@ -19,7 +19,7 @@ cdef class Fanout(Splitter):
     cdef unsigned short[::1] stamp_streams
     cdef Py_ssize_t stamp_count
     cdef public Ring tap
-    cdef public object keeper
+    cdef public object book_cache
     cdef readonly unsigned long long tap_drops
     cdef unsigned long long tap_ns
     cdef readonly unsigned long long quality_messages

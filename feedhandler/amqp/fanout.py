@@ -61,7 +61,7 @@ from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePack
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.queueing.books import BookKeeper
+    from feedhandler.amqp.queueing.book_cache import BookCache
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -90,7 +90,7 @@ class Fanout(Splitter):
     None where that was the end of the ring or of the share.
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
-    snapshots included; `tap_drops` counts those it had no room for. `keeper`, where it is set,
+    snapshots included; `tap_drops` counts those it had no room for. `book_cache`, where it is set,
     hears what is published: it keeps the books for links that conflate.
     """
 
@@ -115,7 +115,7 @@ class Fanout(Splitter):
         self.tap: Ring | None = None
         self.tap_drops = 0
         self.tap_ns = 0
-        self.keeper: "BookKeeper | None" = None
+        self.book_cache: "BookCache | None" = None
         self.sender_queues: list[SenderQueue] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
@@ -184,10 +184,10 @@ class Fanout(Splitter):
         if sender_queues is None and stream.history is not None:
             following = stream.next_sequence
             stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
-        if self.keeper is not None:
-            self.keeper.clear(stream.service)
+        if self.book_cache is not None:
+            self.book_cache.clear(stream.service)
             for data in packets:
-                self.keeper.packet(bytes(data))
+                self.book_cache.packet(bytes(data))
         chosen = [
             each for each in stream.concerned if sender_queues is None or each in sender_queues
         ]
@@ -406,8 +406,8 @@ class Fanout(Splitter):
             return
         stream = self.streams[event.channel]
         stream.next_sequence = event.next_sequence
-        if self.keeper is not None and event.kind == RESET:
-            self.keeper.clear(stream.service)
+        if self.book_cache is not None and event.kind == RESET:
+            self.book_cache.clear(stream.service)
         if stream.history is not None:
             stream.history.begin(stream.prefix, event.next_sequence, stream.store.end)
         if stream.store is not None:
@@ -510,8 +510,8 @@ class Fanout(Splitter):
         skip: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
-        if self.keeper is not None and not self.restricted:
-            self.keeper.packet(self._bytes(start, size))
+        if self.book_cache is not None and not self.restricted:
+            self.book_cache.packet(self._bytes(start, size))
         if self.tap is not None:
             self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
@@ -125,7 +125,7 @@ class ConflatedLink:
         batch_bytes: int = 2000,
     ) -> None:
         self.rig = Rig(services)
-        self.rig.fanout.keeper = keeper_of(FEED)
+        self.rig.fanout.book_cache = book_cache_of(FEED)
         self.link = FakeLink(0)
         self.now_ns = 0
         asked = parse_address(address, FEED.type_code, snapshots=True)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import feedhandler
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED
@@ -43,7 +43,7 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
 
     async def scenario() -> None:
         async with running(Settings(queue_bytes=BOUND)) as rig:
-            rig.fanout.keeper, rig.node.conflates = keeper_of(FEED), FEED
+            rig.fanout.book_cache, rig.node.conflates = book_cache_of(FEED), FEED
             rig.mark(RecordKind.START, sequence=0, next_sequence=1)
             await rig.deliver()
             traffic = Traffic(random.Random(seed), symbols=20)

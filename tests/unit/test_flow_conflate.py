@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED
@@ -111,7 +111,7 @@ def test_a_book_is_sent_instead_of_orders_and_names_its_symbols() -> None:
 
 def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
     made = ConflatedLink(services=(104,))
-    keeper, stream = made.rig.fanout.keeper, made.rig.streams[0]
+    book_cache, stream = made.rig.fanout.book_cache, made.rig.streams[0]
     traffic = Traffic(random.Random(1), symbols=2)
     for symbol in (1, 2):
         for _ in range(50):
@@ -120,7 +120,7 @@ def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
     made.grant(10_000)
     loss_tracker = made.sender_queue.loss_trackers[104]
     for symbol in (1, 2):
-        keeper.send(made.rig.fanout, stream, [symbol], loss_tracker, made.sender_queue)
+        book_cache.send(made.rig.fanout, stream, [symbol], loss_tracker, made.sender_queue)
     tags = [message.tag for message in made.link.sent if message.place is not None]
     assert len(set(tags)) == len(tags) >= 2
 
@@ -155,7 +155,7 @@ def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> 
 
 def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
     made = ConflatedLink(services=(104,))
-    made.rig.fanout.keeper = None
+    made.rig.fanout.book_cache = None
     made.sender_queue.conflate(made.rig.fanout, FEED)
     traffic = Traffic(random.Random(5), symbols=1)
     for _ in range(200):
@@ -163,7 +163,7 @@ def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
     made.rig.pump()
     made.grant(1000)
     assert made.bodies_of(made.link, 230) == made.bodies_of(made.ideal, 230)
-    assert keeper_of(load_feed("iex-deep")) is None
+    assert book_cache_of(load_feed("iex-deep")) is None
     same_state(made, (104,))
 
 
@@ -173,7 +173,7 @@ def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
     for _ in range(300):
         made.put(traffic.messages(3))
     made.rig.pump()
-    snapshot = made.rig.fanout.keeper.market.snapshot(104)
+    snapshot = made.rig.fanout.book_cache.market.snapshot(104)
     made.rig.block([FEED.encode_packet(sequence=300, service=104, messages=snapshot[:200])], 300)
     for _ in range(300):
         made.put(traffic.messages(3))

@@ -388,7 +388,7 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
 @pytest.mark.parametrize("kept", [False, True])
 def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool) -> None:
     core = Inside(conflate=kept, history_bytes=(1 << 18) * kept).core
-    assert (core.fanout.keeper is not None) == kept
+    assert (core.fanout.book_cache is not None) == kept
     # The history is in the store that recovery has, where it has one.
     for place, stream in enumerate(core.streams):
         assert (stream.history is not None) == kept

@@ -11,7 +11,7 @@ from proton import Message as ProtonMessage
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import HEADER, Envelope
 from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import Peer
@@ -480,7 +480,7 @@ def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back(
 def conflating(queue_bytes: int = 100_000, window: int = 10_000) -> tuple[Broker, Traffic]:
     """A destination that conflates, and traffic for it."""
     broker = Broker(queue_bytes=queue_bytes, window=window, policy="conflate")
-    broker.rig.fanout.keeper = keeper_of(FEED)
+    broker.rig.fanout.book_cache = book_cache_of(FEED)
     broker.destination.conflate(broker.rig.fanout, FEED)
     broker.begin()
     return broker, Traffic(random.Random(21), symbols=4)
@@ -508,7 +508,7 @@ def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -
         reader.take(message)
         assert message.group_sequence == numbers.get(message.key, 0), "conflation leaves no hole"
         numbers[message.key] = message.group_sequence + 1
-    assert reader.market.digest(104) == broker.rig.fanout.keeper.market.digest(104)
+    assert reader.market.digest(104) == broker.rig.fanout.book_cache.market.digest(104)
     assert link.notes[-1]["reason"] == "caught-up"
 
 

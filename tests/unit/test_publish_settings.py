@@ -125,7 +125,9 @@ def test_what_gives_way_reaches_the_destination_by_the_configuration(policy: str
     made = gateway.publishers.all[0].destination
     assert made.policy == (policy or "drop_oldest")
     assert (made.conflation is not None) == (policy == "conflate")
-    assert (gateway.fanout.keeper is not None) == (policy == "conflate"), "books only where needed"
+    assert (gateway.fanout.book_cache is not None) == (policy == "conflate"), (
+        "books only where needed"
+    )
     assert {"behind_seconds": 0.0, "full_seconds": 0.0, "detached": 0, "conflated": 0}.items() <= (
         gateway.snapshot()["destinations"][0].items()
     )

@@ -29,7 +29,7 @@ cdef class Backlog(SenderQueue):
     cdef readonly bint given_up
     cdef readonly Conflation conflation
     cdef MessageSplitter splitter
-    cdef object keeper
+    cdef object book_cache
     cdef object fanout
     cdef bint fetching
     cdef long long _number(self, str key)

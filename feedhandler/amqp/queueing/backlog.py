@@ -98,17 +98,17 @@ class Backlog(SenderQueue):
         self.overflowing = self.given_up = False
         self.conflation: Conflation | None = None
         self.splitter = None
-        self.keeper = None
+        self.book_cache = None
         self.fanout = None
         self.fetching = False
 
     def conflate(self, fanout: "Fanout", feed: "Feed") -> None:
-        """Conflate from now on; to be called before anything waits. Books come from the keeper of
-        `fanout`, if it has one."""
+        """Conflate from now on; to be called before anything waits. Books come from the book cache
+        of `fanout`, if it has one."""
         self.fanout = fanout
-        self.keeper = fanout.keeper
-        orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
-        self.splitter = MessageSplitter(feed, self.keeper is not None)
+        self.book_cache = fanout.book_cache
+        orders_max = _never_enough if self.book_cache is None else self.book_cache.orders_of
+        self.splitter = MessageSplitter(feed, self.book_cache is not None)
         self.conflation = Conflation(self.queue_bytes_max, orders_max)
         self.queue = self.conflation
         self.numbers_late = True
@@ -316,7 +316,7 @@ class Backlog(SenderQueue):
 
     def _fetch_books(self) -> bool:
         """Put the next books that are due in front of what waits; return whether there were any."""
-        if self.keeper is None or self.catching or not self.conflation.at_end_of_turn():
+        if self.book_cache is None or self.catching or not self.conflation.at_end_of_turn():
             return False
         while self.open_batches:  # their packets are older than the books
             self._close(self.open_batches[0])
@@ -326,7 +326,7 @@ class Backlog(SenderQueue):
         stream: Stream = self.by_service[key[0]]
         symbols: list = []
         while key is not None and key[0] == stream.service:
-            if not self.keeper.fits(stream.service, symbols, key[1]):
+            if not self.book_cache.fits(stream.service, symbols, key[1]):
                 break
             symbols.append(key[1])
             self.conflation.clean(key)
@@ -335,7 +335,7 @@ class Backlog(SenderQueue):
         loss_tracker = self.loss_trackers[stream.service]
         self.fetching = True
         try:
-            self.keeper.send(self.fanout, stream, symbols, loss_tracker, self)
+            self.book_cache.send(self.fanout, stream, symbols, loss_tracker, self)
         finally:
             self.fetching = False
         self.queued_bytes = self.conflation.bytes

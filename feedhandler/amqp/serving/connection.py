@@ -273,9 +273,9 @@ class NodeConnection(Peer):
         node.kept += kept - self.kept
         grown, self.kept = kept > self.kept, kept
         if grown and node.kept > KEPT_TOTAL:
-            keeper = max(node.connections, key=lambda each: each.kept)
-            if keeper.kept > KEPT_ANYHOW:
-                keeper._give_up_unread(KEPT_BYTES * keeper.kept)
+            fullest = max(node.connections, key=lambda each: each.kept)
+            if fullest.kept > KEPT_ANYHOW:
+                fullest._give_up_unread(KEPT_BYTES * fullest.kept)
 
     def _give_up_unread(self, held_bytes: int) -> None:
         """End a connection whose client does not read, or leaves too much open; without a goodbye,

@@ -1,7 +1,7 @@
 """Order books of a feed, kept for receivers that are behind and are sent a book instead of orders.
 
 What it is for: `conflate` drops the orders that wait for a symbol, and sends the symbol's book as
-it is when the receiver takes again. A `BookKeeper` maintains these books from everything that the
+it is when the receiver takes again. A `BookCache` maintains these books from everything that the
 fan-out publishes; it exists only where something may be conflated, as it costs about a microsecond
 a message.
 
@@ -31,7 +31,7 @@ ORDER_BYTES = 64
 
 
 class Sends(Protocol):
-    """The part of the fan-out that the keeper uses."""
+    """The part of the fan-out that the book cache uses."""
 
     def books(
         self,
@@ -44,9 +44,9 @@ class Sends(Protocol):
     ) -> None: ...
 
 
-class BookKeeper:
+class BookCache:
     """The books of every service of `feed`. Raises `UsageError` for a feed whose books cannot be
-    kept; `keeper_of` returns None for it."""
+    kept; `book_cache_of` returns None for it."""
 
     def __init__(self, feed: Feed) -> None:
         self.market = Market(feed)
@@ -111,9 +111,9 @@ class BookKeeper:
         return place
 
 
-def keeper_of(feed: Feed) -> BookKeeper | None:
-    """Make a keeper of the feed's books; None where they cannot be kept."""
+def book_cache_of(feed: Feed) -> BookCache | None:
+    """Make a book cache of the feed's books; None where they cannot be kept."""
     try:
-        return BookKeeper(feed)
+        return BookCache(feed)
     except UsageError:
         return None
