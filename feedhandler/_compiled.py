@@ -94,7 +94,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "subscribing": (
         "amqp.subscribing.columns",
         "amqp.subscribing.inbox",
-        "amqp.subscribing.turn",
+        "amqp.subscribing.fast_dispatch",
     ),
     "fixcast": (
         "fixcast.pacing",
@@ -162,7 +162,7 @@ CALLS_NOT_LOOPS = (
     "amqp.queueing.conflation",
     "amqp.queueing.message_splitter",
     "amqp.serving.",
-    "amqp.subscribing.turn",
+    "amqp.subscribing.fast_dispatch",
     "journal.acknowledgement",
     "journal.mutex",
     "journal.producers",

@@ -3,7 +3,7 @@ from feedhandler.amqp.subscribing.columns cimport Batch
 from feedhandler.amqp.subscribing.inbox cimport Inbox
 
 
-cdef class Turn:
+cdef class FastDispatch:
     cdef readonly ReceiverLink link
     cdef readonly object callback
     cdef readonly Batch batch
@@ -15,5 +15,5 @@ cdef class Turn:
     cdef object workspace
     cdef Py_ssize_t consumed
     cdef Py_ssize_t granted_at
-    cpdef bint take(self)
-    cpdef int settle(self)
+    cpdef bint dispatch(self)
+    cpdef int return_credit(self)

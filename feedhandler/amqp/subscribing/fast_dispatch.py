@@ -1,8 +1,8 @@
 """Fast dispatch from a link to a subscriber's callback, in one compiled call.
 
 What it is for: a reader that is woken for every message, as one of live market data is, spends more
-on getting from the socket to its callback than on the message. `Turn.take` hands over what one read
-has brought, without checking anything that stays the same from read to read.
+on getting from the socket to its callback than on the message. `FastDispatch.dispatch` hands over
+what one read has brought, without checking anything that stays the same from read to read.
 
 What it leaves to others: quality messages, borders of snapshot blocks and malformed messages. It
 stops before them and returns False, and `Subscriber` goes on from there.
@@ -17,12 +17,12 @@ from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
 
 
 @cython.cclass
-class Turn:
+class FastDispatch:
     """Dispatch of what `link` brings to `callback`; `intake` gives credit back for it. The other
     arguments are those of a `Batch`.
 
         link, callback   what it was made for; another link or callback needs another one
-        batch, taken     after a `take` that returned False: the messages that it could hand over
+        batch, taken     after a `dispatch` that returned False: the messages that it could hand over
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Turn:
         self.batch: Batch | None = None
 
     @cython.ccall
-    def take(self) -> cython.bint:
+    def dispatch(self) -> cython.bint:
         """Hand over all that the link holds. Returns False, having handed over nothing, where
         `Subscriber` must: then `taken` of its messages are in `batch`."""
         link: ReceiverLink = self.link
@@ -59,11 +59,11 @@ class Turn:
         self.callback(batch)
         self.consumed += count
         if self.consumed >= self.granted_at:
-            self.settle()
+            self.return_credit()
         return True
 
     @cython.ccall
-    def settle(self) -> cython.int:
+    def return_credit(self) -> cython.int:
         """Give credit back for all that was handed over."""
         consumed: cython.Py_ssize_t = self.consumed
         self.consumed = 0

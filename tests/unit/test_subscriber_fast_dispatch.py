@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.framing import QUALITY_NOTE, WHOLE_PACKET, Frame, Template
-from feedhandler.amqp.subscribing import turn
+from feedhandler.amqp.subscribing import fast_dispatch
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
@@ -83,7 +83,7 @@ def module() -> ModuleType:
 
 
 def reading(module: ModuleType, intake: Intake, callback: Any) -> Any:
-    return module.Turn(intake, callback, None, "packet", Workspace())
+    return module.FastDispatch(intake, callback, None, "packet", Workspace())
 
 
 def test_what_a_read_brought_is_one_batch_and_credit_goes_back_in_halves(
