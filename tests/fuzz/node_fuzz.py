@@ -30,8 +30,8 @@ from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.leftovers import Leftovers
 from feedhandler.amqp.serving.login import Admission, Decision, Gate
 from feedhandler.amqp.serving.sasl import Credentials
-from feedhandler.amqp.turns import TURN_UNITS, Turns
 from feedhandler.amqp.users import User, Users
+from feedhandler.amqp.work_budget import TURN_UNITS, Turns
 from feedhandler.config.amqp import LimitsConfig
 from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator

@@ -18,7 +18,7 @@ from feedhandler.amqp.proton import DESCRIPTION_CHARS_MAX
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.turns import TURN_UNITS, Turns, attach_units
+from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
 from tests.support import amqp_wire as wire
@@ -565,7 +565,7 @@ def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_a
 
     async def main() -> None:
         async with running() as rig:
-            rig.node.turns = Turns(rig.node.loop.call_soon, units_max=1)  # a read costs more
+            rig.node.turns = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
             assert await in_thread(talk, rig.port) == [True] * 5
 
     run(main())

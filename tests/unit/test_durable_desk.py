@@ -13,7 +13,7 @@ from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.durable.values import (
     encode,
 )
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import Turns
 from feedhandler.counters import QueueCounter
 from tests.support.turns import Loop
 

@@ -26,7 +26,7 @@ from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.sender_queue import Peer
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
@@ -111,7 +111,7 @@ class StoredQueue:
         self.closing = False
         self.flush = flush
         #: Management: what is done in a turn, and bytes of requests that wait.
-        self.turns: Turns
+        self.turns: WorkBudget
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
@@ -131,7 +131,7 @@ class StoredQueue:
     async def open(self) -> None:
         """Open the persistent queue. Raises what it raises; `fault` is set then, too."""
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
+        self.turns = WorkBudget(self._loop.call_soon, STEPS_A_TURN)
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(

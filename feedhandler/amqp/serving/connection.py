@@ -33,14 +33,14 @@ from feedhandler.amqp.serving.link_counts import REFUSALS, add_sender_queue
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp.turns import (
+from feedhandler.amqp.users import TokenBucket, User
+from feedhandler.amqp.work_budget import (
     CONNECTION_UNITS,
     END_UNITS,
     SESSIONS_PER_UNIT,
     attach_units,
     read_units,
 )
-from feedhandler.amqp.users import TokenBucket, User
 from feedhandler.counters import NodeCounter
 
 if TYPE_CHECKING:

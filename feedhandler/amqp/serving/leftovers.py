@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sized
 from typing import Any
 
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 
 #: Bytes of messages that are freed for one unit, and the least that a message counts for.
 BYTES_PER_UNIT = 1 << 17
@@ -26,7 +26,7 @@ WHOLE_UNITS = 32
 class Leftovers:
     """The queue of what is to be freed; see the module."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: WorkBudget) -> None:
         self._turns = turns
         self._left: deque[Any] = deque()
         self._due = False

@@ -13,7 +13,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from feedhandler.amqp.turns import ACCEPT_UNITS, Turns
+from feedhandler.amqp.work_budget import ACCEPT_UNITS, WorkBudget
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.descriptors import Shortage, has_client
 
@@ -42,7 +42,7 @@ class Listener:
         encrypted: bool,
         on_client: Callable[[socket.socket, str, int, bool], None],
         on_exhausted: Callable[[], None],
-        turns: Turns,
+        turns: WorkBudget,
         crowded: Callable[[], bool],
     ) -> None:
         self._crowded = crowded

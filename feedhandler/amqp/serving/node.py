@@ -37,7 +37,7 @@ from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp.turns import TURN_UNITS, Turns
+from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
@@ -129,7 +129,7 @@ class Node:
         #: Number of connections to which the last `pump` delivered something.
         self.wrote = 0
         self._catching_up = False
-        self.turns: Turns
+        self.turns: WorkBudget
         self.leftovers: Leftovers
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
@@ -160,7 +160,7 @@ class Node:
     def start(self) -> None:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop.call_soon, TURN_UNITS)
+        self.turns = WorkBudget(self.loop.call_soon, TURN_UNITS)
         self.leftovers = Leftovers(self.turns)
         places = (
             (self.settings.address, "amqp.listen", False),

@@ -44,7 +44,7 @@ def read_units(frames: int, agreeing: bool) -> int:
     return READ_UNITS + (HANDSHAKE_UNITS if agreeing else frames // FRAMES_PER_UNIT)
 
 
-class Turns:
+class WorkBudget:
     """Units of work for each turn of the loop, and what waits for units; see the module."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], units_max: int) -> None:

@@ -4,87 +4,87 @@ import random
 from collections import defaultdict
 
 from feedhandler.amqp.durable.keyed_sections import delivery_annotations
+from feedhandler.amqp.working.message_order import MessageOrder, OrderedMessage
 from feedhandler.amqp.working.messages import read
-from feedhandler.amqp.working.turns import Turn, Turns
 
 
-def begun(turns: Turns[int]) -> list[Turn[int]]:
+def begun(order: MessageOrder[int]) -> list[OrderedMessage[int]]:
     """All that may be worked on now."""
     found = []
-    while (turn := turns.begin()) is not None:
+    while (turn := order.begin()) is not None:
         found.append(turn)
     return found
 
 
-def of(afters: dict[int, tuple[int, ...]], credit: int = 100) -> Turns[int]:
-    turns: Turns[int] = Turns(credit)
+def of(afters: dict[int, tuple[int, ...]], credit: int = 100) -> MessageOrder[int]:
+    order: MessageOrder[int] = MessageOrder(credit)
     for fence, after in afters.items():
-        assert turns.add(fence, fence, after)
-    return turns
+        assert order.add(fence, fence, after)
+    return order
 
 
 def test_a_message_waits_for_those_that_it_comes_after() -> None:
-    turns = of({1: (), 2: (), 3: (1, 2), 4: (), 5: (3,), 6: (0,)})
-    first = begun(turns)
+    order = of({1: (), 2: (), 3: (1, 2), 4: (), 5: (3,), 6: (0,)})
+    first = begun(order)
     assert [turn.item for turn in first] == [1, 2, 4, 6]
-    assert turns.end(first[0]) == []
-    assert turns.begin() is None, "it comes after 2, too"
-    turns.end(first[1])
-    third = turns.begin()
+    assert order.end(first[0]) == []
+    assert order.begin() is None, "it comes after 2, too"
+    order.end(first[1])
+    third = order.begin()
     assert third is not None
     assert third.item == 3
-    assert turns.begin() is None
-    turns.end(third)
-    assert [turn.item for turn in begun(turns)] == [5]
+    assert order.begin() is None
+    order.end(third)
+    assert [turn.item for turn in begun(order)] == [5]
 
 
 def test_with_a_failure_goes_what_comes_after_it_and_nothing_else() -> None:
-    turns = of({1: (), 2: (), 3: (2,), 4: (1,), 5: (4,), 6: (3,), 7: (6, 5), 8: ()})
-    first = begun(turns)
+    order = of({1: (), 2: (), 3: (2,), 4: (1,), 5: (4,), 6: (3,), 7: (6, 5), 8: ()})
+    first = begun(order)
     assert [turn.item for turn in first] == [1, 2, 8]
-    assert turns.end(first[0], failed=True) == [4, 5, 7]
-    turns.end(first[1])
-    (third,) = begun(turns)
-    turns.end(third)
-    (sixth,) = begun(turns)
-    turns.end(sixth)
-    assert begun(turns) == []
+    assert order.end(first[0], failed=True) == [4, 5, 7]
+    order.end(first[1])
+    (third,) = begun(order)
+    order.end(third)
+    (sixth,) = begun(order)
+    order.end(sixth)
+    assert begun(order) == []
 
 
 def test_what_was_on_its_way_as_another_failed_goes_back_too() -> None:
-    turns = of({1: (), 2: (1,)}, credit=4)
-    (first,) = begun(turns)
-    assert turns.end(first, failed=True) == [2]
-    assert not turns.add(3, 3, (2,))
-    assert turns.add(4, 4)
-    assert not turns.add(5, 5, (3,))
-    assert not turns.add(6, 6, (1, 4))
+    order = of({1: (), 2: (1,)}, credit=4)
+    (first,) = begun(order)
+    assert order.end(first, failed=True) == [2]
+    assert not order.add(3, 3, (2,))
+    assert order.add(4, 4)
+    assert not order.add(5, 5, (3,))
+    assert not order.add(6, 6, (1, 4))
     # Of what failed as 2 had come, nothing can be on its way once 4 more have.
-    assert turns.add(7, 7, (1, 2))
+    assert order.add(7, 7, (1, 2))
     for fence in range(8, 12):
-        assert turns.add(fence, fence)
-    assert not turns._failed
+        assert order.add(fence, fence)
+    assert not order._failed
 
 
 def test_what_is_dropped_leaves_no_trace() -> None:
-    turns = of({1: (), 2: (), 3: (1,), 4: (2,), 5: (3,), 6: ()})
-    first = begun(turns)[:2]
-    turns.add(7, 7)
-    assert turns.drop() == [3, 4, 5, 7]
+    order = of({1: (), 2: (), 3: (1,), 4: (2,), 5: (3,), 6: ()})
+    first = begun(order)[:2]
+    order.add(7, 7)
+    assert order.drop() == [3, 4, 5, 7]
     for turn in first:
-        assert turns.end(turn) == []
-    assert turns.begin() is None
+        assert order.end(turn) == []
+    assert order.begin() is None
 
 
 def test_messages_of_a_queue_without_keys_wait_for_nobody() -> None:
-    turns: Turns[int] = Turns(2)
+    order: MessageOrder[int] = MessageOrder(2)
     for item in range(6):
-        assert turns.add(item, 0)
-    for turn in begun(turns):
-        assert turns.end(turn, failed=turn.item % 2 == 0) == []
+        assert order.add(item, 0)
+    for turn in begun(order):
+        assert order.end(turn, failed=turn.item % 2 == 0) == []
     for item in range(6):
-        assert turns.add(item, 0)
-    assert turns.drop() == list(range(6))
+        assert order.add(item, 0)
+    assert order.drop() == list(range(6))
 
 
 class Wire:
@@ -94,13 +94,13 @@ class Wire:
         self.chance = chance
         self.keys = [tuple(chance.sample(range(6), chance.randrange(3))) for _ in range(messages)]
         self.waiting = list(range(messages))
-        self.turns: Turns[tuple[int, int]] = Turns(credit)
+        self.order: MessageOrder[tuple[int, int]] = MessageOrder(credit)
         self.credit = credit
         self.fence = 0
         self.taken: dict[int, int] = {}  # what the client has as the queue knows it: its fence
         self.coming: list[tuple[int, int, tuple[int, ...]]] = []
         self.told: list[tuple[int, bool]] = []
-        self.working: list[Turn[tuple[int, int]]] = []
+        self.working: list[OrderedMessage[tuple[int, int]]] = []
         self.done: dict[int, list[int]] = defaultdict(list)
 
     def send(self) -> None:
@@ -117,11 +117,11 @@ class Wire:
     def arrive(self) -> None:
         if self.coming:
             message, fence, after = self.coming.pop(0)
-            if not self.turns.add((message, fence), fence, after):
+            if not self.order.add((message, fence), fence, after):
                 self.told.append((message, False))
 
     def begin(self) -> None:
-        if (turn := self.turns.begin()) is not None:
+        if (turn := self.order.begin()) is not None:
             busy = {key for other in self.working for key in self.keys[other.item[0]]}
             assert busy.isdisjoint(self.keys[turn.item[0]]), "two at a time"
             self.working.append(turn)
@@ -130,7 +130,7 @@ class Wire:
         if self.working:
             turn = self.working.pop(self.chance.randrange(len(self.working)))
             failed = self.chance.random() < 0.2
-            for message, _ in [turn.item, *self.turns.end(turn, failed)]:
+            for message, _ in [turn.item, *self.order.end(turn, failed)]:
                 self.told.append((message, not failed))
             if not failed:
                 for key in self.keys[turn.item[0]]:

@@ -3,13 +3,13 @@
 import itertools
 from functools import partial
 
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 from tests.support.turns import Loop
 
 
 def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
     loop = Loop()
-    turns = Turns(loop.call_soon, 10)
+    turns = WorkBudget(loop.call_soon, 10)
     left, done = {"greedy": 12, "modest": 1}, []
 
     def work(name: str) -> None:
@@ -34,7 +34,7 @@ def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
 
 def test_nothing_is_scheduled_while_nobody_asks() -> None:
     loop = Loop()
-    turns = Turns(loop.call_soon, 1)
+    turns = WorkBudget(loop.call_soon, 1)
     assert turns.take(5)
     assert not turns.take(1)
     loop.turn()
