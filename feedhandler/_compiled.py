@@ -80,7 +80,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.proton",
         "amqp.publishing.destination",
         "amqp.publishing.envelope",
-        "amqp.publishing.journalled",
+        "amqp.publishing.spill_destination",
         "amqp.queueing.backlog",
         "amqp.queueing.conflation",
         "amqp.queueing.message_splitter",

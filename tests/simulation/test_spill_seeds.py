@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from feedhandler.amqp.publishing.spill import State
+from feedhandler.amqp.publishing.spill_queue import State
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.journal.simulated import Fault, SimulatedDisk

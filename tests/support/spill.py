@@ -13,9 +13,9 @@ import msgspec
 from feedhandler.amqp.framing import Reader
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.journalled import JournalledDestination
-from feedhandler.amqp.publishing.spill import Job, Spill, bounds_of
+from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
+from feedhandler.amqp.publishing.spill_queue import Job, SpillQueue, bounds_of
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
@@ -117,12 +117,12 @@ class SpillRig:
         self.rig = Rig(services)
         self.now_ns = now_ns
         self.queue_bytes = queue_bytes
-        self.spill = Spill(bounds_of(queue_bytes), WAIT_NS)
+        self.spill = SpillQueue(bounds_of(queue_bytes), WAIT_NS)
         self.disk = SpillDisk(
             folder, settings, ITEM_BYTES_MAX, files=self.files, clock=lambda: WALL_NS + self.now_ns
         )
         self.spill.find(self.disk.pending, now_ns)
-        self.destination = JournalledDestination(
+        self.destination = SpillDestination(
             Peer(self.rig.fanout.dirty_peers),
             parse_address(address, self.rig.feed.type_code),
             self.rig.fanout.streams,

@@ -157,8 +157,8 @@ def test_a_journal_reaches_the_destination_by_the_configuration(tmp_path: Path) 
     assert (again.journal_folder, again.journal_max_us) == (SPILL["journal_folder"], 500)
     gateway = Gateway(config)
     (publisher,) = gateway.publishers.all
-    assert publisher.journal is not None
-    assert publisher.journal.spill.wait_ns == 500_000
+    assert publisher.spill_runner is not None
+    assert publisher.spill_runner.spill.wait_ns == 500_000
     assert publisher.destination.policy == "journal"
     (told,) = gateway.snapshot()["destinations"]
     assert (told["journal"], told["journal_backlog"], told["spilled"]) == ("MEMORY", 0, 0)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.amqp.publishing.spill import (
+from feedhandler.amqp.publishing.spill_disk import SpillDisk
+from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
+from feedhandler.amqp.publishing.spill_queue import (
     LATE_NS,
     STALL_NS,
     TABLE,
@@ -12,13 +14,11 @@ from feedhandler.amqp.publishing.spill import (
     Input,
     Job,
     Result,
-    Spill,
+    SpillQueue,
     State,
     Where,
     bounds_of,
 )
-from feedhandler.amqp.publishing.spill_disk import SpillDisk
-from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
 from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.errors import ConfigError
 from tests.support.spill import SMALL, WAIT_NS, SpillRig
@@ -31,9 +31,9 @@ def message(number: int, size: int = 100, **more: object) -> OutgoingMessage:
 
 
 @pytest.fixture
-def spill() -> Spill:
+def spill() -> SpillQueue:
     """Room for ten messages of a hundred bytes in front, for five unwritten."""
-    return Spill(Bounds(front=1700, unwritten=900, slack=400, job=820), WAIT_NS)
+    return SpillQueue(Bounds(front=1700, unwritten=900, slack=400, job=820), WAIT_NS)
 
 
 def test_every_state_knows_every_input() -> None:
@@ -105,7 +105,7 @@ def test_what_is_no_message_of_a_gateway_is_told_apart(content: bytes) -> None:
     assert parse_item(content) is None
 
 
-def fill(spill: Spill, first: int, last: int, front_bytes: int = 0) -> list[Where]:
+def fill(spill: SpillQueue, first: int, last: int, front_bytes: int = 0) -> list[Where]:
     """Messages come; where each went. Those in front stay there."""
     places = []
     for number in range(first, last + 1):
@@ -118,7 +118,7 @@ def fill(spill: Spill, first: int, last: int, front_bytes: int = 0) -> list[Wher
     return places
 
 
-def test_messages_gather_for_their_time_and_are_written_together(spill: Spill) -> None:
+def test_messages_gather_for_their_time_and_are_written_together(spill: SpillQueue) -> None:
     assert spill.settled
     assert spill.next_job(0, 0) is None
     fill(spill, 1, 3)
@@ -134,7 +134,9 @@ def test_messages_gather_for_their_time_and_are_written_together(spill: Spill) -
     assert spill.settled
 
 
-def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(spill: Spill) -> None:
+def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(
+    spill: SpillQueue,
+) -> None:
     fill(spill, 1, 8)
     job = spill.next_job(WAIT_NS, 0)
     assert job is not None
@@ -144,7 +146,7 @@ def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(spil
     assert len(spill.next_job(WAIT_NS, 0).messages) == 3
 
 
-def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: Spill) -> None:
+def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: SpillQueue) -> None:
     messages = [message(number) for number in range(1, 9)]
     for outgoing in messages:
         spill.take(outgoing, Where.FRONT, 0)
@@ -156,7 +158,7 @@ def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: Spill) -
     assert [outgoing.sequence for outgoing in job.messages] == [6, 7, 8]
 
 
-def test_what_ends_while_it_is_written_is_marked_afterwards(spill: Spill) -> None:
+def test_what_ends_while_it_is_written_is_marked_afterwards(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     job = spill.next_job(WAIT_NS, 0)
     spill.end(job.messages[0], WAIT_NS)
@@ -165,7 +167,7 @@ def test_what_ends_while_it_is_written_is_marked_afterwards(spill: Spill) -> Non
     assert spill.next_job(2 * WAIT_NS, 0).ended == [1, 2]
 
 
-def test_what_ends_afterwards_is_marked_for_what_it_was(spill: Spill) -> None:
+def test_what_ends_afterwards_is_marked_for_what_it_was(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     job = spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=2), WAIT_NS, 0)
@@ -175,7 +177,9 @@ def test_what_ends_afterwards_is_marked_for_what_it_was(spill: Spill) -> None:
     assert (job.ended, job.given_up) == ([1], [2])
 
 
-def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(spill: Spill) -> None:
+def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(
+    spill: SpillQueue,
+) -> None:
     places = fill(spill, 1, 20)
     assert places[:11] == [Where.FRONT] * 10 + [Where.DISK]
     assert places.count(Where.DISK) == 5
@@ -195,14 +199,16 @@ def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(spill
     assert not spill.refusing
 
 
-def test_a_message_larger_than_half_the_way_is_taken_once_the_way_is_free(spill: Spill) -> None:
+def test_a_message_larger_than_half_the_way_is_taken_once_the_way_is_free(
+    spill: SpillQueue,
+) -> None:
     fill(spill, 1, 20)
     spill._only_bytes = 0
     assert spill.refusing
     assert spill.place(800, 1640) is Where.DISK
 
 
-def test_a_journal_without_room_is_tried_again_after_a_while(spill: Spill) -> None:
+def test_a_journal_without_room_is_tried_again_after_a_while(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=0), WAIT_NS, 0)
@@ -218,14 +224,16 @@ def test_a_journal_without_room_is_tried_again_after_a_while(spill: Spill) -> No
     assert [p.sequence for p in spill.next_job(2 * STALL_NS, 0).messages] == [3]
 
 
-def test_a_disk_that_takes_long_is_counted(spill: Spill) -> None:
+def test_a_disk_that_takes_long_is_counted(spill: SpillQueue) -> None:
     fill(spill, 1, 3)
     spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=3), LATE_NS + 1, 0)
     assert spill.late == 3
 
 
-def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(spill: Spill) -> None:
+def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(
+    spill: SpillQueue,
+) -> None:
     spill.find(3, 0)
     assert spill.state is DRAINING
     assert spill.poll(1700, 0) == []
@@ -249,21 +257,21 @@ def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(spill
     assert spill.next_job(WAIT_NS, 0).given_up == [4]
 
 
-def test_what_is_still_in_memory_joins_front_without_the_disk(spill: Spill) -> None:
+def test_what_is_still_in_memory_joins_front_without_the_disk(spill: SpillQueue) -> None:
     fill(spill, 1, 13)
     assert [outgoing.sequence for outgoing in spill.poll(0, 0)] == [11, 12, 13]
     assert spill.state is MEMORY
     assert not spill.holes
 
 
-def test_what_does_not_fit_into_front_waits_for_the_disk(spill: Spill) -> None:
+def test_what_does_not_fit_into_front_waits_for_the_disk(spill: SpillQueue) -> None:
     fill(spill, 1, 13)
     spill._step(Input.ROOM, 0)
     assert spill.poll(1300, 0) == []
     assert spill.state is DRAINING
 
 
-def test_holes_know_packets_from_blocks_and_quality_messages(spill: Spill) -> None:
+def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
     for outgoing in (
         message(9),
         message(7),
@@ -275,7 +283,7 @@ def test_holes_know_packets_from_blocks_and_quality_messages(spill: Spill) -> No
     assert (hole.first, hole.following, hole.blocks) == (7, 10, True)
 
 
-def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: Spill) -> None:
+def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:
     fill(spill, 1, 12)
     spill.next_job(WAIT_NS, 1640)
     kept = spill.done(Result(error="no disk"), WAIT_NS, 1640)

@@ -1,8 +1,8 @@
 """A keyed queue of the node: serial per key, parallel across keys, each message with one effect.
 
 What it is for: `KeyedDurableQueue` puts together the queue's rules (`feedhandler.keyed.queue`), its
-store (`feedhandler.keyed.journalled`) and its links. What links ask for in a turn is committed as
-one group, and is answered once it is durable. A message's number on a consumer's link is its
+store (`feedhandler.keyed.journal_store`) and its links. What links ask for in a turn is committed
+as one group, and is answered once it is durable. A message's number on a consumer's link is its
 delivery's fence.
 
 What it promises: as every queue of the node (`stored`): the loop never waits for the disk. What a
@@ -33,7 +33,7 @@ from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
 from feedhandler.journal.groups import Group
 from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
-from feedhandler.keyed.journalled import Journalled
+from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, KeyedQueue
@@ -99,7 +99,7 @@ class KeyedDurableQueue(StoredQueue):
         assert config.key is not None
         self.definition = config.key
         self.core: KeyedQueue
-        self.journalled: Journalled
+        self.journal_store: JournalStore
         self.intake: KeyedIntake
         self._find = find
         self._desk = KeyedDesk(self)
@@ -134,11 +134,11 @@ class KeyedDurableQueue(StoredQueue):
         self._token = engine.store.queue_id.hex()
         append = self._index.append
         self.intake = KeyedIntake(
-            self.config, self.definition, self.store, self.core, self.journalled, self.ids,
+            self.config, self.definition, self.store, self.core, self.journal_store, self.ids,
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
         # A message that is dropped frees its content in memory.
-        self.journalled.on_dropped = self.intake.recent.take
+        self.journal_store.on_dropped = self.intake.recent.take
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
@@ -153,16 +153,16 @@ class KeyedDurableQueue(StoredQueue):
                 "another folder, or leave out [queue.key]",
             )
         opening = open_definition(engine.files, engine.folder, self.definition)
-        self.journalled = Journalled(self.store, self.config.dead, self._read_one, self._lost)
+        self.journal_store = JournalStore(self.store, self.config.dead, self._read_one, self._lost)
         self.core = KeyedQueue(
             self.definition.structure(),
             self.definition.settings(self.config.redeliveries_max),
-            self.journalled,
+            self.journal_store,
             opening.openings,
             engine.producers().items(),
             opening.secret,
         )
-        self.journalled.restore(self.core)
+        self.journal_store.restore(self.core)
         self.core.on_ready = self._serve_soon
 
     def _message_in(self, content: bytes) -> bytes:
@@ -195,14 +195,14 @@ class KeyedDurableQueue(StoredQueue):
     @property
     def busy(self) -> bool:
         """Whether anything is on its way to the disk."""
-        return not self.fault and self.journalled.busy
+        return not self.fault and self.journal_store.busy
 
     def push(self) -> None:
         """Commit what was asked for in this turn."""
         if self.fault:
             return
         try:
-            self.journalled.push()
+            self.journal_store.push()
         except FeedhandlerError as error:
             self.stop(str(error))
 
@@ -256,15 +256,15 @@ class KeyedDurableQueue(StoredQueue):
                 self._delivered(taker, [fence])
             done()
 
-        with self.journalled.unit():
+        with self.journal_store.unit():
             for _, number, fence in mine:
                 self.core.acknowledge(number, fence)
             for content, read in zip(work.put, puts, strict=True):
                 self.intake.put(content, read)
             for name, content in work.sent:
-                self.journalled.send(Parcel(name, "", content))
+                self.journal_store.send(Parcel(name, "", content))
         self._committing.append(lost)
-        self.journalled.hear(durable)
+        self.journal_store.hear(durable)
         self.push()
         return None
 
@@ -295,14 +295,14 @@ class KeyedDurableQueue(StoredQueue):
         if self.fault:
             return
         engine = self.store.engine
-        for told in self.journalled.settled():
+        for told in self.journal_store.settled():
             told()
         self.intake.confirm(engine.durable_id)
         if engine.stopped is not None:
             self.stop(str(engine.stopped))
             return
         self.push()
-        if not self.journalled.busy:
+        if not self.journal_store.busy:
             self._move_on()
         if not self.closing:
             self.intake.feed()
@@ -313,7 +313,7 @@ class KeyedDurableQueue(StoredQueue):
     def _move_on(self) -> None:
         """Move messages that are not taken out of old blocks, where blocks are short."""
         try:
-            self.journalled.move_some()
+            self.journal_store.move_some()
         except FeedhandlerError as error:
             self.stop(str(error))
 
@@ -539,7 +539,7 @@ class KeyedDurableQueue(StoredQueue):
         mine = [fence for fence in fences if self.core.acknowledge(number, fence)]
         self._stale(taker, set(fences).difference(mine))
         if mine:
-            self.journalled.hear(functools.partial(self._delivered, taker, mine))
+            self.journal_store.hear(functools.partial(self._delivered, taker, mine))
             self.push_soon()
 
     def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
@@ -565,7 +565,7 @@ class KeyedDurableQueue(StoredQueue):
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
         self._stale(taker, set(fences).difference(mine))
-        self.journalled.hear(functools.partial(taker.finished, mine))
+        self.journal_store.hear(functools.partial(taker.finished, mine))
         self.push_soon()
 
     def _lost(self, number: int, reason: str) -> None:
@@ -593,7 +593,7 @@ class KeyedDurableQueue(StoredQueue):
 
     def send_parcels(self) -> None:
         """Send parcels to other queues, in order; each ends here once it is durable there."""
-        parcels = self.journalled.parcels
+        parcels = self.journal_store.parcels
         if parcels:
             self._parcels.add(parcels)
             parcels.clear()
@@ -604,7 +604,7 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
             tell("queue_dead", text, queue=self.name)
-        self.journalled.deliver(number)
+        self.journal_store.deliver(number)
         self.push_soon()
 
     # -- cancelling -------------------------------------------------------------------------
@@ -619,7 +619,7 @@ class KeyedDurableQueue(StoredQueue):
             told(status)
         elif self.core.cancel(number):
             self.intake.recent.take(number)
-            self.journalled.hear(functools.partial(self._cancelled, told))
+            self.journal_store.hear(functools.partial(self._cancelled, told))
             self.push_soon()
         else:
             self.counts[QueueCounter.CANCELS_LATE] += 1
@@ -642,7 +642,7 @@ class KeyedDurableQueue(StoredQueue):
             if self.fault:
                 told(None)
                 return
-            self.journalled.hear(recorded)
+            self.journal_store.hear(recorded)
             self.push_soon()
 
         def recorded() -> None:
@@ -715,5 +715,5 @@ class KeyedDurableQueue(StoredQueue):
             "timeouts": core.timeouts,
             "stale": core.stale,
             "producers_known": len(core.producers),
-            "parcels": len(self.journalled.parcels) + len(self._parcels),
+            "parcels": len(self.journal_store.parcels) + len(self._parcels),
         }

@@ -37,9 +37,9 @@ from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.publishing.snapshot import snapshot_of
+from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.unsettled_map import Outcome
@@ -53,7 +53,7 @@ from feedhandler.config.publishing import PublishConfig
 from feedhandler.retrans.backoff import Backoff
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.publishing.journal import DestinationJournal
+    from feedhandler.amqp.publishing.spill_runner import SpillRunner
 
 #: First and longest wait of a message that the broker gave back.
 RETRY_US = 50_000
@@ -110,7 +110,7 @@ class Publisher(Peer):
         self.reason = ""
         self.broker = ""
         self.connects = self.failures = self.detached = 0
-        self.journal: "DestinationJournal | None" = None
+        self.spill_runner: "SpillRunner | None" = None
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
@@ -154,13 +154,11 @@ class Publisher(Peer):
         if config.when_full != JOURNAL:
             return Destination(*given, config.when_full)
         # Imported here: a gateway without a journal does not load its modules.
-        from feedhandler.amqp.publishing.journal import DestinationJournal
+        from feedhandler.amqp.publishing.spill_runner import SpillRunner
 
-        journal = self.journal = DestinationJournal(config, self._say, self.work)
-        journal.destination = JournalledDestination(
-            *given, journal.spill, time.time_ns, journal.look
-        )
-        return journal.destination
+        runner = self.spill_runner = SpillRunner(config, self._say, self.work)
+        runner.destination = SpillDestination(*given, runner.spill, time.time_ns, runner.look)
+        return runner.destination
 
     # -- beginning and end ------------------------------------------------------------------
 
@@ -182,17 +180,17 @@ class Publisher(Peer):
         """
         task, self._task = self._task, None
         if task is None:
-            if self.journal is not None:
-                await self.journal.close()
+            if self.spill_runner is not None:
+                await self.spill_runner.close()
             return
-        if self.journal is not None:
+        if self.spill_runner is not None:
             seconds = min(seconds, JOURNAL_STOP_SECONDS)
         deadline = self._loop.time() + seconds
         self.destination.flush_batches()
         while self.connects and self._unfinished() and self._loop.time() < deadline:
             self.work()
             await asyncio.sleep(STOP_LOOK_SECONDS)
-        if self._unfinished() and self.journal is None:
+        if self._unfinished() and self.spill_runner is None:
             self._say(f"{self._unfinished()} messages were not confirmed when the gateway ended")
         if self._sock is not None and self.engine is not None:
             self.engine.close()
@@ -201,8 +199,8 @@ class Publisher(Peer):
         await asyncio.gather(task, return_exceptions=True)
         self._disconnect()
         self._fanout.remove(self.destination)
-        if self.journal is not None:
-            await self.journal.close()
+        if self.spill_runner is not None:
+            await self.spill_runner.close()
         self.state = State.CLOSED
         self.down_time.set(False, time.monotonic_ns())
         if self._batch_timer is not None:
@@ -577,7 +575,7 @@ class Publisher(Peer):
         full = self.destination.overflowing
         if full and not self._told_overflow:
             what = "all" if self.destination.given_up else "the oldest"
-            if self.journal is not None and not self.journal.spill.failed:
+            if self.spill_runner is not None and not self.spill_runner.spill.failed:
                 self._say("the journal is full, or its disk too slow: new messages are dropped")
             else:
                 self._say(f"the broker does not keep up: {what} messages are dropped")
@@ -627,8 +625,8 @@ class Publishers:
         """Open the journals that there are; before `start`, and before the first packet. Raises
         `FeedhandlerError`."""
         for publisher in self.all:
-            if publisher.journal is not None:
-                await publisher.journal.open()
+            if publisher.spill_runner is not None:
+                await publisher.spill_runner.open()
 
     def start(self, qualities: list[QualityState]) -> None:
         """Connect each; to be called within a running event loop."""

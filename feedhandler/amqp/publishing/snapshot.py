@@ -60,16 +60,16 @@ def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, f
         DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
         DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
     }
-    if publisher.journal is None:
+    if publisher.spill_runner is None:
         return counts | dict.fromkeys(_JOURNAL_COUNTERS, 0)
-    return counts | publisher.journal.counts(now_ns)
+    return counts | publisher.spill_runner.counts(now_ns)
 
 
 def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
     """Return state and counters by name."""
     destination, unsettled = publisher.destination, publisher.destination.unsettled
     p50, p90, p99 = unsettled.latency.percentiles(0.5, 0.9, 0.99)
-    journal = publisher.journal
+    journal = publisher.spill_runner
     return {
         "name": publisher.config.name,
         "to": publisher.place.shown,

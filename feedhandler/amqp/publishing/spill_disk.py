@@ -9,7 +9,7 @@ on a second one, beside it.
 What it promises: jobs are done in the order in which they are given, and each has a result, a
 failure too: after the first one nothing more is written or acknowledged (the queue has stopped).
 
-What it leaves to others: what to do and when (`spill`); the files (`feedhandler.journal`).
+What it leaves to others: what to do and when (`spill_queue`); the files (`feedhandler.journal`).
 """
 
 import contextlib
@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from feedhandler.amqp.publishing.spill import Job, Result
 from feedhandler.amqp.publishing.spill_items import parse_item
+from feedhandler.amqp.publishing.spill_queue import Job, Result
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.settings import FAST, QueueSettings

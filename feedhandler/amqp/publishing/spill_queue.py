@@ -172,7 +172,7 @@ class Hole:
     blocks: bool = False
 
 
-class Spill:
+class SpillQueue:
     """The spill logic of one destination; see the module.
 
     `wait_ns`: how long messages gather before they are written together. `on_disk`: messages that

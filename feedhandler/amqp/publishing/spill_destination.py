@@ -1,9 +1,9 @@
 """A destination whose backlog goes to disk: `when_full = "journal"`.
 
 What it is for: what comes from the fan-out is encoded at once (numbered, quality messages too), so
-that it is the same message whether it leaves now or after a restart. The `Spill` decides where it
-goes: into the queue that every destination has, or by way of the journal. The journal is told what
-the broker has confirmed, and what was given up.
+that it is the same message whether it leaves now or after a restart. The `SpillQueue` decides where
+it goes: into the queue that every destination has, or by way of the journal. The journal is told
+what the broker has confirmed, and what was given up.
 
 What it promises: the broker gets messages in the order in which they came; those of the run before
 first. What is in memory never exceeds `queue_bytes`. What is refused because the journal has no
@@ -16,7 +16,7 @@ disk only is announced as lost; it stays there, and the next start publishes it.
 A batch is closed at the end of its time whether the broker has room or not: packets in an open
 batch are not in the journal.
 
-What it leaves to others: threads and files (`journal`); connections (`publisher`).
+What it leaves to others: threads and files (`spill_runner`); connections (`publisher`).
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import BODY_HEAD, is_unsequenced
 from feedhandler.amqp.policies import JOURNAL
-from feedhandler.amqp.publishing.spill import Result, Spill, Where
 from feedhandler.amqp.publishing.spill_items import WHOLE
+from feedhandler.amqp.publishing.spill_queue import Result, SpillQueue, Where
 from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _WHOLE = cython.declare(cython.Py_ssize_t, WHOLE)
 
 
 @cython.cclass
-class JournalledDestination(Destination):
+class SpillDestination(Destination):
     """A `Destination` with a `spill`.
 
     `wall`: ns since 1970. `on_work` is called where the journal may have something to do, unless
@@ -64,7 +64,7 @@ class JournalledDestination(Destination):
         retry_ns: Callable[[int], int],
         clock: Callable[[], int],
         on_batch: Callable[[], None] | None,
-        spill: Spill,
+        spill: SpillQueue,
         wall: Callable[[], int],
         on_work: Callable[[], None],
     ) -> None:
@@ -72,7 +72,7 @@ class JournalledDestination(Destination):
             peer, subscription, streams, messages_max, queue_bytes_max, batch_bytes_max, retry_ns,
             clock, on_batch, JOURNAL,
         )  # fmt: skip
-        self.spill: Spill = spill
+        self.spill: SpillQueue = spill
         self.wall = wall
         self.on_work = on_work
         self.lacking = False

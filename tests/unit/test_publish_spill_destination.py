@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.amqp.publishing.spill import State, Where
+from feedhandler.amqp.publishing.spill_queue import State, Where
 from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.layout import Status

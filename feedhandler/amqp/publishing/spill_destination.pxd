@@ -3,7 +3,7 @@
 from feedhandler.amqp.publishing.destination cimport Destination
 
 
-cdef class JournalledDestination(Destination):
+cdef class SpillDestination(Destination):
     cdef readonly object spill
     cdef object wall
     cdef object on_work

@@ -1,7 +1,7 @@
 """A keyed queue's store: what is asked of it in a turn of the event loop is one group of the
 journal.
 
-What it is for: `Journalled` is the `Store` of `queue.KeyedQueue` over a persistent queue.
+What it is for: `JournalStore` is the `Store` of `queue.KeyedQueue` over a persistent queue.
 Operations are gathered; `push` commits them, all or nothing, and once that is durable the queue is
 notified, in order, and those that wait for it (`hear`). So an acknowledgement and what its consumer
 has put in the same unit count together, and a unit is never split (`unit`).
@@ -49,7 +49,7 @@ class _Group:
         return bool(self.puts or self.ends or self.marks or self.producers or self.told)
 
 
-class Journalled:
+class JournalStore:
     """The store of one keyed queue; see the module.
 
     `dead` names the queue that dead messages go to ("": they are cancelled, and `on_lost` is called
@@ -251,7 +251,7 @@ class Journalled:
 class _Unit:
     """Context in which all operations of a store count together."""
 
-    def __init__(self, store: Journalled) -> None:
+    def __init__(self, store: JournalStore) -> None:
         self._store = store
 
     def __enter__(self) -> None:

@@ -1,14 +1,14 @@
 """The journal of one destination in the running gateway: opened, given jobs, reported on, closed.
 
-What it is for: `when_full = "journal"`. A `DestinationJournal` opens the journal before the first
-packet, has the `Spill`'s jobs done on a thread (`spill_disk`), and takes each result back into the
-event loop. At the end it puts everything unconfirmed into the journal.
+What it is for: `when_full = "journal"`. A `SpillRunner` opens the journal before the first
+packet, has the `SpillQueue`'s jobs done on a thread (`spill_disk`), and takes each result back into
+the event loop. At the end it puts everything unconfirmed into the journal.
 
 What it promises: no call but `open` and `close` waits, and those wait outside the event loop; the
 operator gets one line each time that messages begin to go to disk and that all have come back, and
 one for a disk that failed, or does not keep up.
 
-What it leaves to others: which messages (`journalled`), when (`spill`), the connection
+What it leaves to others: which messages (`spill_destination`), when (`spill_queue`), the connection
 (`publisher`).
 """
 
@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from feedhandler.amqp.publishing.journalled import JournalledDestination
-from feedhandler.amqp.publishing.spill import Result, Spill, State, bounds_of
+from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.publishing.spill_disk import SpillDisk, SpillThread, settings_of
 from feedhandler.amqp.publishing.spill_items import HEAD
+from feedhandler.amqp.publishing.spill_queue import Result, SpillQueue, State, bounds_of
 from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
@@ -40,7 +40,7 @@ def item_bytes_max(batch_max_bytes: int) -> int:
     return batch_max_bytes + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX + HEAD.size + key_and_reason
 
 
-class DestinationJournal:
+class SpillRunner:
     """The journal of one destination; see the module.
 
     `tell` gets lines for the operator; `on_news` is called after each job, when messages may have
@@ -51,8 +51,8 @@ class DestinationJournal:
         self, config: PublishConfig, tell: Callable[[str], None], on_news: Callable[[], None]
     ) -> None:
         self.config = config
-        self.spill = Spill(bounds_of(config.queue_bytes), config.journal_max_us * 1000)
-        self.destination: JournalledDestination
+        self.spill = SpillQueue(bounds_of(config.queue_bytes), config.journal_max_us * 1000)
+        self.destination: SpillDestination
         self._tell = tell
         self._on_news = on_news
         self._disk: SpillDisk | None = None
