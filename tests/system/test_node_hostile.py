@@ -565,7 +565,7 @@ def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_a
 
     async def main() -> None:
         async with running() as rig:
-            rig.node.turns = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
+            rig.node.budget = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
             assert await in_thread(talk, rig.port) == [True] * 5
 
     run(main())

@@ -169,7 +169,7 @@ def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
     small = QueueSettings(
         block_bytes=1 << 20, blocks=2, blocks_max=2, journal_bytes=64 << 10, durability="fast"
     )
-    monkeypatch.setattr(journal, "settings_of", lambda *given: small)
+    monkeypatch.setattr(spill_runner, "settings_of", lambda *given: small)
 
     async def story() -> None:
         async with broker() as gone:

@@ -79,7 +79,7 @@ def intake() -> Any:
 
 @pytest.fixture
 def module() -> ModuleType:
-    return turn
+    return fast_dispatch
 
 
 def reading(module: ModuleType, intake: Intake, callback: Any) -> Any:
@@ -93,11 +93,11 @@ def test_what_a_read_brought_is_one_batch_and_credit_goes_back_in_halves(
     each = reading(module, intake, lambda batch: found.append((batch.count, bytes(batch.data))))
     for bodies in ((b"one",), (b"two", b"three"), (b"four",)):
         intake.bring(*bodies)
-        assert each.take()
+        assert each.dispatch()
         assert intake.link.count == 0
     assert found == [(1, b"one"), (2, b"twothree"), (1, b"four")]
     assert intake.granted == [3], "half of five, rounded up"
-    each.settle()
+    each.return_credit()
     assert intake.granted == [3, 1]
 
 
@@ -107,7 +107,7 @@ def test_a_quality_message_is_left_to_others_with_what_came_before_it(
     found: list[Batch] = []
     each = reading(module, intake, found.append)
     intake.bring(b"one", b'{"service":104}', b"two")
-    assert not each.take()
+    assert not each.dispatch()
     assert found == []
     assert (each.taken, bytes(each.batch.data)) == (1, b"one")
     assert intake.link.count == 3
@@ -122,7 +122,7 @@ def test_what_the_callback_raises_comes_out_and_the_link_is_empty(
 
     intake.bring(b"one")
     with pytest.raises(ValueError, match="not mine"):
-        reading(module, intake, refuse).take()
+        reading(module, intake, refuse).dispatch()
     assert intake.link.count == 0
 
 

@@ -113,7 +113,7 @@ class Unmade:
         self.name = name
         self.links: dict[QueueLink, None] = {}
         self.asked_bytes = 0
-        self.turns = WorkBudget(loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(loop.call_soon, STEPS_A_TURN)
         self.flush = flush
 
     def flush_soon(self) -> None:

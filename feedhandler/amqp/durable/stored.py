@@ -111,7 +111,7 @@ class StoredQueue:
         self.closing = False
         self.flush = flush
         #: Management: what is done in a turn, and bytes of requests that wait.
-        self.turns: WorkBudget
+        self.budget: WorkBudget
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
@@ -131,7 +131,7 @@ class StoredQueue:
     async def open(self) -> None:
         """Open the persistent queue. Raises what it raises; `fault` is set then, too."""
         self._loop = asyncio.get_running_loop()
-        self.turns = WorkBudget(self._loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(self._loop.call_soon, STEPS_A_TURN)
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(

@@ -69,7 +69,7 @@ def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
     """Return state and counters by name."""
     destination, unsettled = publisher.destination, publisher.destination.unsettled
     p50, p90, p99 = unsettled.latency.percentiles(0.5, 0.9, 0.99)
-    journal = publisher.spill_runner
+    runner = publisher.spill_runner
     return {
         "name": publisher.config.name,
         "to": publisher.place.shown,
@@ -81,7 +81,7 @@ def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
         "unconfirmed_bytes": unsettled.bytes,
         "queued": len(destination.queue),
         "queued_bytes": destination.queued_bytes,
-        **(_NO_JOURNAL if journal is None else journal.snapshot()),
+        **(_NO_JOURNAL if runner is None else runner.snapshot()),
         "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": unsettled.latency.maximum},
         **{
             counter.name.lower(): value

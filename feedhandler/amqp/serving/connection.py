@@ -148,15 +148,15 @@ class NodeConnection(Peer):
             return
         if self._events or self._waits:
             return  # what it sent before comes first, in a later turn
-        turns = self.node.turns
-        if turns.left <= 0:
+        budget = self.node.budget
+        if budget.left <= 0:
             self._wait_for_turn()
             return
         heard = self.engine.frames_received
         received = self.engine.receive()
         if received >= 0:
             agreeing = self.user is None and self.admission.tls is not None
-            turns.spend(read_units(self.engine.frames_received - heard, agreeing))
+            budget.spend(read_units(self.engine.frames_received - heard, agreeing))
         if self.user is None:
             self._log_in()
         self.work()
@@ -225,7 +225,7 @@ class NodeConnection(Peer):
         A client's open is answered without regard to units: the engine has already answered the
         sessions behind it, and loses that answer if it is to write before the open is answered.
         """
-        turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
+        budget, events, left = self.node.budget, self._events, CONNECTION_UNITS
         if not events:
             events.extend(self.engine.events())
             self._count_partial()
@@ -234,8 +234,8 @@ class NodeConnection(Peer):
             attaches = kind == proton.LINK_REMOTE_OPEN
             units = attach_units(f"{link.source_address}{link.target_address}") if attaches else 1
             if kind == proton.CONNECTION_REMOTE_OPEN:
-                turns.spend(units)
-            elif not turns.take(units):
+                budget.spend(units)
+            elif not budget.take(units):
                 break
             left -= units
             events.popleft()
@@ -245,7 +245,7 @@ class NodeConnection(Peer):
 
     def _wait_for_turn(self) -> None:
         self._waits = True
-        self.node.turns.wait(self._go_on)
+        self.node.budget.wait(self._go_on)
 
     def _count_owed(self) -> None:
         """Account for answers that the client has not read. Past a bound, end this connection, or
@@ -735,7 +735,7 @@ class NodeConnection(Peer):
             self.node.gate.leave(self.admission)
             # The engine is freed with the last that leads here; one with many sessions takes long.
             # Until then what it has kept, and what it owes, counts.
-            self.node.turns.spend(END_UNITS)
+            self.node.budget.spend(END_UNITS)
             sessions = self.engine.session_count + self.owed_bytes // KEPT_BYTES
             units = WHOLE_UNITS + sessions // SESSIONS_PER_UNIT
             freed = partial(self.node.forget_kept, self.kept, self.owed_bytes)

@@ -26,8 +26,8 @@ WHOLE_UNITS = 32
 class Leftovers:
     """The queue of what is to be freed; see the module."""
 
-    def __init__(self, turns: WorkBudget) -> None:
-        self._turns = turns
+    def __init__(self, budget: WorkBudget) -> None:
+        self._turns = budget
         self._left: deque[Any] = deque()
         self._due = False
 

@@ -1,6 +1,6 @@
 """A listening socket of the node: accepts the clients that wait, and hands each on.
 
-What it promises: no call blocks, and many clients at once are accepted in shares (`turns`), for a
+What it promises: no call blocks, and many clients at once are accepted in shares (`budget`), for a
 hundred take the event loop 50 ms; no client is accepted while what ended connections left is still
 to be freed (`crowded`); clients do not get the process's last descriptors (they are closed at once,
 and the operator is told), and where there is none at all it pauses rather than spins. What becomes
@@ -42,12 +42,12 @@ class Listener:
         encrypted: bool,
         on_client: Callable[[socket.socket, str, int, bool], None],
         on_exhausted: Callable[[], None],
-        turns: WorkBudget,
+        budget: WorkBudget,
         crowded: Callable[[], bool],
     ) -> None:
         self._crowded = crowded
         self._loop = loop
-        self._turns = turns
+        self._turns = budget
         self._waits = False
         self._encrypted = encrypted
         self._on_client = on_client

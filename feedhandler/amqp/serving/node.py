@@ -129,7 +129,7 @@ class Node:
         #: Number of connections to which the last `pump` delivered something.
         self.wrote = 0
         self._catching_up = False
-        self.turns: WorkBudget
+        self.budget: WorkBudget
         self.leftovers: Leftovers
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
@@ -160,8 +160,8 @@ class Node:
     def start(self) -> None:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
-        self.turns = WorkBudget(self.loop.call_soon, TURN_UNITS)
-        self.leftovers = Leftovers(self.turns)
+        self.budget = WorkBudget(self.loop.call_soon, TURN_UNITS)
+        self.leftovers = Leftovers(self.budget)
         places = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),
@@ -177,7 +177,7 @@ class Node:
                             encrypted,
                             self._on_client,
                             self._refuse_client,
-                            self.turns,
+                            self.budget,
                             lambda: len(self.leftovers) > LEFTOVERS_MAX,
                         )
                     )

@@ -22,7 +22,7 @@ class FastDispatch:
     arguments are those of a `Batch`.
 
         link, callback   what it was made for; another link or callback needs another one
-        batch, taken     after a `dispatch` that returned False: the messages that it could hand over
+        batch, taken     after `dispatch` returned False: the messages that it could hand over
     """
 
     def __init__(

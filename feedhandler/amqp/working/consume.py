@@ -76,7 +76,7 @@ class Consumption:
         self._handler = handler
         self._credit = workers + prefetch
         self._idle = workers
-        self._turns: MessageOrder[_Held] = MessageOrder(self._credit)
+        self._order: MessageOrder[_Held] = MessageOrder(self._credit)
         self._reconnect = reconnect
         self._pool: Executor | None = None
         if processes:
@@ -103,7 +103,7 @@ class Consumption:
         """Take no more messages, wait until those in hand are done, and close the connection."""
         self._leaving = True
         self._keeper.cancel()
-        for held in self._turns.drop():
+        for held in self._order.drop():
             self._settle(held.taker, held.number, proton.RELEASED)
         await asyncio.gather(self._keeper, *self._tasks, return_exceptions=True)
         if self._connection is not None:
@@ -145,7 +145,7 @@ class Consumption:
         while True:
             error = await self._over if error is None else error
             self._freed.clear()
-            self._turns = MessageOrder(self._credit)  # what it brought comes again
+            self._order = MessageOrder(self._credit)  # what it brought comes again
             if error is not None and (error.final or not self._reconnect):
                 break
             tries += 1
@@ -173,15 +173,15 @@ class Consumption:
                 self._settle(taker, number, proton.REJECTED, str(error))
             else:
                 held = _Held(taker, number, message)
-                if not self._turns.add(held, message.fence, message.after):
+                if not self._order.add(held, message.fence, message.after):
                     self._settle(taker, number, proton.RELEASED)
         self._begin()
 
     def _begin(self) -> None:
         """Give a message to each worker that has none."""
-        while self._idle and (ordered := self._turns.begin()) is not None:
+        while self._idle and (ordered := self._order.begin()) is not None:
             self._idle -= 1
-            task = ordered.item.taker.connection.loop.create_task(self._work(self._turns, ordered))
+            task = ordered.item.taker.connection.loop.create_task(self._work(self._order, ordered))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
