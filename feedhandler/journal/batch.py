@@ -1,7 +1,7 @@
 """Selection of what goes into one segment: waiting items, status changes and groups of both.
 
-What it is for: a group is taken as a whole or not yet, wherever it waits (`Waiting`); the producer
-states of all groups in a segment are written once, each the latest. No I/O.
+What it is for: a group is taken as a whole or not yet, wherever it waits (`PendingBatch`); the
+producer states of all groups in a segment are written once, each the latest. No I/O.
 """
 
 from dataclasses import dataclass, field

@@ -712,7 +712,7 @@ class Delivery:
 
     def _status_ended(self, number: int) -> Status | None:
         with self._store.lock:
-            return self._store.ended.status(number)
+            return self._store.tombstones.status(number)
 
     def first_since(self, stamp_ns: int) -> int:
         """Return the first id whose segment was journalled at `stamp_ns` or later."""
@@ -749,7 +749,7 @@ class Delivery:
         first = max(self.first_since(stamp_ns), after + 1)
         moved = (n for n, slot in sorted(self._store.slots.items())
                  if n >= first and self._byte_at(live, slot) == Status.DELIVERED)  # fmt: skip
-        before = self._store.ended.delivered_since(stamp_ns, after)
+        before = self._store.tombstones.delivered_since(stamp_ns, after)
         # A block is recycled when nothing in it is pending, whatever older blocks still hold.
         yield from heapq.merge(moved, before, self._delivered_in(live, first))
 

@@ -21,7 +21,6 @@ from typing import Any, TypeVar, cast
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.cancels import CancelAnswer, ForwardPage
 from feedhandler.journal.delivery import Delivery
-from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
@@ -32,6 +31,7 @@ from feedhandler.journal.reading import Item
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BlocksNeeded, Flush, Store
+from feedhandler.journal.tombstone_index import KEEP_NS
 from feedhandler.notes import Level, tell
 
 #: Pause after a failed attempt to create a block.
@@ -319,12 +319,12 @@ class Engine:
             for status in (Status.DELIVERED, Status.CANCELLED, Status.EXPIRED)
         }
         with self.lock:
-            waiting = self.store.waiting
+            pending = self.store.pending
             return Committed(
                 group.first_id,
                 group.end_id,
-                waiting.groups_added if group.among_items else 0,
-                0 if group.among_items else waiting.marks_added,
+                pending.groups_added if group.among_items else 0,
+                0 if group.among_items else pending.marks_added,
                 ends_by,
                 forward,
             )

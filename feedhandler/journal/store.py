@@ -36,9 +36,6 @@ from dataclasses import dataclass
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.batch import Batch
 from feedhandler.journal.block import Block, Lock
-from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
-from feedhandler.journal.ended import KEEP_NS, Ended, Run, runs_of
-from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
 from feedhandler.journal.groups import (
     Group,
@@ -62,6 +59,7 @@ from feedhandler.journal.layout import (
     pack_header,
     pages,
 )
+from feedhandler.journal.pending_batch import PendingBatch
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.recovery import Recovered, block_path, control_path
 from feedhandler.journal.segments import (
@@ -70,7 +68,9 @@ from feedhandler.journal.segments import (
     segment_bytes,
 )
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
-from feedhandler.journal.waiting import Waiting
+from feedhandler.journal.tombstone_index import FILE_BYTES_MAX as ENDED_BYTES_MAX
+from feedhandler.journal.tombstone_index import KEEP_NS, Run, TombstoneIndex, runs_of
+from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
 
 #: Upper limit on the status records of one segment: more wait for the next.
 MARKS_MAX = 4096
@@ -197,7 +197,7 @@ class Store:
         self,
         found: Recovered,
         settings: QueueSettings,
-        ended: Ended,
+        tombstones: TombstoneIndex,
         new_lock: Callable[[], Lock] = contextlib.nullcontext,
     ) -> None:
         self.new_lock = new_lock
@@ -211,7 +211,7 @@ class Store:
         for block in self.blocks:
             block.lock = new_lock()
         self.live = tuple(found.live)
-        self.ended = ended
+        self.tombstones = tombstones
         self.ended_end = 0
         self.version = found.control.version
         self.producers = found.producers
@@ -231,7 +231,7 @@ class Store:
         self.in_flight: Flush | None = None
         self.growing = False
         #: What waits for the disk.
-        self.waiting = Waiting(found.next_id)
+        self.pending = PendingBatch(found.next_id)
         self._since_checkpoint = self._marks_since_checkpoint = 0
         self._prepared: Flush | None = None
         self.item_bytes_max = item_bytes_max(self.geometry)
@@ -250,28 +250,28 @@ class Store:
     @property
     def next_id(self) -> int:
         """The next item's id."""
-        return self.waiting.next_id
+        return self.pending.next_id
 
     @property
     def marks_added(self) -> int:
         """How many status changes there have been since the queue was opened."""
-        return self.waiting.marks_added
+        return self.pending.marks_added
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of what waits for the disk, items' table entries included."""
-        return self.waiting.content_bytes
+        return self.pending.content_bytes
 
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        waiting = self.waiting
-        return bool(waiting.contents or waiting.marks or waiting.groups or self._prepared)
+        pending = self.pending
+        return bool(pending.contents or pending.marks or pending.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
         """Whether the journal has reached its size."""
-        return self.waiting.content_bytes >= self.journal_bytes
+        return self.pending.content_bytes >= self.journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
         """Check the items' sizes. Raises `UsageError` where one is larger than a block can hold."""
@@ -290,13 +290,13 @@ class Store:
         """
         if sum(map(len, contents)) > self.item_bytes_max:
             self.check_sizes(contents)
-        return self.waiting.put_all(contents)
+        return self.pending.put_all(contents)
 
     def record(self, first: int, count: int, status: int) -> None:
         """Journal a status change of items that are already marked in their blocks."""
         with self.lock:
             self.counts.changes += count
-            self.waiting.record(first, count, status)
+            self.pending.record(first, count, status)
 
     def check_group(self, group: Group, contents: list[bytes]) -> None:
         """Check that a group fits into a segment, by its bytes, records and items.
@@ -325,7 +325,7 @@ class Store:
         """Add a group to the journal; its changes are already pledged in their blocks."""
         with self.lock:
             self.counts.groups += 1
-            self.waiting.put_group(group, contents)
+            self.pending.put_group(group, contents)
             for producer, state in group.producers.items():
                 self.producers.latest[producer] = state
 
@@ -377,10 +377,10 @@ class Store:
 
         None: nothing waits, no segment is in flight, or the new one would not go right behind it.
         """
-        ahead, waiting = self.in_flight, self.waiting
+        ahead, pending = self.in_flight, self.pending
         if ahead is None or self._prepared or not ahead.length:
             return None
-        if not waiting.contents and not waiting.marks and not waiting.groups:
+        if not pending.contents and not pending.marks and not pending.groups:
             return None
         batch = self._batch()
         if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
@@ -456,34 +456,34 @@ class Store:
 
     def _batch(self) -> Batch:
         """Choose the content of the next segment: a journal's size of items, one, or a group."""
-        waiting = self.waiting
-        marks = waiting.marks[: self._marks_max]
-        count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
-        if not waiting.grouped:
+        pending = self.pending
+        marks = pending.marks[: self._marks_max]
+        count, size = pending.batch(self._journal_bytes_max, self.geometry.items_max)
+        if not pending.grouped:
             return Batch(marks, marks, count, size)
         groups: list[Group] = []
-        if waiting.groups:
-            count, size, groups = waiting.cut(count, size, self._marks_max)
+        if pending.groups:
+            count, size, groups = pending.cut(count, size, self._marks_max)
         batch = Batch.of(marks, count, size, groups, self._marks_max)
-        if groups and waiting.bundles > len(batch.bundles):
+        if groups and pending.bundles > len(batch.bundles):
             # The bundles that are left came before the groups, so their changes go first.
-            count = groups[0].first_id - (waiting.next_id - len(waiting.contents))
-            size = sum(map(len, waiting.contents[:count]))
+            count = groups[0].first_id - (pending.next_id - len(pending.contents))
+            size = sum(map(len, pending.contents[:count]))
             batch = Batch.of(marks, count, size, [], self._marks_max)
         return batch
 
     def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """Make the next segment of the newest block, behind `ahead` where one is in flight."""
-        waiting, block = self.waiting, self.live[-1]
+        pending, block = self.pending, self.live[-1]
         count, size = batch.count, batch.size
-        first_id = waiting.next_id - len(waiting.contents)
+        first_id = pending.next_id - len(pending.contents)
         records = batch.records
         if batch.moves:
             moves = [record for group in batch.groups for record in move_records(group, first_id)]
             records = moves + records[batch.moves :]
-        contents = waiting.take(count, size)
-        waiting.take_marks(len(batch.marks))
-        waiting.take_groups(len(batch.groups))
+        contents = pending.take(count, size)
+        pending.take_marks(len(batch.marks))
+        pending.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
@@ -494,9 +494,9 @@ class Store:
         write = WriteThrough if self.settings.durable else Write
         steps.append(write(block.path, end, data))
         return Flush(
-            steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
+            steps, first_id + count, self.marks_added - len(pending.marks), len(data), count,
             first_id, self.stamp_ns, crc, size, len(batch.records), batch.all_groups,
-            waiting.groups_added - len(waiting.groups),
+            pending.groups_added - len(pending.groups),
         )  # fmt: skip
 
     def _fits(self, length: int, items: int) -> bool:
@@ -527,8 +527,8 @@ class Store:
         snapshot has them before.
         """
         steps: list[Step] = []
-        waiting = self.waiting
-        waiting.take_marks(len(batch.marks))
+        pending = self.pending
+        pending.take_marks(len(batch.marks))
         for group in batch.all_groups:
             self._redeem(group)
         if batch.all_groups:
@@ -537,8 +537,8 @@ class Store:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
         self.in_flight = Flush(
-            steps, self.visible_end, self.marks_added - len(waiting.marks),
-            groups_end=waiting.groups_added - len(waiting.groups),
+            steps, self.visible_end, self.marks_added - len(pending.marks),
+            groups_end=pending.groups_added - len(pending.groups),
         )  # fmt: skip
         return self.in_flight
 
@@ -623,12 +623,12 @@ class Store:
         runs = self._runs(block)
         if not runs:
             return
-        data = self.ended.record(block.last_stamp_ns, runs)
+        data = self.tombstones.record(block.last_stamp_ns, runs)
         if self.ended_end + len(data) <= ENDED_BYTES_MAX:
             steps += [Write(path, self.ended_end, data), Sync(path)]
             self.ended_end += len(data)
         else:
-            data = self.ended.shortened(self.stamp_ns - KEEP_NS)
+            data = self.tombstones.shortened(self.stamp_ns - KEEP_NS)
             steps.append(Replace(path, data))
             self.ended_end = len(data)
 
@@ -663,7 +663,7 @@ class Store:
             del self.slots[number]
         if status != Status.MOVED:
             return [(number, 1, status)]
-        end = self.ended.status(slot)
+        end = self.tombstones.status(slot)
         return [] if end is None else [(slot, 1, end)]
 
     # -- moving -----------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_an_id_older_than_anything_known_was_delivered(queue: Queue) -> None:
         queue.end(*queue.take())
     queue.now_ns += 2 * DAY_NS
     queue.open()
-    assert len(queue.store.ended) == 0
+    assert len(queue.store.tombstones) == 0
     assert queue.delivery.status(1) is None
     assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
 

@@ -164,7 +164,7 @@ def test_the_twin_syncs_where_a_file_system_cannot_write_through_by_a_flag(
 
 
 def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
-    held = gathering.Waiting(5)
+    held = gathering.PendingBatch(5)
     assert held.put(b"one") == 5
     assert held.put_all([b"two", b"three"]) == 6
     assert (held.next_id, held.content_bytes) == (8, 11 + 3 * 16)
@@ -179,7 +179,7 @@ def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
 
 
 def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
-    held = gathering.Waiting(1)
+    held = gathering.PendingBatch(1)
     for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
         held.record(first, count, status)
     assert held.marks == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]

@@ -1,6 +1,6 @@
 """C view of the pending batch."""
 
-cdef class Waiting:
+cdef class PendingBatch:
     cdef readonly list contents
     cdef readonly list marks
     cdef readonly list groups

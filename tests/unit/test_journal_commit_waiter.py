@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from feedhandler.journal import PersistentQueue, acknowledgement
+from feedhandler.journal import PersistentQueue, commit_waiter
 from tests.support.journal import SMALL
 
 PATIENCE_S = 60.0
@@ -19,8 +19,8 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobo
 
 @pytest.fixture
 def made():
-    """Makes `Acknowledgements`, in the running event loop."""
-    return acknowledgement.Acknowledgements
+    """Makes `CommitWaiters`, in the running event loop."""
+    return commit_waiter.CommitWaiters
 
 
 @pytest.fixture(params=[asyncio.Task, asyncio.tasks._PyTask], ids=["task", "task in Python"])
@@ -78,7 +78,7 @@ def test_those_are_woken_whose_turn_has_come_with_their_own_context(made, kind, 
         loop, line, log = asyncio.get_running_loop(), made(), []
         tasks = await waiting(loop, kind, line, log, range(6))
         behind: list[Any] = []
-        await called(lambda: (line.tell(3, None, at_once), behind.extend(log)))
+        await called(lambda: (line.complete(3, None, at_once), behind.extend(log)))
         assert behind == ([(n, f"task {n}") for n in range(4)] if at_once else [])
         await asyncio.wait(tasks[:4])
         assert log == [(n, f"task {n}") for n in range(4)]

@@ -24,7 +24,7 @@ _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 
 
 @cython.cclass
-class Waiting:
+class PendingBatch:
     """Items and changes that wait for the disk; see the module.
 
     `content_bytes`: bytes of all items, table entries included; `next_id`: id of the next item;

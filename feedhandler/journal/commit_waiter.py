@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""Acknowledgements: awaitables that wake a task as soon as the disk has what it put.
+"""Commit waiters: awaitables that wake a task as soon as the disk has what it put.
 
 The task of an `asyncio.Future` is woken by a further turn of the event loop, with an object created
-for that, and the future itself is the largest part of the cost of putting an item. An
-`Acknowledgement` comes from a free list, is linked into a list of its own, and resumes its task
+for that, and the future itself is the largest part of the cost of putting an item. A
+`CommitWaiter` comes from a free list, is linked into a list of its own, and resumes its task
 within the callback that reports the write. To the task it is a future like any other: asyncio
 recognises one by `_asyncio_future_blocking`. It is awaited by one task, at once, and does not leave
 this package.
@@ -24,7 +24,7 @@ if cython.compiled:
 @cython.freelist(256)
 @cython.trashcan(True)
 @cython.cclass
-class Acknowledgement:
+class CommitWaiter:
     """An awaitable that completes when everything up to `target` is on the disk."""
 
     def __init__(self, loop: object, target: cython.longlong) -> None:
@@ -35,13 +35,13 @@ class Acknowledgement:
         self._error = self._message = self._callback = self._context = None
         self.behind = None
 
-    def __await__(self) -> "Acknowledgement":
+    def __await__(self) -> "CommitWaiter":
         return self
 
-    def __iter__(self) -> "Acknowledgement":
+    def __iter__(self) -> "CommitWaiter":
         return self
 
-    def __next__(self) -> "Acknowledgement":
+    def __next__(self) -> "CommitWaiter":
         if not self._over:
             self._asyncio_future_blocking = True
             return self
@@ -78,7 +78,7 @@ class Acknowledgement:
     # -- the queue's interface --------------------------------------------------------------
 
     @cython.cfunc
-    def tell(self, error: object, happened: object, at_once: cython.bint) -> cython.bint:
+    def complete(self, error: object, happened: object, at_once: cython.bint) -> cython.bint:
         """Complete the wait and wake the task; `error`: the target will never be durable.
 
         `happened` is a future that is done. With `at_once` the task is resumed within this call,
@@ -106,8 +106,8 @@ class Acknowledgement:
 
 
 @cython.cclass
-class Acknowledgements:
-    """Linked list of waiting acknowledgements, ordered by target. Create it in the running event
+class CommitWaiters:
+    """Linked list of commit waiters, ordered by target. Create it in the running event
     loop."""
 
     def __init__(self) -> None:
@@ -117,32 +117,32 @@ class Acknowledgements:
         self._first = self._last = None
 
     @cython.ccall
-    def add(self, target: cython.longlong) -> Acknowledgement:
-        """Append an acknowledgement for `target`, which must not be below the last one's.
+    def add(self, target: cython.longlong) -> CommitWaiter:
+        """Append a waiter for `target`, which must not be below the last one's.
 
         It must be awaited at once.
         """
-        one: Acknowledgement = Acknowledgement(self._loop, target)
+        one: CommitWaiter = CommitWaiter(self._loop, target)
         if self._first is None:
             self._first = one
         else:
-            last: Acknowledgement = self._last
+            last: CommitWaiter = self._last
             last.behind = one
         self._last = one
         return one
 
     @cython.ccall
-    def tell(
+    def complete(
         self, durable: cython.longlong, error: "BaseException | None", at_once: cython.bint
     ) -> cython.bint:
-        """Complete the acknowledgements up to `durable`; with an `error`, fail all others.
+        """Complete the waits up to `durable`; with an `error`, fail all others.
 
         Their tasks are woken within this call (`at_once`), or by the event loop.
         """
-        one: Acknowledgement = self._first
+        one: CommitWaiter = self._first
         while one is not None and (one.target <= durable or error is not None):
             self._first = one.behind
             one.behind = None
-            one.tell(error if one.target > durable else None, self._happened, at_once)
+            one.complete(error if one.target > durable else None, self._happened, at_once)
             one = self._first
         return True

@@ -1,10 +1,11 @@
 """Final status of items in recycled blocks, kept for a trading day or 24 h.
 
-What it is for: an id that a trader holds may be older than every block. `Ended` keeps the final
-status of ids that ended since the day began, as runs of ids with the same status; before a block is
-recycled its runs are written to the file `ended`, a record of whole pages with a CRC32C. The file
-is rewritten without what is older than a day when the queue is opened, and when it has grown to
-`FILE_BYTES_MAX`. An id that it does not know ended before that: a pending item is never in it.
+What it is for: an id that a trader holds may be older than every block. `TombstoneIndex` keeps the
+final status of ids that ended since the day began, as runs of ids with the same status; before a
+block is recycled its runs are written to the file `ended`, a record of whole pages with a CRC32C.
+The file is rewritten without what is older than a day when the queue is opened, and when it has
+grown to `FILE_BYTES_MAX`. An id that it does not know ended before that: a pending item is never in
+it.
 
 What it promises: at most `RUNS_MAX` runs in memory; the oldest are dropped first. No I/O.
 """
@@ -83,7 +84,7 @@ def parse_records(
         bad(at)
 
 
-class Ended:
+class TombstoneIndex:
     """Runs of ended ids, in order of ids. `damaged`: pages of the file that did not verify."""
 
     def __init__(self, queue_id: bytes) -> None:
