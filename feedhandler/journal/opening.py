@@ -83,7 +83,7 @@ def open_store(
     shorter = tombstones.load(data, since_ns)
     for block in found.live:
         # The block was about to be recycled when a crash came: its own statuses count.
-        ended.forget(block.first_id, block.next_id)
+        tombstones.forget(block.first_id, block.next_id)
     if tombstones.damaged:
         found.report.problems.append(damaged_pages(path, tombstones.damaged))
     if shorter is not None:
