@@ -204,7 +204,7 @@ class Fanout(Splitter):
         end: bytes,
         sender_queue: SenderQueue,
     ) -> None:
-        """Send some symbols' books to one link that is behind, between the marks `begin` and
+        """Send some symbols' books to one link that is behind, between the messages `begin` and
         `end`. `place`: the number of the last live packet in them, and the first packet's place
         in their tags. It is no part of what is published: no recorder hears of it."""
         tap, self.tap = self.tap, None

@@ -56,7 +56,7 @@ reasons and keys of its own:
     symbols, through   with reasons books-begin and books-end: whose books come anew, and which of
               them a retransmission of orders has been through
 
-No I/O; time is not needed: marks and reports come in order.
+No I/O; time is not needed: control events and reports come in order.
 """
 
 from collections.abc import Callable, Iterable
@@ -254,7 +254,7 @@ class QualityState:
 
     # -- what arbitration saw ---------------------------------------------------------------
 
-    def mark(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
+    def control_event(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
         """Process one control event of the ring; return the quality message that announces it."""
         kind = RecordKind(kind)
         told: dict[str, object] = {}

@@ -455,7 +455,7 @@ class Arbiter:
         """
         self.out.count_line(line, columns.LINE_MISMATCHES)
         self.out.count(columns.CHANNEL_MISMATCHES, 1)
-        if now_ns >= self.next_alarm and self.out.mark(
+        if now_ns >= self.next_alarm and self.out.control_event(
             records.MISMATCH, line, header.sequence, header.next_sequence, 0
         ):
             self.next_alarm = now_ns + ALARM_INTERVAL_NS
@@ -488,7 +488,7 @@ class Arbiter:
     def _start_at(self, number, now_ns):
         """Join the stream at `number`; return 0 when the ring has no room for the record."""
         slot: cython.Py_ssize_t
-        if not self.out.mark(records.START, 0, number, number, 0):
+        if not self.out.control_event(records.START, 0, number, number, 0):
             self.stream.blocked = True
             self._settle(now_ns)
             return 0
@@ -617,7 +617,9 @@ class Arbiter:
         slot: cython.Py_ssize_t = self.pending_slot
         if not self.pending_told:
             self.out.session = self.pending_session
-            if not self.out.mark(records.RESET, 0, 0, self.pending_next, self.pending_cause):
+            if not self.out.control_event(
+                records.RESET, 0, 0, self.pending_next, self.pending_cause
+            ):
                 self.out.session = self.session
                 self.stream.blocked = True
                 return 0

@@ -227,7 +227,7 @@ class Ring:
         return 1
 
     @cython.locals(offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
-    def write_mark(
+    def write_control_event(
         self, kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
     ):
         """Write one record without payload; 1, or 0 when there is no room for it."""
@@ -290,7 +290,7 @@ class Ring:
                 )
             )
         return bool(
-            self.write_mark(
+            self.write_control_event(
                 kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
             )
         )

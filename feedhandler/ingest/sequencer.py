@@ -482,7 +482,7 @@ class Sequencer:
         """Pass the first island, with a PASSED record; or be blocked."""
         end: cython.ulonglong = self.islands.end[0]
         if end > self.expected:
-            if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
+            if not self.out.control_event(records.PASSED, 0, self.expected, end, self.epoch):
                 self.blocked = True
                 return 0
             self.expected = end
@@ -577,7 +577,7 @@ class Sequencer:
                 return 0
             if self.islands.count and self.asked < self.islands.first[0] < end:
                 end = self.islands.first[0]
-            if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
+            if not self.out.control_event(records.MISSING, 0, self.asked, end, self.epoch):
                 self.blocked = True
                 return 0
             self.out.count(columns.CHANNEL_MISSING, end - self.asked)
@@ -593,7 +593,7 @@ class Sequencer:
             return 0
         if waiting:
             end = self.lowest() if self.hold.count else self.known_next
-        if self.out.mark(
+        if self.out.control_event(
             records.HOLE if waiting else records.CLOSED, 0, self.expected, end, self.epoch
         ):
             self.hole_told = waiting
@@ -668,7 +668,7 @@ class Sequencer:
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
         line: cython.int
-        if not self.out.mark(records.GAP, 0, self.expected, end, self.cause):
+        if not self.out.control_event(records.GAP, 0, self.expected, end, self.cause):
             self.blocked = True
             return 0
         self.lost.add(

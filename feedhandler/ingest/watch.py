@@ -43,7 +43,9 @@ class LineWatch:
         that was heard since, never too late.
         """
         self.heard[line] = now_ns
-        if self.silent[line] and self.out.mark(records.LINE_BACK, line, expected, expected, 0):
+        if self.silent[line] and self.out.control_event(
+            records.LINE_BACK, line, expected, expected, 0
+        ):
             self.silent[line] = 0
             if now_ns + self.wait < self.next_check:
                 self.next_check = now_ns + self.wait
@@ -59,7 +61,7 @@ class LineWatch:
                 continue
             due = self.heard[line] + self.wait
             if now_ns >= due:
-                if self.out.mark(records.LINE_SILENT, line, expected, expected, 0):
+                if self.out.control_event(records.LINE_SILENT, line, expected, expected, 0):
                     self.silent[line] = 1
                     self.out.count_line(line, columns.LINE_SILENCES)
                     continue

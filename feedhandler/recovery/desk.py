@@ -246,7 +246,7 @@ class Desk:
                 self._open_stale(place, desk, "no snapshot", now_ns)
             elif desk.untold:
                 self._tell_missing(place, desk)
-            told = desk.quality.mark(kind, event.line, event.sequence, event.next_sequence)
+            told = desk.quality.control_event(kind, event.line, event.sequence, event.next_sequence)
             # A numbering whose beginning nobody saw is joined in its middle as well.
             joins = kind in (RecordKind.START, RecordKind.RESET)
             in_the_middle = joins and self._needs_snapshot(desk, event.next_sequence)
@@ -659,7 +659,7 @@ class Desk:
         if desk.store.evicted == desk.evicted_before:
             return
         for first, last in desk.quality.lost.missing_in(joined, desk.store.gone_next - 1):
-            gap = desk.quality.mark(RecordKind.GAP, 0, first, last + 1)
+            gap = desk.quality.control_event(RecordKind.GAP, 0, first, last + 1)
             self.ports.quality(place, gap)
             desk.recovery.lost(first, last + 1, now_ns)
 

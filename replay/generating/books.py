@@ -109,7 +109,7 @@ class ShareBooks:
         self.shown = _numbers(count * 2 * DEPTH * 3)
         self.scratch = _numbers(SLOTS)
 
-    def marks(self, name: str) -> Any:
+    def mask(self, name: str) -> Any:
         """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were told
         again (`told`): not 0 for those."""
         return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]

@@ -69,7 +69,7 @@ class IssuerQuotes:
             memoryview(numpy.zeros(len(instruments), numpy.uint8)) for _ in range(2)
         )
 
-    def marks(self, name: str) -> Any:
+    def mask(self, name: str) -> Any:
         """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price told
         again (`told`): not 0 for those."""
         return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
@@ -212,7 +212,7 @@ class IndexValues:
             row[: len(each)] = each
         self.members = memoryview(members.reshape(-1))
 
-    def marks(self) -> Any:
+    def mask(self) -> Any:
         """Which indices were told: not 0 for those."""
         return self.told
 

@@ -175,7 +175,7 @@ class Rig:
         """What a control event means where there is no recovery: a quality message."""
         self.events.append(event)
         quality = self.qualities[event.channel]
-        body = quality.mark(event.kind, event.line, event.sequence, event.next_sequence)
+        body = quality.control_event(event.kind, event.line, event.sequence, event.next_sequence)
         self.fanout.quality(self.streams[event.channel], body)
 
     def attach(
@@ -243,7 +243,7 @@ class Rig:
             self.put(data, first + place, 5, channel=channel)
         return written
 
-    def mark(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
+    def control_event(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
         """Write a record that is no packet."""
         assert self.ring.put(kind, channel=channel, **fields)
 

@@ -138,7 +138,7 @@ class ConflatedLink:
         _, self.ideal = self.rig.attach(address)
         self.following = [1] * len(services)
         for place in range(len(services)):
-            self.rig.mark(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+            self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
         self.rig.pump()
 
     def put(self, messages: list[bytes], place: int = 0) -> None:

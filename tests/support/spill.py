@@ -146,7 +146,9 @@ class SpillRig:
 
     def begin(self, following: int = 1, channel: int = 0) -> None:
         """The service's numbering is joined."""
-        self.rig.mark(RecordKind.START, channel=channel, sequence=0, next_sequence=following)
+        self.rig.control_event(
+            RecordKind.START, channel=channel, sequence=0, next_sequence=following
+        )
         self.rig.pump()
 
     def stream(self, first: int, last: int, channel: int = 0) -> None:

@@ -44,7 +44,7 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
     async def scenario() -> None:
         async with running(Settings(queue_bytes=BOUND)) as rig:
             rig.fanout.book_cache, rig.node.conflates = book_cache_of(FEED), FEED
-            rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
             await rig.deliver()
             traffic = Traffic(random.Random(seed), symbols=20)
             slow_market, quick_market = (feedhandler.Market(load_feed(FEED.name)) for _ in range(2))

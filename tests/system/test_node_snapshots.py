@@ -53,7 +53,7 @@ def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) ->
     async def scenario() -> None:
         async with running(snapshots=True) as rig:
             rig.node.on_attach = snapshots_to(rig)
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             rig.packets(1, 4)
             await rig.deliver()
             async with (
@@ -111,9 +111,9 @@ def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: s
             running(services=(104, 105)) as rig,
             feedhandler.subscribe(rig.url, "euronext.#", on_quality=events.append) as messages,
         ):
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             rig.packets(1, 3)
-            rig.mark(RecordKind.GAP, sequence=4, next_sequence=9)
+            rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
             rig.packets(9, 9)
             await rig.deliver()
 

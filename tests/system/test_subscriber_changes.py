@@ -141,7 +141,7 @@ def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
             ) as messages,
         ):
             if rng.random() < 0.7:
-                rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+                rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             load = Load(rig, rng, story)
             loading = asyncio.create_task(load.run())
             # The last packet of all is one that every subscription wants: it has symbol 1000.

@@ -158,7 +158,7 @@ def test_a_block_that_an_event_brings_stands_where_the_event_does() -> None:
     rig = Recovering()
     links = [rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS]
     before = rig.packets(1, 3)
-    rig.mark(RecordKind.MISMATCH, sequence=3, next_sequence=4)
+    rig.control_event(RecordKind.MISMATCH, sequence=3, next_sequence=4)
     after = rig.packets(4, 6)
     rig.pump()
     for link in links[:2]:
@@ -220,11 +220,11 @@ def test_a_new_numbering_empties_the_store(kind: RecordKind) -> None:
     rig = Rig()
     store = rig.streams[0].store = PacketStore(1 << 16)
     rig.packets(1, 20)
-    rig.mark(RecordKind.GAP, sequence=21, next_sequence=23)
+    rig.control_event(RecordKind.GAP, sequence=21, next_sequence=23)
     rig.packets(23, 23)
     rig.pump()
     assert store.count == 21
-    rig.mark(kind, sequence=5, next_sequence=5)
+    rig.control_event(kind, sequence=5, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     assert [sequence for sequence, _, _ in store.packets(1, 100)] == [5, 6]
@@ -237,8 +237,8 @@ def test_a_closed_stream_delivers_nothing_until_its_packets_are_replayed() -> No
     stream = rig.streams[0]
     stream.store = PacketStore(1 << 16)
     stream.closed = True
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
-    live.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+    live.control_event(RecordKind.START, sequence=1, next_sequence=1)
     for each in (rig, live):
         each.packets(1, 4)
         each.pump()
@@ -264,7 +264,7 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
     stream = rig.streams[0]
     store = stream.store = PacketStore(1 << 16)
     stream.closed = True
-    rig.mark(RecordKind.START, sequence=50, next_sequence=50)
+    rig.control_event(RecordKind.START, sequence=50, next_sequence=50)
     put = rig.packets(50, 59)
     rig.pump()
     block = snapshot(3, last=54)
@@ -294,7 +294,7 @@ def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one()
     stream.store = PacketStore(1 << 16)
     stream.closed = True
     old = rig.packets(50, 52)
-    rig.mark(RecordKind.RESET, next_sequence=2)
+    rig.control_event(RecordKind.RESET, next_sequence=2)
     rig.pump()
     assert [each.body for each in link.data] == old
     assert (stream.next_sequence, stream.store.count) == (2, 0)
@@ -357,7 +357,7 @@ def test_packets_of_refresh_lines_go_to_who_assembles_them() -> None:
     data = packet(7, service=104)
     rig.put(data, 7, 5, channel=2)
     rig.packets(1, 1)
-    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=10)
+    rig.control_event(RecordKind.GAP, channel=1, sequence=9, next_sequence=10)
     rig.pump()
     assert rig.refreshed == [(2, 7, data)]
     assert len(link.frames) == 1
@@ -370,7 +370,7 @@ def test_control_events_of_refresh_lines_have_their_channel() -> None:
             self.events.append(event)
 
     rig = Listening()
-    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=11)
+    rig.control_event(RecordKind.GAP, channel=1, sequence=9, next_sequence=11)
     rig.pump()
     assert [(event.kind, event.channel) for event in rig.events] == [(RecordKind.GAP, 1)]
     assert rig.streams[0].next_sequence == 0

@@ -87,7 +87,7 @@ def test_packets_are_thinned_to_the_users_messages(grain: str, chance: random.Ra
         _, everybody = rig.attach(f"#?as={grain}")
         _, limited = rig.attach(f"#?as={grain}", entitlement=mine)
         market(rig, chance, 1, 15)
-        rig.mark(RecordKind.GAP, channel=2, line=0, sequence=16, next_sequence=20)
+        rig.control_event(RecordKind.GAP, channel=2, line=0, sequence=16, next_sequence=20)
         rig.pump()
         whole = keys_in(everybody.sent, rig.names)
         assert by_service(keys_in(limited.sent, rig.names)) == by_service(mine_of(whole, mine))
@@ -122,7 +122,7 @@ def test_what_is_resumed_is_the_users_part(chance: random.Random) -> None:
         rig = Rig(SERVICES, history_bytes=1 << 20)
         mine = entitlement_of(["euronext.104"], ["100*"])
         for channel in range(len(SERVICES)):
-            rig.mark(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
         _, everybody = rig.attach("#")
         market(rig, chance, 1, 30)
         rig.pump()

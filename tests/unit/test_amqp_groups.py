@@ -162,9 +162,9 @@ def test_where_a_symbols_member_has_no_credit_another_takes_its_messages() -> No
 def test_quality_messages_go_to_every_member_ahead_of_later_data() -> None:
     rig = GroupRig("euronext.104?as=message")
     (_, full), (waiting, empty) = rig.member(), rig.member(grants=0)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
-    rig.mark(RecordKind.GAP, sequence=3, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=3, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     assert [e.content for e in full.sent].count("quality+json") == 2
@@ -181,7 +181,7 @@ def test_of_many_quality_messages_the_latest_of_each_service_waits() -> None:
     member, link = rig.member(grants=0)
     for number in range(NOTES_MAX):
         for channel in range(2):
-            rig.mark(RecordKind.START, channel=channel, next_sequence=number + 1)
+            rig.control_event(RecordKind.START, channel=channel, next_sequence=number + 1)
     rig.pump()
     assert 2 <= len(member.notes) <= NOTES_MAX
     link.grants = 1_000
@@ -193,7 +193,7 @@ def test_a_quality_message_waits_behind_the_data_before_it() -> None:
     rig = GroupRig("euronext.104?as=message")
     member, link = rig.member(grants=0)
     rig.packets(1, 1)
-    rig.mark(RecordKind.GAP, sequence=2, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=2, next_sequence=5)
     rig.packets(5, 5)
     rig.pump()
     link.grants = 1_000

@@ -342,7 +342,7 @@ def test_tags_are_read_from_an_address(words: str, wanted: tuple[bytes, ...] | N
 
 def test_a_link_with_snapshots_that_cannot_have_everything_is_sent_one_instead() -> None:
     rig = Rig(history_bytes=2_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 30)
     rig.pump()
     tags = f"from={tag(2).hex()}"
@@ -364,7 +364,7 @@ def test_a_link_with_snapshots_that_cannot_have_everything_is_sent_one_instead()
 
 def test_packets_of_the_past_are_thinned_by_names_as_they_are_known_now() -> None:
     rig = Rig(history_bytes=1 << 16)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     for sequence in (1, 2):
         rig.put(packet(sequence, [order(1003), order(1004)]), sequence, 2)
     rig.pump()
@@ -384,7 +384,7 @@ def test_packets_of_the_past_are_thinned_by_names_as_they_are_known_now() -> Non
 
 def test_a_link_without_quality_messages_is_given_up_where_it_is_overtaken() -> None:
     rig = Rig(history_bytes=4_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 8)
     rig.pump()
     sender_queue, link = rig.attach(f"euronext.104?quality=0&from={tag(3).hex()}", grants=0)
@@ -399,9 +399,9 @@ def test_a_link_without_quality_messages_is_given_up_where_it_is_overtaken() -> 
 
 def test_a_link_without_quality_messages_gets_the_packets_between_them() -> None:
     rig = Rig(history_bytes=1 << 16)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
-    rig.mark(RecordKind.GAP, sequence=3, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=3, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     rig.block([packet(6, [order(1003)])], last=6)
@@ -412,14 +412,14 @@ def test_a_link_without_quality_messages_gets_the_packets_between_them() -> None
 
 def test_a_reader_whose_next_note_is_gone_is_overtaken_though_its_packet_is_there() -> None:
     rig = Rig(history_bytes=20_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     rig.pump()
     sender_queue, link = rig.attach(f"euronext.104?from={tag(1).hex()}", grants=0)
     sender_queue.drain()
     for line in (0, 1) * 20:
-        rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
-        rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_SILENT, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.packets(3, 4)
     rig.pump()
     link.grants = 1_000
@@ -432,15 +432,15 @@ def test_a_reader_whose_next_note_is_gone_is_overtaken_though_its_packet_is_ther
 
 def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> None:
     rig = Rig((104, 105), history_bytes=20_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     rig.pump()
     other = tag(1, prefix=prefix_of(FEED, 105)).hex()
     address = f"euronext.104?quality=0&from={other},{tag(1).hex()}"
     sender_queue, link = rig.attach(address, grants=0)
     for line in (0, 1) * 20:
-        rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
-        rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_SILENT, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.pump()
     link.grants = 1_000
     rig.catch_up()
@@ -450,7 +450,7 @@ def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> N
 
 def test_links_take_turns_and_a_turn_ends_whatever_is_left() -> None:
     rig = Rig(history_bytes=1 << 20)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 100)
     rig.pump()
     links = [rig.attach(f"euronext.104?from={tag(0).hex()}")[1] for _ in range(3)]
@@ -496,7 +496,7 @@ def test_a_tag_from_outside_the_sequence_is_a_place_as_long_as_it_is_held(servic
 
 def test_a_resumed_link_gets_what_came_outside_the_sequence_after_its_tag() -> None:
     rig = Rig(feed=UNSEQUENCED, history_bytes=1 << 20)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     sequence = rig.outside(packet(0), 1, 5)
     rig.packets(3, 4)

@@ -116,7 +116,7 @@ class Session:
         self.customers = [Customer(self.rig, address) for address in ADDRESSES]
         for each in self.customers:
             each.attach(1 << 20)
-        self.rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+        self.rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         self.publish()
 
     def publish(self) -> None:
@@ -133,7 +133,7 @@ class Session:
 
     def gap(self) -> None:
         first, self.next = self.next, self.next + self.random.randint(1, 5)
-        self.rig.mark(RecordKind.GAP, sequence=first, next_sequence=self.next)
+        self.rig.control_event(RecordKind.GAP, sequence=first, next_sequence=self.next)
         self.publish()
 
     def reset(self) -> None:
@@ -141,7 +141,7 @@ class Session:
         self.day += 1
         self.next = 1
         self.stream.set_prefix(struct.pack(">I", 20261121 + self.day) + self.stream.prefix[4:])
-        self.rig.mark(RecordKind.RESET, next_sequence=1)
+        self.rig.control_event(RecordKind.RESET, next_sequence=1)
         self.publish()
 
     def block(self) -> None:

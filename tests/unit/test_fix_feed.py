@@ -503,7 +503,7 @@ def test_skipped_numbers_are_told_to_the_services_links():
     rig = Rig(services=(7,), feed=FEED)
     link = rig.attach("fix.7")[1]
     put(rig, 1, ONE)
-    rig.mark(RecordKind.SKIPPED, sequence=2, next_sequence=5)
+    rig.control_event(RecordKind.SKIPPED, sequence=2, next_sequence=5)
     put(rig, 5, FIVE)
     rig.pump()
     assert [each.content for each in link.sent] == ["packet", "quality+json", "packet"]

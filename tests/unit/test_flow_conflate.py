@@ -43,7 +43,7 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
             made.put(traffic[place].messages(chance.randrange(1, 8)), place)
         if chance.random() < 0.01:
             place = chance.randrange(2)
-            made.rig.mark(
+            made.rig.control_event(
                 RecordKind.RESET, channel=place, sequence=made.following[place],
                 next_sequence=made.following[place],
             )  # fmt: skip

@@ -29,7 +29,7 @@ class SlowLink:
         self.rig.fanout.add(self.sender_queue)
 
     def begin(self, place: int = 0) -> None:
-        self.rig.mark(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+        self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
         self.rig.pump()
 
     def stream(self, first: int, last: int, place: int = 0) -> None:

@@ -83,7 +83,7 @@ class Broker:
 
     def begin(self) -> None:
         """The service's numbering begins at 1."""
-        self.rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+        self.rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
         self.rig.pump()
 
 

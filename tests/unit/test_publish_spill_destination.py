@@ -219,7 +219,7 @@ def test_quality_messages_are_whole_and_come_back_as_they_were(tmp_path: Path) -
     rig = SpillRig(tmp_path)
     rig.begin()
     rig.stream(1, 3)
-    rig.rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.rig.control_event(RecordKind.GAP, sequence=4, next_sequence=6)
     rig.rig.pump()
     rig.wait()
     (data,) = [p.data for p in rig.destination.queue if p.reason == "gap"]

@@ -21,10 +21,10 @@ from feedhandler.codecs.feed import pack_messages
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
-#: Bytes of orders, about, of the books between one pair of marks, which are one book at least; so
+#: Bytes of orders, about, of the books between one pair of borders, which are one book at least; so
 #: that no more than this is encoded at a time.
 BLOCK_BYTES = 65_536
-#: Most books between one pair of marks: their symbols are named in it.
+#: Most books between one pair of borders: their symbols are named in it.
 BLOCK_BOOKS = 256
 #: Bytes of an order in a book's block, about.
 ORDER_BYTES = 64
@@ -70,7 +70,7 @@ class BookCache:
         return self.market.orders_of(service, symbol)
 
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
-        """Return whether another symbol's book goes between the same marks as those of
+        """Return whether another symbol's book goes between the same borders as those of
         `symbols`."""
         if not symbols:
             return True
@@ -95,10 +95,10 @@ class BookCache:
         runs = pack_messages(messages, PACKET_BYTES_MAX - self._feed.table.header_size)
         packets = [framer.packet(last, b"".join(run), len(run)) for run in runs]
         through = [symbol for symbol in symbols if self.market.through(service, symbol)]
-        begin = loss_tracker.mark(
+        begin = loss_tracker.books_border(
             BOOKS_BEGIN, symbols=symbols, through=through, last=last, packets=len(packets)
         )
-        end = loss_tracker.mark(BOOKS_END, symbols=symbols, last=last, next=last + 1)
+        end = loss_tracker.books_border(BOOKS_END, symbols=symbols, last=last, next=last + 1)
         place = self._places(service, last, len(packets))
         fanout.books(stream, begin, packets, (last, place), end, sender_queue)
 

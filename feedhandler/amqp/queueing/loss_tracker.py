@@ -15,7 +15,8 @@ whole, its end included: half of it would be worse than none.
 
 What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
-the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
+the two the state is `CONFLATED` at best. Books that are sent anew go between two messages
+(`books_border`).
 
 One `LossTracker` a service and destination. No I/O, no engine.
 """
@@ -31,7 +32,7 @@ from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
 OVERFLOW = "overflow"
-#: Reasons of those about conflation, the state between them, and the marks around books.
+#: Reasons of those about conflation, the state between them, and the messages around books.
 CONFLATED, CAUGHT_UP = "conflated", "caught-up"
 CONFLATED_STATE = "CONFLATED"
 BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
@@ -197,8 +198,8 @@ class LossTracker:
             reason, conflated=self._conflated_range, conflated_messages=self.conflated
         )
 
-    def mark(self, reason: str, **told: object) -> bytes:
-        """Compose a mark around books that are sent anew."""
+    def books_border(self, reason: str, **told: object) -> bytes:
+        """Compose a message that begins or ends books that are sent anew."""
         return msgspec.json.encode(self._body(reason, **told))
 
     def outgoing(self, body: bytes) -> bytes:

@@ -259,7 +259,7 @@ class StreamMerger:
             lane.part()
             return True
         if message.content == "quality":
-            return self._mark(service, lane, link, message)
+            return self._quality_message(service, lane, link, message)
         if message.sequence >> 62:
             if not message.sequence >> 63:
                 self._aside(service, link, message)
@@ -336,7 +336,7 @@ class StreamMerger:
 
     # -- quality messages of gateways -------------------------------------------------------
 
-    def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
+    def _quality_message(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
         """Process a quality message of one gateway. Returns True."""
         told = msgspec.json.decode(note.body, type=dict)
         reason = told["reason"]
