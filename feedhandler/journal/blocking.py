@@ -229,11 +229,11 @@ class BlockingQueue:
         engine = self.engine
         engine.check()
         result = change()
-        marks, done = engine.marks_now()
+        changes, done = engine.changes_now()
         with self._changed:
             self._tell_changed()
         if not done:
-            self._until(lambda: engine.durable_marks >= marks)
+            self._until(lambda: engine.durable_changes >= changes)
         return result
 
     def _stopped(self) -> None:

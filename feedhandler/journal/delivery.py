@@ -553,7 +553,7 @@ class Delivery:
 
     def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
         """Set the status of a locked block's items and journal it; False unless all are pending."""
-        if not block.mark_run(first, count, status, self._store.sequence + 1):
+        if not block.set_run(first, count, status, self._store.sequence + 1):
             return False
         if block.moved and count == 1:
             first = self._store.numbers.get(first, first)

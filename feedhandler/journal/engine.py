@@ -53,7 +53,7 @@ class QueueClosed(FeedhandlerError):
 class Committed:
     """A group that was taken.
 
-    `first_id` to `end_id` - 1 are its items' ids; `groups` and `marks`: the engine's counts at
+    `first_id` to `end_id` - 1 are its items' ids; `groups` and `changes`: the engine's counts at
     which it is durable (`Engine.has_committed`); `ends`: ids that it ends, by status; `forward`:
     ids whose cancel is to be forwarded.
     """
@@ -61,7 +61,7 @@ class Committed:
     first_id: int
     end_id: int
     groups: int
-    marks: int
+    changes: int
     ends: dict[Status, list[int]]
     forward: list[int]
 
@@ -90,7 +90,7 @@ class Engine:
         self.clock = clock
         self.stopped: FeedhandlerError | None = None
         self.durable_id = 0
-        self.durable_marks = self.durable_groups = 0
+        self.durable_changes = self.durable_groups = 0
         self.growth_failures = 0
         self.on_delivered: Callback | None = None
         self.on_cancelled: Callback | None = None
@@ -116,7 +116,7 @@ class Engine:
         self.report: RecoveryReport = opened.report
         self.expired_at_open = opened.expired
         self.durable_id = self.store.visible_end - 1
-        self.durable_marks = self.store.marks_added
+        self.durable_changes = self.store.changes_added
         self.day_ns = settings.day_began_ns(began)
 
     # -- the disk ---------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Engine:
     def _count(self, flush: Flush) -> None:
         """Update the counts of what is durable by that flush."""
         self.durable_id = max(self.durable_id, flush.next_id - 1)
-        self.durable_marks = flush.marks_end
+        self.durable_changes = flush.changes_end
         self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
@@ -324,14 +324,14 @@ class Engine:
                 group.first_id,
                 group.end_id,
                 pending.groups_added if group.among_items else 0,
-                0 if group.among_items else pending.marks_added,
+                0 if group.among_items else pending.changes_added,
                 ends_by,
                 forward,
             )
 
     def has_committed(self, committed: Committed) -> bool:
         """Return whether that group is durable."""
-        return self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
+        return self.durable_groups >= committed.groups and self.durable_changes >= committed.changes
 
     def tell_committed(self, committed: Committed) -> None:
         """Call the callbacks for what a durable group ended."""
@@ -394,11 +394,11 @@ class Engine:
         """Start of what may need forwarding: the day of anything earlier is over."""
         return self.day_ns or self.clock() - KEEP_NS
 
-    def marks_now(self) -> tuple[int, bool]:
+    def changes_now(self) -> tuple[int, bool]:
         """Return how many status changes there have been, and whether all are durable."""
         with self.lock:
-            marks = self.store.marks_added
-            return marks, self.durable_marks >= marks
+            changes = self.store.changes_added
+            return changes, self.durable_changes >= changes
 
     def tell(self, callback: Callback | None, numbers: list[int]) -> None:
         """Call the callback for each id."""

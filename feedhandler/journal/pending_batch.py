@@ -28,20 +28,20 @@ class PendingBatch:
     """Items and changes that wait for the disk; see the module.
 
     `content_bytes`: bytes of all items, table entries included; `next_id`: id of the next item;
-    `marks`: (first id, count, status) each, or a group without items; `marks_added`: how many marks
-    there have been; `groups`: those that wait among the items; `groups_added`: how many of these
-    there have been.
+    `changes`: (first id, count, status) each, or a group without items; `changes_added`: how many
+    of them there have been; `groups`: those that wait among the items; `groups_added`: how many of
+    these there have been.
     """
 
     def __init__(self, next_id: int) -> None:
         self.contents: list[bytes] = []
-        self.marks: list = []
+        self.changes: list = []
         self.groups: list[Group] = []
         self.groups_added = 0
         self.bundles = 0
         self.content_bytes = 0
         self.next_id = next_id
-        self.marks_added = 0
+        self.changes_added = 0
 
     @cython.ccall
     def put(self, content: "Buffer") -> cython.longlong:
@@ -67,14 +67,14 @@ class PendingBatch:
     @cython.ccall
     def record(self, first: object, count: cython.longlong, status: cython.int) -> cython.bint:
         """Add a status change of items that are already marked in their blocks."""
-        marks: list = self.marks
-        if marks and type(marks[len(marks) - 1]) is tuple:
-            last: tuple = marks[len(marks) - 1]
+        changes: list = self.changes
+        if changes and type(changes[len(changes) - 1]) is tuple:
+            last: tuple = changes[len(changes) - 1]
             if last[2] == status and last[0] + last[1] == first:
-                marks[len(marks) - 1] = (last[0], last[1] + count, status)
+                changes[len(changes) - 1] = (last[0], last[1] + count, status)
                 return True
-        marks.append((first, count, status))
-        self.marks_added += 1
+        changes.append((first, count, status))
+        self.changes_added += 1
         return True
 
     @property
@@ -98,8 +98,8 @@ class PendingBatch:
             self.groups.append(group)
             self.groups_added += 1
         else:
-            self.marks.append(group)
-            self.marks_added += 1
+            self.changes.append(group)
+            self.changes_added += 1
             self.bundles += 1
 
     def cut(self, count: int, size: int, places_max: int) -> tuple[int, int, list]:
@@ -160,11 +160,11 @@ class PendingBatch:
         return taken
 
     @cython.ccall
-    def take_marks(self, count: cython.Py_ssize_t) -> list:
+    def take_changes(self, count: cython.Py_ssize_t) -> list:
         """Remove and return the first `count` status changes."""
-        taken: list = self.marks[:count]
-        del self.marks[:count]
+        taken: list = self.changes[:count]
+        del self.changes[:count]
         if self.bundles:
-            for mark in taken:
-                self.bundles -= type(mark) is not tuple
+            for change in taken:
+                self.bundles -= type(change) is not tuple
         return taken

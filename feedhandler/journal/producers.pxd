@@ -15,7 +15,7 @@ cdef class Producers:
     cdef Mutex _lock
     cdef object _clock
     cdef CommitWaiters _durable
-    cdef CommitWaiters _marked
+    cdef CommitWaiters _changed
     cdef readonly object _consumers
     cdef CommitWaiters _grouped
     cdef object _room

@@ -64,7 +64,7 @@ class Producers:
         self._new_future = self._loop.create_future
         self._lock = engine.lock
         self._clock = engine.clock
-        self._durable, self._marked = CommitWaiters(), CommitWaiters()
+        self._durable, self._changed = CommitWaiters(), CommitWaiters()
         self._grouped = CommitWaiters()
         self._consumers: deque[asyncio.Future[None]] = deque()
         self._room = deque()
@@ -160,8 +160,8 @@ class Producers:
         committed = self.commit_soon(puts, ends, marks, producers)
         if self.engine.durable_groups < committed.groups:
             await self._grouped.add(committed.groups)
-        elif self.engine.durable_marks < committed.marks:
-            await self._marked.add(committed.marks)
+        elif self.engine.durable_changes < committed.changes:
+            await self._changed.add(committed.changes)
         self.engine.tell_committed(committed)
         return range(committed.first_id, committed.end_id)
 
@@ -182,23 +182,23 @@ class Producers:
         return committed
 
     def change_soon(self, change: Callable[[], Answer]) -> tuple[Answer, int]:
-        """Apply a change without waiting; return its result and the `engine.durable_marks` that
+        """Apply a change without waiting; return its result and the `engine.durable_changes` that
         covers it.
 
         `on_settled` says when to check.
         """
         self.engine.check()
         result = change()
-        marks, done = self.engine.marks_now()
+        changes, done = self.engine.changes_now()
         if not done:
             self._ask()
-        return result, marks
+        return result, changes
 
     async def _durably(self, change: Callable[[], Answer]) -> Answer:
         """Apply a change and return its result once that is durable."""
-        result, marks = self.change_soon(change)
-        if self.engine.durable_marks < marks:
-            await self._marked.add(marks)
+        result, changes = self.change_soon(change)
+        if self.engine.durable_changes < changes:
+            await self._changed.add(changes)
         return result
 
     # -- waiting ----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Producers:
         at_once: cython.bint = not self._ending
         try:
             self._durable.complete(engine.durable_id, error, at_once)
-            self._marked.complete(engine.durable_marks, error, at_once)
+            self._changed.complete(engine.durable_changes, error, at_once)
             self._grouped.complete(engine.durable_groups, error, at_once)
         except BaseException:
             self._loop.call_soon(self._heard)  # the others, if the loop goes on

@@ -73,10 +73,10 @@ from feedhandler.journal.tombstone_index import KEEP_NS, Run, TombstoneIndex, ru
 from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
 
 #: Upper limit on the status records of one segment: more wait for the next.
-MARKS_MAX = 4096
+CHANGES_MAX = 4096
 #: After so many status records checkpoints are due, whatever their bytes: each takes recovery a
 #: microsecond.
-MARKS_CHECKPOINT = 1 << 16
+CHANGES_CHECKPOINT = 1 << 16
 #: Bytes reserved for what a segment has besides items; a great many status changes take more.
 SEGMENT_SLACK = 16 << 10
 #: Upper limit on the bytes blanked behind an interrupted write, so that recovery finds an end.
@@ -90,21 +90,21 @@ BLOCK_NAME = "block-{:06}.queue"
 class Flush:
     """One segment in flight: execute `steps` in order, then call `settle`.
 
-    `next_id`: ids below are durable afterwards; `marks_end`: how many status changes are (counted
+    `next_id`: ids below are durable afterwards; `changes_end`: how many status changes are (counted
     from the queue's opening); `groups_end`: how many of the groups that wait among items. `groups`:
     all groups in it.
     """
 
     steps: list[Step]
     next_id: int
-    marks_end: int
+    changes_end: int
     length: int = 0
     items: int = 0
     first_id: int = 0
     stamp_ns: int = 0
     crc: int = 0
     content_bytes: int = 0
-    marks: int = 0
+    changes: int = 0
     groups: Sequence[Group] = ()
     groups_end: int = 0
 
@@ -232,7 +232,7 @@ class Store:
         self.growing = False
         #: What waits for the disk.
         self.pending = PendingBatch(found.next_id)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self._since_checkpoint = self._changes_since_checkpoint = 0
         self._prepared: Flush | None = None
         self.item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
@@ -243,7 +243,7 @@ class Store:
         # At most one segment is in flight and one is prepared: two buffers in turn.
         size = pages(self._journal_bytes_max) + SEGMENT_SLACK
         self._buffers = (bytearray(size), bytearray(size))
-        self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
+        self._changes_max = min(CHANGES_MAX, self._data_bytes // 2 // STATUS_BYTES)
 
     # -- taking in --------------------------------------------------------------------------
 
@@ -253,9 +253,9 @@ class Store:
         return self.pending.next_id
 
     @property
-    def marks_added(self) -> int:
+    def changes_added(self) -> int:
         """How many status changes there have been since the queue was opened."""
-        return self.pending.marks_added
+        return self.pending.changes_added
 
     @property
     def waiting_bytes(self) -> int:
@@ -266,7 +266,7 @@ class Store:
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
         pending = self.pending
-        return bool(pending.contents or pending.marks or pending.groups or self._prepared)
+        return bool(pending.contents or pending.changes or pending.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
@@ -312,12 +312,12 @@ class Store:
         length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
         if (
             length > self._data_bytes
-            or group.places > self._marks_max
+            or group.places > self._changes_max
             or len(contents) > self.geometry.items_max
         ):
             raise UsageError(
                 f"a group of {length:,} bytes and {group.places:,} records: a segment of this queue"
-                f" takes {self._data_bytes:,} and {self._marks_max:,}",
+                f" takes {self._data_bytes:,} and {self._changes_max:,}",
                 "commit less at once, or make the queue anew with a larger block_bytes",
             )
 
@@ -364,7 +364,7 @@ class Store:
         steps: list[Step] = []
         if not self._make_room(batch.length, batch.count, steps):
             self.counts.stalls += batch.count > 0
-            if not batch.marks:
+            if not batch.entries:
                 return None
             batch = batch.changes_alone()
             if not self._fits(batch.length, 0):
@@ -380,10 +380,10 @@ class Store:
         ahead, pending = self.in_flight, self.pending
         if ahead is None or self._prepared or not ahead.length:
             return None
-        if not pending.contents and not pending.marks and not pending.groups:
+        if not pending.contents and not pending.changes and not pending.groups:
             return None
         batch = self._batch()
-        if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
+        if self._checkpoint_due(ahead.length, ahead.changes) or not self.live[-1].has_room(
             ahead.length + batch.length, ahead.items + batch.count
         ):
             return None
@@ -410,7 +410,7 @@ class Store:
             )
             self.visible_end = flush.next_id
             self._since_checkpoint += flush.length
-            self._marks_since_checkpoint += flush.marks
+            self._changes_since_checkpoint += flush.changes
             counts.items += flush.items
             counts.content_bytes += flush.content_bytes
             counts.journal_bytes += flush.length
@@ -457,19 +457,19 @@ class Store:
     def _batch(self) -> Batch:
         """Choose the content of the next segment: a journal's size of items, one, or a group."""
         pending = self.pending
-        marks = pending.marks[: self._marks_max]
+        changes = pending.changes[: self._changes_max]
         count, size = pending.batch(self._journal_bytes_max, self.geometry.items_max)
         if not pending.grouped:
-            return Batch(marks, marks, count, size)
+            return Batch(changes, changes, count, size)
         groups: list[Group] = []
         if pending.groups:
-            count, size, groups = pending.cut(count, size, self._marks_max)
-        batch = Batch.of(marks, count, size, groups, self._marks_max)
+            count, size, groups = pending.cut(count, size, self._changes_max)
+        batch = Batch.of(changes, count, size, groups, self._changes_max)
         if groups and pending.bundles > len(batch.bundles):
             # The bundles that are left came before the groups, so their changes go first.
             count = groups[0].first_id - (pending.next_id - len(pending.contents))
             size = sum(map(len, pending.contents[:count]))
-            batch = Batch.of(marks, count, size, [], self._marks_max)
+            batch = Batch.of(changes, count, size, [], self._changes_max)
         return batch
 
     def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
@@ -482,7 +482,7 @@ class Store:
             moves = [record for group in batch.groups for record in move_records(group, first_id)]
             records = moves + records[batch.moves :]
         contents = pending.take(count, size)
-        pending.take_marks(len(batch.marks))
+        pending.take_changes(len(batch.entries))
         pending.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
@@ -494,7 +494,7 @@ class Store:
         write = WriteThrough if self.settings.durable else Write
         steps.append(write(block.path, end, data))
         return Flush(
-            steps, first_id + count, self.marks_added - len(pending.marks), len(data), count,
+            steps, first_id + count, self.changes_added - len(pending.changes), len(data), count,
             first_id, self.stamp_ns, crc, size, len(batch.records), batch.all_groups,
             pending.groups_added - len(pending.groups),
         )  # fmt: skip
@@ -502,11 +502,11 @@ class Store:
     def _fits(self, length: int, items: int) -> bool:
         return bool(self.live) and self.live[-1].has_room(length, items)
 
-    def _checkpoint_due(self, length: int, marks: int) -> bool:
+    def _checkpoint_due(self, length: int, changes: int) -> bool:
         """Return whether checkpoints are due once so much more has been journalled."""
         return (
             self._since_checkpoint + length >= self.settings.checkpoint_bytes
-            or self._marks_since_checkpoint + marks >= MARKS_CHECKPOINT
+            or self._changes_since_checkpoint + changes >= CHANGES_CHECKPOINT
         )
 
     def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
@@ -528,7 +528,7 @@ class Store:
         """
         steps: list[Step] = []
         pending = self.pending
-        pending.take_marks(len(batch.marks))
+        pending.take_changes(len(batch.entries))
         for group in batch.all_groups:
             self._redeem(group)
         if batch.all_groups:
@@ -537,7 +537,7 @@ class Store:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
         self.in_flight = Flush(
-            steps, self.visible_end, self.marks_added - len(pending.marks),
+            steps, self.visible_end, self.changes_added - len(pending.changes),
             groups_end=pending.groups_added - len(pending.groups),
         )  # fmt: skip
         return self.in_flight
@@ -577,7 +577,7 @@ class Store:
             self._snapshot(steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
         self._checkpoint(newest, steps, sync=self.settings.durable)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self._since_checkpoint = self._changes_since_checkpoint = 0
 
     def _begin_block(self, steps: list[Step]) -> bool:
         """Begin another block; return False where none is available."""
@@ -598,7 +598,7 @@ class Store:
         # Both, one after the other: a crash between the two leaves a good one.
         self._checkpoint(block, steps)
         self._checkpoint(block, steps)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self._since_checkpoint = self._changes_since_checkpoint = 0
         return True
 
     def _next_block(self) -> Block | None:

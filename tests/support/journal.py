@@ -194,7 +194,7 @@ class Script:
         self._committed: list[tuple[Committed, Attempt]] = []
         #: Whether groups are committed, and items moved.
         self.grouping = True
-        #: Ends that were asked for, by the `marks_added` with which they are durable.
+        #: Ends that were asked for, by the `changes_added` with which they are durable.
         self._asked: deque[tuple[int, list[int]]] = deque()
         self._flushing = self._growing = False
 
@@ -309,7 +309,7 @@ class Script:
     def _acknowledge(self) -> None:
         """Who waited is told what is durable by now."""
         self.ledger.acknowledge(self.opened.durable_id)
-        while self._asked and self._asked[0][0] <= self.opened.durable_marks:
+        while self._asked and self._asked[0][0] <= self.opened.durable_changes:
             self.ledger.end(self._asked.popleft()[1])
         for committed, group in self._committed:
             if self.opened.has_committed(committed):
@@ -322,7 +322,7 @@ class Script:
     def _ask(self, numbers: list[int], status: Status) -> None:
         """This has been asked for, and waits for the disk."""
         self.ledger.ask(numbers, status)
-        self._asked.append((self.opened.store.marks_added, numbers))
+        self._asked.append((self.opened.store.changes_added, numbers))
 
     def _put(self) -> None:
         store = self.opened.store

@@ -294,7 +294,7 @@ def test_small_blocks_opened_with_settings_for_large_ones_still_take_everything(
 def test_changes_of_consecutive_items_are_one_record(queue: Queue) -> None:
     queue.put(*[b"x"] * 50)
     queue.delivery.deliver(range(1, 51))
-    assert queue.store.marks_added == 1
+    assert queue.store.changes_added == 1
 
 
 def test_looking_takes_nothing(queue: Queue) -> None:
@@ -650,7 +650,7 @@ def test_a_queue_without_its_file_of_ended_items_gets_another(queue: Queue) -> N
 
 
 def test_checkpoints_follow_many_changes_whatever_their_bytes(queue: Queue, monkeypatch) -> None:
-    monkeypatch.setattr("feedhandler.journal.store.MARKS_CHECKPOINT", 10)
+    monkeypatch.setattr("feedhandler.journal.store.CHANGES_CHECKPOINT", 10)
     queue.put(*[b""] * 40)
     before = queue.store.counts.rounds
     for number in range(1, 40, 2):

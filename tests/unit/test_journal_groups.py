@@ -112,7 +112,7 @@ def test_groups_of_several_callers_share_one_write(queue: Queue) -> None:
 
 def test_what_was_committed_later_counts_later_where_a_segment_is_full(queue: Queue) -> None:
     queue.put(b"a")
-    queue.store._marks_max = 2
+    queue.store._changes_max = 2
     for mark in (1, 2, 3):
         queue.delivery.commit([], [], [(1, mark)])
     queue.delivery.commit([b"x"], [], [(1, 9)])

@@ -15,9 +15,9 @@ from feedhandler.journal import (
     CancelAnswer,
     PersistentQueue,
     QueueStopped,
+    pending_batch,
     producers,
     reading,
-    waiting,
     writer,
 )
 from feedhandler.journal.engine import Engine
@@ -35,7 +35,7 @@ def given(module: ModuleType):
 
 
 writing = given(writer)
-gathering = given(waiting)
+gathering = given(pending_batch)
 producing = given(producers)
 reads = given(reading)
 
@@ -183,8 +183,8 @@ def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
     for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
         held.record(first, count, status)
     assert held.marks == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
-    assert held.marks_added == 3
-    assert held.take_marks(2) == [(1, 3, 1), (4, 1, 2)]
+    assert held.changes_added == 3
+    assert held.take_changes(2) == [(1, 3, 1), (4, 1, 2)]
     assert held.marks == [(6, 1, 2)]
 
 

@@ -73,7 +73,7 @@ def test_the_shares_are_no_more_than_the_bound(queue_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "parcel",
+    "outgoing",
     [
         message(7),
         message(1 << 63 | 5, block=True),

@@ -174,7 +174,7 @@ class DurableQueue(StoredQueue):
             return
         engine = self.store.engine
         self.intake.confirm(engine.durable_id)
-        self._recorded(engine.durable_marks)
+        self._recorded(engine.durable_changes)
         while self._committing and engine.has_committed(self._committing[0].committed):
             self._committed(self._committing.popleft())
         if engine.stopped is not None:
@@ -189,15 +189,15 @@ class DurableQueue(StoredQueue):
         self.serve()
         self.flush()
 
-    def _when(self, marks: int, then: Callable[[], None]) -> None:
-        """Call `then` once `marks` status changes are durable."""
-        if self.store.engine.durable_marks >= marks:
+    def _when(self, changes: int, then: Callable[[], None]) -> None:
+        """Call `then` once `changes` status changes are durable."""
+        if self.store.engine.durable_changes >= changes:
             then()
         else:
-            self._recording.append((marks, then))
+            self._recording.append((changes, then))
 
-    def _recorded(self, durable_marks: int) -> None:
-        while self._recording and self._recording[0][0] <= durable_marks:
+    def _recorded(self, durable_changes: int) -> None:
+        while self._recording and self._recording[0][0] <= durable_changes:
             self._recording.popleft()[1]()
 
     # -- handing out ------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class DurableQueue(StoredQueue):
         done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
         if done is None:
             return
-        (delivered, forward), marks = done
+        (delivered, forward), changes = done
         self.counts[QueueCounter.DELIVERED] += len(delivered)
         self.dispatch.forget(numbers)
 
@@ -349,7 +349,7 @@ class DurableQueue(StoredQueue):
             for number in forward:
                 self._tell_fate(number, "delivered")
 
-        self._when(marks, recorded)
+        self._when(changes, recorded)
 
     def give_back(self, numbers: list[int], *, failed: bool) -> None:
         """Return messages that were not delivered, to be handed out again in order; `failed`
@@ -557,13 +557,13 @@ class DurableQueue(StoredQueue):
         if done is None:
             told("stopped")
             return
-        (answer, changed), marks = done
+        (answer, changed), changes = done
         self.intake.recent.take(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
             self._fates.setdefault(number, []).append(told)
             return
-        self._when(marks, lambda: told(answer.name.lower()))
+        self._when(changes, lambda: told(answer.name.lower()))
 
     def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
@@ -578,7 +578,7 @@ class DurableQueue(StoredQueue):
         if done is None:
             told(None)
             return
-        (numbers, in_hand, page), marks = done
+        (numbers, in_hand, page), changes = done
         for number in numbers:
             self.intake.recent.take(number)
         self.dispatch.forget(numbers)
@@ -588,7 +588,7 @@ class DurableQueue(StoredQueue):
         def answer(forward: "Forwarding | None") -> None:
             told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
-        self._when(marks, lambda: self.in_thread(lambda: self._named(page), answer))
+        self._when(changes, lambda: self.in_thread(lambda: self._named(page), answer))
 
     # -- figures ----------------------------------------------------------------------------
 
