@@ -123,7 +123,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "exchange": (
         "replay.captures.packet_headers",
         "replay.generating.books",
-        "replay.generating.dice",
+        "replay.generating.prng",
         "replay.generating.flow",
         "replay.generating.issuers",
         "replay.generating.tape",

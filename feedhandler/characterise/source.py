@@ -84,8 +84,8 @@ from feedhandler.characterise.slices import (
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.reading import DatagramBatch
-from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
+from feedhandler.replay.playing.time_spec import parse_time_spec
 
 #: Workers that slices are cut for by default.
 WORKERS = 4
@@ -162,10 +162,10 @@ def _moment_ns(text: str | None) -> int | None:
         return None
     if text.lstrip("-").isdigit():
         return int(text)
-    moment = parse_moment(text)
-    if moment.since != "epoch":
+    spec = parse_time_spec(text)
+    if spec.since != "epoch":
         raise UsageError(f"'{text}' is no full time", "give 2026-11-20T09:00:00Z, say")
-    return moment.ns
+    return spec.ns
 
 
 def _number(text: str, what: str) -> int:

@@ -36,7 +36,7 @@ from feedhandler.ops.characterise import (
 from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.spark import AUTO, NO_SPARK, command_session
-from feedhandler.replay.playing.moments import check_zone
+from feedhandler.replay.playing.time_spec import check_zone
 
 #: Where in the report's folder the batches are kept, and Spark's checkpoint.
 STATE = "_followed"

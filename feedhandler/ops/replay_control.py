@@ -9,7 +9,7 @@ from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.live import duration_text
 from feedhandler.ops.replay_verbs import SETTING
-from feedhandler.replay.playing.moments import EXAMPLES
+from feedhandler.replay.playing.time_spec import EXAMPLES
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -42,16 +42,16 @@ def messages(datagrams: list[bytes]) -> list[Message]:
 
 
 def test_messages_leave_in_the_order_of_their_numbers_packed_and_paced(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     channel = sender(TokenBucket(2_000_000, 5000))
     now_ns, sent, published = 0, [], 0
     while published < 500 or channel.waiting or channel.deadline_ns < now_ns + MS:
-        if published < 500 and not channel.full and dice.random() < 0.8:
+        if published < 500 and not channel.full and rng.random() < 0.8:
             published += 1
-            assert channel.publish(update(dice.randint(1, 300)), now_ns) == published
+            assert channel.publish(update(rng.randint(1, 300)), now_ns) == published
         channel.tick(now_ns)
         sent += [(now_ns, each) for each in channel.take(now_ns)]
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             now_ns = min(max(channel.deadline_ns, now_ns + 1), now_ns + MS)
     found = messages([each for _, each in sent])
     assert [each.number for each in found if each.kind is Kind.APPLICATION] == [*range(1, 501)]

@@ -212,12 +212,12 @@ def test_another_feeds_capture_is_refused_with_the_feed_that_fits(tmp_path: Path
 
 
 def test_a_share_of_other_volumes_is_that_of_their_channels(seed: int) -> None:
-    dice = random.Random(seed)
-    names = [f"{dice.randrange(10**6):06}" for _ in range(200)]
-    day = [Volume("", name, dice.randint(0, 100)) for name in dict.fromkeys(names)]
+    rng = random.Random(seed)
+    names = [f"{rng.randrange(10**6):06}" for _ in range(200)]
+    day = [Volume("", name, rng.randint(0, 100)) for name in dict.fromkeys(names)]
     planned = plan(day, 7)
     assert planned.heaviest_of(day) == planned.heaviest
-    minute = [each._replace(volume=dice.randint(0, 9)) for each in day]
+    minute = [each._replace(volume=rng.randint(0, 9)) for each in day]
     loads: Counter[int] = Counter()
     listed = {name for share in planned.shares for name in share.symbols.get("", ())}
     for each in minute:

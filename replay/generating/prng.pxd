@@ -1,17 +1,17 @@
-# What the compiled generator uses of the dice; the meanings stand in dice.py.
+# What the compiled generator uses of the random numbers; the meanings stand in prng.py.
 
 
-cdef class Dice:
+cdef class Prng:
     cdef unsigned long long state
     cdef int[::1] waits
 
-    cpdef unsigned int roll(self)
+    cpdef unsigned int next_u32(self)
     cpdef int below(self, unsigned int number)
     cpdef int wait(self, int mean)
 
 
 cdef class Crowd:
-    cdef Dice dice
+    cdef Prng prng
     cdef int[::1] table
     cdef int[::1] ring
     cdef long long[::1] ring_ns

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """Chance for the generator, in whole numbers: the same seed, the same draws, on any machine.
 
-`Dice` is PCG-32 (O'Neill 2014: a 64-bit linear congruence, its output permuted), with waits that
+`Prng` is PCG-32 (O'Neill 2014: a 64-bit linear congruence, its output permuted), with waits that
 are exponentially distributed by a table of correctly rounded logarithms. No floating point takes
 part, so compiled and interpreted twins and all machines agree to the last byte.
 
@@ -36,17 +36,17 @@ _AGAIN_MAX = cython.declare(cython.longlong, AGAIN_NS_MAX)
 
 @cython.final
 @cython.cclass
-class Dice:
+class Prng:
     """Draws from a seed, 0 or more."""
 
     def __init__(self, seed: int) -> None:
         self.state = (seed * 2_862_933_555_777_941_757 + 3_037_000_493) & _MASK
         self.waits = memoryview(_waits().copy())
         for _ in range(4):
-            self.roll()
+            self.next_u32()
 
     @cython.locals(old=cython.ulonglong, word=cython.ulonglong, turn=cython.ulonglong)
-    def roll(self):
+    def next_u32(self):
         """Draw a uniform number of 32 bits."""
         old = self.state
         if cython.compiled:
@@ -60,13 +60,13 @@ class Dice:
     @cython.locals(wide=cython.ulonglong)
     def below(self, number):
         """Draw a uniform number of 0 to `number` - 1; 0 for 0."""
-        wide = self.roll()
+        wide = self.next_u32()
         return (wide * number) >> 32
 
     @cython.locals(wide=cython.longlong)
     def wait(self, mean):
         """Draw an exponentially distributed number of mean `mean`, at most about 7 times that."""
-        wide = self.waits[self.roll() >> 22]
+        wide = self.waits[self.next_u32() >> 22]
         return (wide * mean) >> 16
 
 
@@ -75,8 +75,8 @@ class Dice:
 class Crowd:
     """Members 0 to n - 1, each with a weight of 0 or more; see the module."""
 
-    def __init__(self, dice: Dice, weights: Sequence[int]) -> None:
-        self.dice = dice
+    def __init__(self, prng: Prng, weights: Sequence[int]) -> None:
+        self.prng = prng
         self.table = memoryview(places(weights))
         self.ring = memoryview(numpy.zeros(RING, numpy.intc))
         self.ring_ns = memoryview(numpy.zeros(RING, numpy.int64))
@@ -84,7 +84,7 @@ class Crowd:
 
     def draw(self):
         """Draw a member by weight."""
-        return self.table[self.dice.roll() >> 14]
+        return self.table[self.prng.next_u32() >> 14]
 
     def note(self, who, now_ns):
         """Note that the member `who` was drawn at `now_ns`."""
@@ -106,7 +106,7 @@ class Crowd:
             self.near += 1
         if self.near == self.far:
             return -1
-        return self.ring[(self.far + self.dice.below(self.near - self.far)) % _RING]
+        return self.ring[(self.far + self.prng.below(self.near - self.far)) % _RING]
 
 
 def places(weights: Sequence[int]) -> numpy.ndarray:

@@ -2,7 +2,7 @@
 
 The judge is the gateway's own arbitration: it is fed what a loop sends, line by line, and must
 publish every packet once, in order, without a gap. Random tests print their seed;
-`pytest tests/unit/test_replay_numbering.py -k seed` runs them again.
+`pytest tests/unit/test_replay_renumbering.py -k seed` runs them again.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from feedhandler.codecs.scanner import parse_header
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.captures.writer import CaptureWriter
-from feedhandler.replay.playing import numbering as module
-from feedhandler.replay.playing.numbering import Numbering
+from feedhandler.replay.playing import renumbering as module
 from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.renumbering import Renumberer
 from feedhandler.replay.playing.selection import LeftOut, Selection
 from feedhandler.replay.playing.timeline import LONE_DISTANCE_NS, Timeline
 from tests.support.ingest import Channel
@@ -264,10 +264,10 @@ def test_the_bounds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_is_numbered_where_nothing_is(tmp_path: Path) -> None:
-    numbering = Numbering(UTP.table)
+    renumberer = Renumberer(UTP.table)
     batch = next(Capture(recorded(tmp_path, on_a(utp(3)))).batches())
-    assert len(numbering(batch.take(slice(0)))) == 0
-    assert numbering.dropped_resets == 0
+    assert len(renumberer(batch.take(slice(0)))) == 0
+    assert renumberer.dropped_resets == 0
     # Only a heartbeat: a channel without data has nothing to go on from.
     beats = played(recorded(tmp_path, on_a(utp(0, kind="heartbeat")), "z.pcap"), UTP, passes=2)
     assert [one.payload for one in beats] == [utp(0, kind="heartbeat")] * 2

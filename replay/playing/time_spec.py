@@ -1,7 +1,7 @@
-"""Moments of a recording as a user writes them: full times, times of day, seconds from the start.
+"""Times in a recording as a user writes them: full times, times of day, seconds from the start.
 
-`parse_moment` reads the text. Times of day and offsets are relative to a recording, so
-`Moment.at_ns` takes the time of its first datagram and the time zone of times of day.
+`parse_time_spec` reads the text. Times of day and offsets are relative to a recording, so
+`TimeSpec.at_ns` takes the time of its first datagram and the time zone of times of day.
 Times are integer nanoseconds and never pass through floating point. Sans-IO.
 """
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS, day_of, day_start_ns
 
-#: Examples of valid moments, for error messages.
+#: Examples of valid times, for error messages.
 EXAMPLES = "give 2026-11-20T09:00:00Z, 09:00 or 09:00:00.5 (of the first day), or +90 seconds"
 
 _FROM_START = re.compile(r"\+(\d{1,9})(?:\.(\d{1,9}))?s?")
@@ -29,7 +29,7 @@ def _fraction_ns(digits: str | None) -> int:
     return int((digits or "").ljust(9, "0"))
 
 
-class Moment(Struct, frozen=True):
+class TimeSpec(Struct, frozen=True):
     """A moment: `ns` after 1970 UTC, after midnight, or after the first datagram, as `since` says
     ("epoch", "midnight" or "start")."""
 
@@ -49,18 +49,18 @@ class Moment(Struct, frozen=True):
         return self.ns
 
 
-def parse_moment(text: str) -> Moment:
+def parse_time_spec(text: str) -> TimeSpec:
     """Parse a moment. Raises `UsageError` with examples where `text` is none."""
     given = text.strip()
     if match := _FROM_START.fullmatch(given):
-        return Moment("start", int(match[1]) * SECOND_NS + _fraction_ns(match[2]), text)
+        return TimeSpec("start", int(match[1]) * SECOND_NS + _fraction_ns(match[2]), text)
     if match := _OF_DAY.fullmatch(given):
         hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
         if hour < 24 and minute < 60 and second < 60:
             seconds = hour * 3_600 + minute * 60 + second
-            return Moment("midnight", seconds * SECOND_NS + _fraction_ns(match[4]), text)
+            return TimeSpec("midnight", seconds * SECOND_NS + _fraction_ns(match[4]), text)
     if match := _FULL.fullmatch(given):
-        return Moment("epoch", _full_ns(text, match), text)
+        return TimeSpec("epoch", _full_ns(text, match), text)
     raise UsageError(f"'{text}' is no moment", EXAMPLES)
 
 
@@ -84,7 +84,7 @@ def check_zone(name: str) -> str:
     return name
 
 
-def moment_text(time_ns: int) -> str:
+def rfc3339_text(time_ns: int) -> str:
     """Format ns since 1970 UTC as RFC 3339 text in UTC, to the nanosecond."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)

@@ -1,9 +1,9 @@
 """Sequence numbers that continue from pass to pass, so that a repeated recording is one session.
 
 Receivers would take all of a repeated recording for duplicates, since its numbers repeat.
-`Numbering` learns in the first pass which numbers each channel uses, and shifts them in every later
-pass by a constant, so that the first number of a pass follows the last one of the pass before. Gaps
-and duplicates inside the recording stay.
+`Renumberer` learns in the first pass which numbers each channel uses, and shifts them in every
+later pass by a constant, so that the first number of a pass follows the last one of the pass
+before. Gaps and duplicates inside the recording stay.
 
 A channel is a service, where the feed's packets name one; else a group and port.
 Refresh packets (with compressed bodies) of a service are numbered apart from its live ones. The
@@ -53,7 +53,7 @@ class _Epoch:
     after: int = 0
 
 
-class Numbering:
+class Renumberer:
     """The shift of the numbers of each pass but the first; see the module's text.
 
     Call it with each batch, and `next_pass` where the recording begins again. `dropped_resets`
