@@ -50,12 +50,12 @@ from feedhandler.characterise.lake_identity import (
     quick_identity,
 )
 from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
-from feedhandler.characterise.pieces import write_whole
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
 from feedhandler.characterise.tables import Table
 from feedhandler.characterise.tally import TOTALS, Tally
+from feedhandler.characterise.tally_blobs import write_whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 

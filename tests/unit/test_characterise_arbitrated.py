@@ -92,8 +92,8 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     for mine in streams.values():
         for each in mine:
             minutes[each.time_ns // 1_000_000] += 1
-    moments = digest.moments()
-    assert dict(zip(moments[0].tolist(), moments[1].tolist(), strict=True)) == minutes
+    buckets = digest.buckets()
+    assert dict(zip(buckets[0].tolist(), buckets[1].tolist(), strict=True)) == minutes
 
 
 def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:

@@ -42,7 +42,7 @@ def content(digest: Digest) -> bytes:
             array(digest.foreign),
             array(digest.overflow),
             [(starts, array(each)) for starts, each in digest.stretches],
-            array(digest.moments()),
+            array(digest.buckets()),
             [(place, array(each)) for place, each in digest.minutes().items()],
             [(place, epoch, array(each)) for place in runs for epoch, each in runs[place].items()],
             digest.symbol_counts(),

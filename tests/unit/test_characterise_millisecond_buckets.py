@@ -1,12 +1,12 @@
-"""Moments in few bytes are the same moments again, whatever they are."""
+"""Millisecond buckets in few bytes are the same millisecond buckets again, whatever they are."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedhandler.characterise import moments
-from feedhandler.characterise.moments import FRAMING_BYTES, compact, expanded
+from feedhandler.characterise import millisecond_buckets
+from feedhandler.characterise.millisecond_buckets import FRAMING_BYTES, compact, expanded
 
 ANY = st.integers(-(1 << 63), (1 << 63) - 1)
 USUAL = st.integers(0, 300)
@@ -21,8 +21,8 @@ def rows_of(*rows: tuple[int, ...]) -> np.ndarray:
 def test_whatever_rows_come_back(rows: list[tuple[int, ...]]) -> None:
     given_rows = rows_of(*rows)
     made = compact(given_rows)
-    assert tuple(made) == moments.NAMES
-    assert moments.count(made) == len(rows)
+    assert tuple(made) == millisecond_buckets.NAMES
+    assert millisecond_buckets.count(made) == len(rows)
     back = expanded(made)
     assert back.dtype == np.int64
     assert back.tolist() == given_rows.tolist()

@@ -1,7 +1,7 @@
 """The tally of a stretch of a recording, with its place in it, to be sent and kept.
 
-A `Piece` is a slice's tally and report with the recording's name and the byte it begins at, by
-which pieces are ordered. `packed` serialises a tally, `write_pieces` writes several to a file,
+A `TallyBlob` is a slice's tally and report with the recording's name and the byte it begins at, by
+which blobs are ordered. `packed` serialises a tally, `write_blobs` writes several to a file,
 which appears under its name when all of it is on disk.
 """
 
@@ -17,11 +17,11 @@ from msgspec import Struct
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.slices import SliceReport
 
-#: Raised when a tally's columns change: a folder of older pieces is refused (`ops.following`).
+#: Raised when a tally's columns change: a folder of older blobs is refused (`ops.following`).
 FORM = 2
 
 
-class Piece(Struct, frozen=True):
+class TallyBlob(Struct, frozen=True):
     """The tally of a slice, as `packed` columns, with its place in the recording."""
 
     name: str
@@ -31,7 +31,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The sort key of pieces."""
+        """The sort key of blobs."""
         return self.name, self.start
 
     @property
@@ -40,7 +40,7 @@ class Piece(Struct, frozen=True):
         return unpacked(self.tally)
 
 
-_WRITING, _READING = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Piece])
+_WRITING, _READING = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[TallyBlob])
 
 
 def packed(columns: Columns) -> bytes:
@@ -56,13 +56,13 @@ def unpacked(data: bytes) -> Columns:
         return {name: arrays[name] for name in arrays.files}
 
 
-def write_pieces(path: Path, pieces: Sequence[Piece]) -> None:
-    """Write the pieces as one file, whole or not at all. Raises `OSError`."""
-    write_whole(path, _WRITING.encode(list(pieces)))
+def write_blobs(path: Path, blobs: Sequence[TallyBlob]) -> None:
+    """Write the blobs as one file, whole or not at all. Raises `OSError`."""
+    write_whole(path, _WRITING.encode(list(blobs)))
 
 
-def read_pieces(path: Path) -> list[Piece]:
-    """Read the pieces that `write_pieces` wrote. Raises `OSError`."""
+def read_blobs(path: Path) -> list[TallyBlob]:
+    """Read the blobs that `write_blobs` wrote. Raises `OSError`."""
     return _READING.decode(path.read_bytes())
 
 
