@@ -396,7 +396,7 @@ class Fanout(Splitter):
         return 0
 
     def _begin_numbering(self, event: ControlEvent) -> None:
-        """Move the stream and its store to a new numbering, or back to a range lost in error.
+        """Move the stream and its store to a new epoch, or back to a range lost in error.
 
         Called once the event was applied, for applying it may deliver what is stored. (A store's
         numbers ascend.)

@@ -29,8 +29,8 @@ from feedhandler.fixcast.channels import (
     Retransmission,
     host_and_port,
 )
+from feedhandler.fixcast.epoch_file import EpochFile, StoredEpoch
 from feedhandler.fixcast.messages import Header, enveloped
-from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.resend_service import ResendService
 from feedhandler.fixcast.sending import (
@@ -122,7 +122,7 @@ class _ChannelOutput:
         self.sealer = protection.sealer(channel.id) if protection else None
         self.answers_sealer = protection.sealer(channel.id) if protection else None
         self.sender = ChannelSender(header, settings.sending, bucket, self.sealer)
-        self.kept = NumberingFile(settings.state, channel.id) if settings.state else None
+        self.kept = EpochFile(settings.state, channel.id) if settings.state else None
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.lines: LineSender | None = None
         self.room = asyncio.Event()
@@ -149,13 +149,13 @@ class _ChannelOutput:
             made = open_sender(line, interface, settings.hops)
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
-        before = self.kept.read() if self.kept else Kept()
+        before = self.kept.read() if self.kept else StoredEpoch()
         goes_on = settings.numbering == "keep" and 0 < before.next <= NUMBER_MAX
         numbering = before.numbering
         if not goes_on:
             numbering = next_numbering(before.numbering, time.time_ns())
         if self.kept:
-            self.kept.write(Kept(numbering))
+            self.kept.write(StoredEpoch(numbering))
         self.sender.start(time.monotonic_ns(), numbering, before.next if goes_on else 1)
 
     def send(self, now_ns: int) -> None:
@@ -195,7 +195,7 @@ class _ChannelOutput:
             each.close()
         if self.kept:
             if ended and session.numbering:
-                self.kept.write(Kept(session.numbering, session.next))
+                self.kept.write(StoredEpoch(session.numbering, session.next))
             self.kept.close()
 
 

@@ -21,7 +21,7 @@ What it promises:
   announced ranges. What happens at each bound is counted.
 
 `states.py` has the action for each input as a table. Before the table is used, packets that do not
-belong to the current numbering are sorted out: the feed's reset packet and a new session id begin a
+belong to the current epoch are sorted out: the feed's reset packet and a new session id begin a
 new one (an *epoch*), everything held is released with its gaps announced, and what the other line
 still brings from before is counted as stale. `epochs.py` says when a reset is believed, and how
 such stragglers are recognised; `output.Outside` handles unsequenced packets.
@@ -61,7 +61,7 @@ from feedhandler.ingest.states import State, flat_table
 #: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number without a later send time begins a
-#: numbering anew as well (no line lags by a minute; send times may count from midnight).
+#: epoch anew as well (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
 #: Shortest interval of a channel's MISMATCH records: lines that differ permanently do so in every
 #: packet, and a record for each would double what subscribers get. The counters count each.
@@ -195,7 +195,7 @@ class Arbiter:
     def is_old(self, header, now_ns):
         """Return whether this packet would be dropped as a copy, and its messages need no check.
 
-        Not where it may still be believed: a low number may begin a numbering whose reset waits for
+        Not where it may still be believed: a low number may begin an epoch whose reset waits for
         ring room, or, when nothing has fitted for `resync_us`, one whose reset was not seen.
         """
         return (
@@ -246,7 +246,7 @@ class Arbiter:
     # -- packets ----------------------------------------------------------------------------
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
-        """Sort out what is not of this numbering, then act by the table."""
+        """Sort out what is not of this epoch, then act by the table."""
         if header.kind >= kinds.CONTROL and header.kind != kinds.SKIP:
             if header.kind == kinds.UNSEQUENCED:
                 return self._outside(line, header, data, start, received_ns, now_ns)
@@ -424,7 +424,7 @@ class Arbiter:
         """Drop a number that was expected before: late, from before the start, or a duplicate.
 
         It is published where it makes an announced loss be withdrawn, and quarantined where it may
-        begin a numbering.
+        begin an epoch.
         """
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
@@ -462,7 +462,7 @@ class Arbiter:
         return 0
 
     def _is_newer(self, header, now_ns):
-        """Return whether a low number looks like a new numbering whose reset was not seen.
+        """Return whether a low number looks like a new epoch whose reset was not seen.
 
         Only when nothing has fitted for `resync_us`, and then by the send time.
         """
@@ -558,15 +558,15 @@ class Arbiter:
             self.state = states.FLOWING
         return 0
 
-    # -- new numberings ---------------------------------------------------------------------
+    # -- new epochs ---------------------------------------------------------------------
 
     def _is_repeated_reset(self, header):
-        """Return whether this is a FIX Logon repeated before anything of its numbering has come."""
+        """Return whether this is a FIX Logon repeated before anything of its epoch has come."""
         begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
         return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
-        """Handle the feed's reset packet, which begins a new numbering once it is believed."""
+        """Handle the feed's reset packet, which begins a new epoch once it is believed."""
         slot: cython.Py_ssize_t
         old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
@@ -602,7 +602,7 @@ class Arbiter:
         return 0
 
     def _renumber(self, cause, session, number, slot, now_ns):
-        """Begin a new numbering at `number`, after everything held is released."""
+        """Begin a new epoch at `number`, after everything held is released."""
         self.stream.force_all(records.BY_RESET)
         self.pending_cause = cause
         self.pending_session = session
@@ -634,7 +634,7 @@ class Arbiter:
         return 1
 
     def _enter_epoch(self, now_ns):
-        """Enter the new epoch, whose RESET record is written, and forget the old numbering.
+        """Enter the new epoch, whose RESET record is written, and forget the old epoch.
 
         What is needed to recognise its stragglers is kept.
         """

@@ -126,7 +126,7 @@ class LostRanges:
         return 0
 
     def clear(self):
-        """Forget all ranges, for a new numbering."""
+        """Forget all ranges, for a new epoch."""
         self.count = 0
         return 0
 

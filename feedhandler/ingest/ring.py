@@ -18,7 +18,7 @@ delivered before | its sequence | the sequence after it | raw send time |
 | PACKET, of kind UNSEQUENCED | a packet outside the sequence | a number of its own, with \
 `UNSEQUENCED_BIT` | expected | raw send time |
 | GAP | this range was lost on every line | first missing | one past the last | `GapCause` |
-| RESET | a new numbering begins | 0 | the number the next packet carries | `ResetCause` |
+| RESET | a new epoch begins | 0 | the number the next packet carries | `ResetCause` |
 | START | the stream was joined here | first sequence | the same | 0 |
 | LINE_SILENT, LINE_BACK | `line` fell silent, or came back | expected | expected | 0 |
 | MISMATCH | `line` showed other message bytes than the first copy; may precede the packet | \

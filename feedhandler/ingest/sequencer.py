@@ -759,7 +759,7 @@ class Sequencer:
         return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
-        """Begin a new numbering at `number`, with nothing held: forget the old one."""
+        """Begin a new epoch at `number`, with nothing held: forget the old one."""
         self.expected = self.asked = number
         self.known_next = 0
         self.later_next = 0

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from feedhandler.amqp.framing import QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
-from feedhandler.amqp.history import NUMBERINGS_MAX, Found, History, Place
+from feedhandler.amqp.history import EPOCHS_MAX, Found, History, Place
 from feedhandler.amqp.routing import AddressError, parse_address, without_tags
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.store import PacketStore
@@ -194,7 +194,7 @@ def test_a_numbering_in_which_nothing_was_published_is_none() -> None:
     service = Service()
     service.begin(DAY, 1)
     service.begin(TOMORROW, 1)
-    assert len(service.history.numberings) == 1
+    assert len(service.history.epochs) == 1
 
 
 def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_of_it(
@@ -203,7 +203,7 @@ def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_
     service.history.store.clear()
     service.begin(TOMORROW, 1)
     service.packets(1, 5)
-    assert service.history.numberings[0].end == 21
+    assert service.history.epochs[0].end == 21
 
 
 def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() -> None:
@@ -228,10 +228,10 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
 
 def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
     service = Service()
-    for number in range(NUMBERINGS_MAX + 5):
+    for number in range(EPOCHS_MAX + 5):
         service.begin(struct.pack(">I", number) + DAY[4:], 1)
         service.packets(1, 1)
-    assert len(service.history.numberings) == NUMBERINGS_MAX
+    assert len(service.history.epochs) == EPOCHS_MAX
     assert service.history.find(tag(1, WHOLE_PACKET, struct.pack(">I", 2) + DAY[4:]), 2) == Found(
         Place(5, 0), 1, "another day"
     )

@@ -1,5 +1,5 @@
-"""One broker's sender queue of the fan-out: its window, its numbering, the outcomes of its
-messages.
+"""One broker's sender queue of the fan-out: its unsettled messages, its group sequences, the
+outcomes of its messages.
 
 What it is for: to the fan-out a `Destination` is one more link: routing, thinning, grains and
 quality messages are the same. It depends on a broker's confirmations, not on credit alone: what is
@@ -13,7 +13,7 @@ What it adds to a message: a group-sequence that counts per routing key. A gap i
 the way to the broker. Numbers of quality messages are given as they are sent.
 
 When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
-`flush_batches` is called because it has gathered for long enough; without room in the window it
+`flush_batches` is called because it has gathered for long enough; without room for more unsettled messages it
 grows until it is full.
 
 What it leaves to others: header and address of a message (`envelope`); sockets, connecting, time
@@ -135,7 +135,7 @@ class Destination(Backlog):
 
     @cython.ccall
     def drain(self) -> cython.int:
-        """Send what waits, as far as window, credit and the engine allow."""
+        """Send what waits, as far as the unsettled map, credit and the engine allow."""
         outgoing: OutgoingMessage
         number: cython.ulonglong
         while self.unsettled.again and self.link.ready():

@@ -60,7 +60,7 @@ class BookCache:
         self.market.apply(data, refresh=False)
 
     def clear(self, service: int) -> None:
-        """Empty a service's books, as a numbering or a snapshot block begins."""
+        """Empty a service's books, as an epoch or a snapshot block begins."""
         self.market.clear(service)
 
     # -- what is wanted ---------------------------------------------------------------------

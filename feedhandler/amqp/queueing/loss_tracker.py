@@ -3,14 +3,14 @@
 What it is for: a destination's queue dropped its oldest messages, or its broker refused some. The
 service's own quality does not include that, so every quality message on its way to this
 destination passes through here and has these losses merged in: what was dropped is `stale`, and the
-state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was dropped
+state `STALE`, until a snapshot block has arrived whole or a new epoch begins. What was dropped
 since the last message is announced by one of our own, reason `overflow`, before any later data.
 
 Packets outside the sequence are part of no range: how many were dropped is announced with the
 overflow, and the state is no worse for it.
 
 Nothing that the destination must know is lost with a dropped quality message: the latest content is
-repeated with the overflow, a new numbering by its own message again. A snapshot block is dropped
+repeated with the overflow, a new epoch by its own message again. A snapshot block is dropped
 whole, its end included: half of it would be worse than none.
 
 What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
@@ -47,15 +47,15 @@ BLOCK_LAST_MASK = (1 << 39) - 1
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
-#: Reasons of messages with which a numbering begins: what was lost before no longer matters.
-NUMBERINGS = ("start", "reset")
+#: Reasons of messages with which an epoch begins: what was lost before no longer matters.
+EPOCH_REASONS = ("start", "reset")
 
 
 class LossTracker:
     """Loss tracker of one destination and service.
 
     `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`: a
-    drop has not been announced yet. `healed`: what was lost in this numbering, a snapshot has
+    drop has not been announced yet. `healed`: what was lost in this epoch, a snapshot has
     repaired.
     """
 
@@ -68,7 +68,7 @@ class LossTracker:
         self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._told: dict[str, Any] = {}
-        self._numbering: bytes | None = None
+        self._epoch_began: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_untold = False
         self.conflated = self.unsequenced = 0
@@ -129,10 +129,10 @@ class LossTracker:
         if outgoing.reason == BLOCK_END:
             self._miss_block_end(outgoing.data)
             return
-        if outgoing.reason in NUMBERINGS:
+        if outgoing.reason in EPOCH_REASONS:
             self._forget()
             self.fresh.clear()
-            self._numbering = outgoing.data
+            self._epoch_began = outgoing.data
         self._told = msgspec.json.decode(outgoing.data)
 
     def _miss_block_end(self, body: bytes) -> None:
@@ -150,8 +150,8 @@ class LossTracker:
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
         untold."""
-        told = [] if self._numbering is None else [("", self._numbering)]
-        self._numbering = None
+        told = [] if self._epoch_began is None else [("", self._epoch_began)]
+        self._epoch_began = None
         dropped = self.fresh.latest(RANGES_TOLD_MAX)
         self.lost_ranges += len(self.fresh)
         self.lost_total += self.fresh.total
@@ -207,7 +207,7 @@ class LossTracker:
         told = msgspec.json.decode(body)
         if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
             return self._worse(told)
-        if told["reason"] in NUMBERINGS:
+        if told["reason"] in EPOCH_REASONS:
             self._forget()
         elif told["reason"] == BLOCK_END:
             told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]

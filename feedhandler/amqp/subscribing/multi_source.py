@@ -57,7 +57,7 @@ class MessageShape:
 def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
     """Return the first and the last place of a body of FIX messages, whatever its grain.
 
-    Each has a number of its own; but one that begins a numbering carries the number of the next
+    Each has a number of its own; but one that begins an epoch carries the number of the next
     message, and stands before it.
     """
     header, body = PacketHeader(), message.body

@@ -9,10 +9,10 @@ every quality message. The first one of a service on the new link decides what w
     too late        the node says that, too: the range, or why it is not known
     not offered     the node begins where it is now: what lies between is lost, as far as the
                     numbers show, and a quality message of our own says so, reason `resume`
-    new numbering   the node has begun to count anew: the rest of the old numbering is unknown
+    new epoch       the node has begun to count anew: the rest of the old epoch is unknown
 
 A loss of this subscriber alone makes every later quality message of the service worse (state
-`STALE`) until a snapshot block has repaired it or a new numbering begins. A snapshot block that the
+`STALE`) until a snapshot block has repaired it or a new epoch begins. A snapshot block that the
 connection's end has cut in two is asked for again; so is one where the link was behind and
 conflated as the connection was lost: which books were still to come is unknown.
 

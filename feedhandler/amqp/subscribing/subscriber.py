@@ -6,7 +6,7 @@
 
 What it is for: it hands out the stream as `Message` objects, or with `batches()` whole reads at a
 time, decoded into columns by compiled code. Credit is granted as messages are consumed, so a slow
-consumer slows down only itself. A gap in a link's numbering always raises an error; what came
+consumer slows down only itself. A gap in a link's numbers always raises an error; what came
 before it is handed out first. A connection that is lost comes back, and the stream goes on behind
 the last message (`upstream`, `resume_state`).
 

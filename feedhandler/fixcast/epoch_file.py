@@ -16,14 +16,14 @@ from feedhandler.codecs.errors import ConfigError, unwritable
 from feedhandler.fixcast.values import NUMBER_MAX
 
 
-class Kept(NamedTuple):
+class StoredEpoch(NamedTuple):
     """Content of the file: the numbering, and its next number; 0 where that is unknown."""
 
     numbering: int = 0
     next: int = 0
 
 
-class NumberingFile:
+class EpochFile:
     """The file of one channel in `folder`, locked until `close`.
 
     Raises `ConfigError` where another process holds it, `UsageError` or `HostFault` where it cannot
@@ -46,15 +46,15 @@ class NumberingFile:
                 "a channel has one publisher: stop that one first",
             ) from error
 
-    def read(self) -> Kept:
+    def read(self) -> StoredEpoch:
         """Read the numbering. Raises `ConfigError` where the file has other content."""
         self._file.seek(0)
         text = self._file.read()
         if not text:
-            return Kept()
+            return StoredEpoch()
         with contextlib.suppress(ValueError, TypeError, KeyError):
             values = json.loads(text)
-            kept = Kept(int(values["numbering"]), int(values["next"]))
+            kept = StoredEpoch(int(values["numbering"]), int(values["next"]))
             if 0 <= kept.numbering <= NUMBER_MAX and 0 <= kept.next <= NUMBER_MAX + 1:
                 return kept
         raise ConfigError(
@@ -62,7 +62,7 @@ class NumberingFile:
             "remove it: the channel begins a new numbering then",
         )
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StoredEpoch) -> None:
         """Write the numbering durably; a publisher writes a `next` of 0 before it sends."""
         try:
             self._file.seek(0)
