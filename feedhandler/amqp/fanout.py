@@ -311,7 +311,7 @@ class Fanout(Splitter):
         end: cython.ulonglong = self.share_end
         limit: cython.ulonglong = self.share_limit
         offset: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        channel: cython.Py_ssize_t
         first: cython.ulonglong
         kind: cython.int
         streams: cython.Py_ssize_t = len(self.streams)
@@ -319,15 +319,15 @@ class Fanout(Splitter):
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
             first = self.ring.words[(offset >> 3) + WORD_RECORD]
             kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
-            place = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
+            channel = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
             position += first & _LOW_HALF
-            if kind == PACKET and place < streams:
-                self._packet(self.streams[place], offset)
+            if kind == PACKET and channel < streams:
+                self._packet(self.streams[channel], offset)
             elif kind != PAD:
                 if kind == PACKET:
-                    self._refresh(place, offset)
+                    self._refresh(channel, offset)
                 else:
-                    self._control(kind, place, offset >> 3)
+                    self._control(kind, channel, offset >> 3)
                 if self.event is not None:
                     self.position = position
                     return True
@@ -374,19 +374,19 @@ class Fanout(Splitter):
 
     @cython.cfunc
     def _control(
-        self, kind: cython.int, place: cython.Py_ssize_t, word: cython.Py_ssize_t
+        self, kind: cython.int, channel: cython.Py_ssize_t, word: cython.Py_ssize_t
     ) -> cython.int:
         """End the run at a record that is no packet. Where it moves the stream on, the stream
         stands there when the event is applied."""
         stream: Stream
         following: cython.ulonglong = self.ring.words[word + WORD_NEXT_SEQUENCE]
-        if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and place < len(self.streams):
-            stream = self.streams[place]
+        if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and channel < len(self.streams):
+            stream = self.streams[channel]
             if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
                 stream.next_sequence = following
         self.event = ControlEvent(
             _KINDS[kind],
-            place,
+            channel,
             (self.ring.words[word + WORD_PAYLOAD] >> LINE_SHIFT) & LINE_MASK,
             self.ring.words[word + WORD_SEQUENCE],
             following,
@@ -414,7 +414,7 @@ class Fanout(Splitter):
             stream.store.clear()
 
     @cython.cfunc
-    def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
+    def _refresh(self, channel: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
         """End the run at a packet of a refresh line; one outside the sequence is no part of a
         snapshot."""
         word: cython.Py_ssize_t = offset >> 3
@@ -423,7 +423,7 @@ class Fanout(Splitter):
         )
         if self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
             self.event = RefreshLinePacket(
-                place,
+                channel,
                 self.ring.words[word + WORD_SEQUENCE],
                 self._bytes(offset + HEADER_BYTES, size),
             )
@@ -543,9 +543,9 @@ class Fanout(Splitter):
     @cython.ccall
     def note_latency(self, now_ns: cython.longlong) -> cython.int:
         """After the flush: count how long the packets of this pump took from their stamp."""
-        place: cython.Py_ssize_t
+        at: cython.Py_ssize_t
         stream: Stream
-        for place in range(self.stamp_count):
-            stream = self.streams[self.stamp_streams[place]]
-            stream.latency.record(now_ns - self.stamps[place])
+        for at in range(self.stamp_count):
+            stream = self.streams[self.stamp_streams[at]]
+            stream.latency.record(now_ns - self.stamps[at])
         return 0

@@ -13,8 +13,8 @@ What it adds to a message: a group-sequence that counts per routing key. A gap i
 the way to the broker. Numbers of quality messages are given as they are sent.
 
 When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
-`flush_batches` is called because it has gathered for long enough; without room for more unsettled messages it
-grows until it is full.
+`flush_batches` is called because it has gathered for long enough; without room for more unsettled
+messages it grows until it is full.
 
 What it leaves to others: header and address of a message (`envelope`); sockets, connecting, time
 (`publisher`).
