@@ -140,7 +140,7 @@ CAPABILITIES = (
     Capability(
         "tail_loss",
         "losses behind which nothing comes",
-        "heartbeats tell the next number, so that a loss is noticed before the next data",
+        "heartbeats carry the next number, so that a loss is noticed before the next data",
         _tells_tail_loss,
     ),
     Capability(

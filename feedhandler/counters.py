@@ -141,8 +141,8 @@ class NodeCounter(Counter):
     ACCEPTED = 13, "messages that subscribers accepted, on links that are not pre-settled"
     REFUSED = 14, "messages that subscribers rejected, released or modified"
     RESUMED = 15, "services with which links went on behind their tag, nothing left out"
-    RESUMED_LATE = 16, "services of which not all behind a link's tag could be had; told as lost"
-    OVERTAKEN = 17, "times the history gave way before a resuming link had read it; told as lost"
+    RESUMED_LATE = 16, "services of which not all behind a link's tag could be had; announced as lost"
+    OVERTAKEN = 17, "times the history gave way before a resuming link had read it; announced as lost"
     HISTORY_SENT_BYTES = 18, "bytes of packets read in the history for links that resume"
     SHARED_AGAIN = 19, "messages of groups that went to another member: not settled, or given back"
     SHARED_ABANDONED = 20, "messages of groups dropped because they came back too often"
@@ -155,7 +155,7 @@ class NodeCounter(Counter):
     LINKS_LIMITED = 27, "links refused by a limit: too many, or asked for too quickly"
     LINKS_UNENTITLED = 28, "links refused because nothing of their pattern is the user's"
     LINKS_NARROWED = 29, "links accepted that get less than their pattern: the user's part of it"
-    DROPPED = 30, "messages dropped on links that drop the oldest; told as lost"
+    DROPPED = 30, "messages dropped on links that drop the oldest; announced as lost"
     DROPPED_BYTES = 31, "bytes of those messages"
     OVERFLOWS = 32, "times the queue of a link became full that is not detached for it"
     CONFLATED = 33, "market messages that newer ones or a book replaced while they waited"
@@ -177,7 +177,7 @@ class NodeCounter(Counter):
         "links refused because they ask for what there is not: browsing, filters",
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
-    LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
+    LOGINS_DEFERRED = 46, "log-ins deferred: too many waited, or had failed there"
     CONNECTIONS_CROWDED = 47, "connections closed before their log-in: others needed the place"
     TRANSACTIONS_COMMITTED = 48, "transactions at durable queues of which all was done"
     TRANSACTIONS_ROLLED_BACK = (
@@ -197,9 +197,9 @@ class DestinationCounter(Counter):
     REJECTED = 5, "times a message came back rejected"
     MODIFIED = 6, "times a message came back modified"
     UNTOLD = 7, "times a message was settled without an outcome"
-    ABANDONED = 8, "messages given up because they came back too often; told as lost"
+    ABANDONED = 8, "messages given up because they came back too often; announced as lost"
     WAITED = 9, "messages that had to wait for the broker"
-    DROPPED = 10, "messages dropped because too much waited; told as lost"
+    DROPPED = 10, "messages dropped because too much waited; announced as lost"
     DROPPED_BYTES = 11, "bytes of those messages"
     OVERFLOWS = 12, "times the queue became full"
     CONNECTS = 13, "times the link was there"
@@ -367,7 +367,7 @@ DESTINATION_STATES: dict[str, str] = {"connection": "where the connection to the
 
 #: States of a channel, by state machine: 1 for the current state, 0 for the others.
 STATES: dict[str, str] = {
-    "quality": "what subscribers were told last",
+    "quality": "the state last announced to subscribers",
     "arbitration": "where arbitration of the lines stands",
     "recovery": "where recovery stands",
 }

@@ -22,7 +22,7 @@ REFRESH_UP, SNAPSHOT_BEGAN, SNAPSHOT_FAILED, SNAPSHOT, WANT_SNAPSHOT. And the cl
 
 A rule says what is done (`Action`) and which states may follow. Which of them does is what is true
 afterwards, as `Recovery` derives it; it refuses to go where the rule does not lead. Where a rule
-does nothing, the input tells nothing new in that state.
+does nothing, the input changes nothing in that state.
 """
 
 from enum import Enum, IntEnum, auto
@@ -67,7 +67,7 @@ class Input(IntEnum):
 class Action(Enum):
     """The actions of the machine; the values are the words of the documentation."""
 
-    NOTHING = "it tells nothing new"
+    NOTHING = "nothing changes"
     SUSPECT = "remember that a hole is known"
     REQUEST = "take the range in as missing and ask for it as soon as the quota allows"
     LOSE = "stop asking for the range; a snapshot must heal it"

@@ -85,7 +85,7 @@ _SNAPSHOT = {
     "Each of `channels`": {
         "service": "its service",
         "key": "its routing key",
-        "quality": "what subscribers were told last, see [subscribing.md](subscribing.md)",
+        "quality": "the state last announced to subscribers, see [subscribing.md](subscribing.md)",
         "recovery": "the channel's recovery, see below",
         "packets": "packets published to the links",
         "messages": "market messages in them",

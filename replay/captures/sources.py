@@ -1,4 +1,4 @@
-"""A capture file's bytes: as they are, gzipped, or zstd; told apart by their first bytes.
+"""A capture file's bytes: as they are, gzipped, or zstd; distinguished by their first bytes.
 
 `open_source` gives a `ByteSource`. Each is read piece by piece into the caller's buffer, so that a
 small file that inflates to much takes no more memory than any other. A file that ended before its

@@ -1,4 +1,4 @@
-"""Snapshots on the refresh lines: cyclically, and when somebody asks.
+"""Snapshots on the refresh lines: cyclically, and on request.
 
 `RefreshFlow` is sans-IO. It is fed with the session's packets, applies them to a `Market`, and
 answers, step by step, with the packets of the refresh channel that fall due: one channel a

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
-"""Order books of a generated market, kept as the messages that tell them.
+"""Order books of a generated market, kept as messages.
 
 `ShareBooks` holds every share's resting orders, price levels and quotes in flat arrays, the latest
 message about each of them beside it. An event changes the book, patches the fields that it changes

@@ -1,4 +1,4 @@
-"""What every sender's loop shares: its clock, its waits, and how it is told to pause or to end.
+"""What every sender's loop shares: its clock, its waits, and how it is paused and ended.
 
 A sender's schedule is absolute: moments of CLOCK_MONOTONIC, put off by the pauses. `shift_ns` is
 the sum of their lengths, so `time.monotonic_ns() - shift_ns` is the sender's clock: it stands
