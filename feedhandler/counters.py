@@ -141,8 +141,14 @@ class NodeCounter(Counter):
     ACCEPTED = 13, "messages that subscribers accepted, on links that are not pre-settled"
     REFUSED = 14, "messages that subscribers rejected, released or modified"
     RESUMED = 15, "services with which links went on behind their tag, nothing left out"
-    RESUMED_LATE = 16, "services of which not all behind a link's tag could be had; announced as lost"
-    OVERTAKEN = 17, "times the history gave way before a resuming link had read it; announced as lost"
+    RESUMED_LATE = (
+        16,
+        "services of which not all behind a link's tag could be had; announced as lost",
+    )
+    OVERTAKEN = (
+        17,
+        "times the history gave way before a resuming link had read it; announced as lost",
+    )
     HISTORY_SENT_BYTES = 18, "bytes of packets read in the history for links that resume"
     SHARED_AGAIN = 19, "messages of groups that went to another member: not settled, or given back"
     SHARED_ABANDONED = 20, "messages of groups dropped because they came back too often"

@@ -83,12 +83,12 @@ def test_those_are_woken_whose_turn_has_come_with_their_own_context(made, kind, 
         await asyncio.wait(tasks[:4])
         assert log == [(n, f"task {n}") for n in range(4)]
         assert NAME.get() == "nobody"
-        await called(line.tell, 4, OSError("the disk"), at_once)
+        await called(line.complete, 4, OSError("the disk"), at_once)
         await asyncio.wait(tasks)
         assert log[4:] == [(4, "task 4"), (5, ("the disk",))]
         with pytest.raises(OSError, match="the disk"):
             await tasks[5]
-        await called(line.tell, 9, None, at_once)
+        await called(line.complete, 9, None, at_once)
 
     run(work())
 
@@ -101,11 +101,11 @@ def test_a_task_that_is_cancelled_waits_no_more_and_the_others_do(made, kind) ->
         await asyncio.wait(tasks[1:2])
         assert tasks[1].cancelled()
         assert log == [(1, ("never mind",))]
-        await called(line.tell, 2, None, True)
+        await called(line.complete, 2, None, True)
         assert log[1:] == [(0, "task 0"), (2, "task 2")]
         # A task that was woken, and is cancelled before it has had its turn.
         (late,) = await waiting(loop, kind, line, log, range(3, 4))
-        await called(line.tell, 3, None, False)
+        await called(line.complete, 3, None, False)
         late.cancel()
         await asyncio.wait([late])
         assert late.done()
@@ -126,9 +126,9 @@ def test_what_ends_event_loops_passes_and_nobody_is_forgotten(made, kind) -> Non
         await asyncio.sleep(0)
         last = await waiting(loop, kind, line, log, range(2, 3))
         with pytest.raises(RuntimeError, match="SystemExit"):
-            await called(line.tell, 2, None, True)
+            await called(line.complete, 2, None, True)
         assert log == [(0, "task 0")]
-        await called(line.tell, 2, None, True)
+        await called(line.complete, 2, None, True)
         await asyncio.wait(first + last)
         assert log == [(0, "task 0"), (2, "task 2")]
         assert isinstance(leaving.exception(), SystemExit)
@@ -148,7 +148,7 @@ def test_who_comes_again_within_his_turn_waits_for_the_next(made) -> None:
         task = asyncio.ensure_future(wait())
         await asyncio.sleep(0)
         for target in range(1, 4):
-            await called(line.tell, target, None, True)
+            await called(line.complete, target, None, True)
             assert log[-1] == target
         await task
 

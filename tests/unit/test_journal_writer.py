@@ -182,10 +182,10 @@ def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
     held = gathering.PendingBatch(1)
     for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
         held.record(first, count, status)
-    assert held.marks == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
+    assert held.changes == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
     assert held.changes_added == 3
     assert held.take_changes(2) == [(1, 3, 1), (4, 1, 2)]
-    assert held.marks == [(6, 1, 2)]
+    assert held.changes == [(6, 1, 2)]
 
 
 @pytest.fixture
