@@ -1,8 +1,8 @@
 """Work that is done in shares, so that no client keeps the event loop from the others and the feed.
 
-What it is for: what clients ask for costs units. `take` spends some of what a turn of the loop has,
-`spend` charges for work whose cost is known only afterwards; a caller that gets none calls `wait`
-and is called again in a later turn, in rotation.
+What it is for: what clients ask for costs units. `try_spend` spends some of what a turn of the loop
+has, `spend` charges for work whose cost is known only afterwards; a caller that gets none calls
+`wait` and is called again in a later turn, in rotation.
 
 What it promises: a turn spends `units_max` and one more piece of work at most; no caller waits for
 ever, whatever others ask for; nothing is scheduled while there is no work.
@@ -55,7 +55,7 @@ class WorkBudget:
         self._first: list[Callable[[], None]] = []
         self._due = False
 
-    def take(self, units: int) -> bool:
+    def try_spend(self, units: int) -> bool:
         """Spend units of this turn; return False, and spend none, where it has none left."""
         if self.left <= 0:
             return False

@@ -207,7 +207,7 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
     selector = Selector(request.selection, table)
     order = InOrder(table, plan, messages=request.messages)
     for batch in SliceReader(part).batches():
-        order.take(batch if request.selection.is_everything else selector(batch))
+        order.add(batch if request.selection.is_everything else selector(batch))
     return order.finish()
 
 

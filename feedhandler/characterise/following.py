@@ -87,7 +87,7 @@ class Following:
                 found[name] = max(found.get(name, 0), report.ended)
         return found
 
-    def take(self, number: int, blobs: Sequence[TallyBlob]) -> None:
+    def store(self, number: int, blobs: Sequence[TallyBlob]) -> None:
         """Store a batch's blobs, in place of an earlier batch of that number; return once on disk.
 
         Raises `UsageError` where another batch has counted some of it, or the folder cannot be
@@ -192,5 +192,5 @@ def batches_here(
         if not slices:
             return
         number = following.last + 1
-        following.take(number, [blob_of(part, request) for part in slices])
+        following.store(number, [blob_of(part, request) for part in slices])
         yield number

@@ -135,7 +135,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     reader = SliceReader(part, lasting=False)
     for batch in reader.batches():
         chosen = batch if request.selection.is_everything else selector(batch)
-        tally.take(
+        tally.count(
             chosen.data,
             chosen.offset,
             chosen.length,
@@ -314,7 +314,7 @@ def sample_slice(task: tuple[Slice, Request]) -> Samples:
     samples = Samples()
     # A slice that begins at a wrong guess holds a few bytes that are no packets of the feed.
     for batch in SliceReader(part, lasting=False).batches():
-        samples.take(table, batch if request.selection.is_everything else selector(batch))
+        samples.add(table, batch if request.selection.is_everything else selector(batch))
     return samples
 
 

@@ -289,7 +289,7 @@ def _decode_slice(
     reader = SliceReader(part)
     with _Writers(Path(staging), part.number) as writers:
         for batch in reader.batches():
-            tally.take(
+            tally.count(
                 batch.data,
                 batch.offset,
                 batch.length,

@@ -2,7 +2,7 @@
 # (Every view is made in `__init__`.)
 """The content of one stretch of a capture, counted in one compiled walk; no I/O, mergeable.
 
-`Tally.take` walks datagrams given as columns: packet header, then the messages where they are
+`Tally.count` walks datagrams given as columns: packet header, then the messages where they are
 wanted. It keeps only what `digest` can merge with the next stretch's; of that, only the
 milliseconds with packets grow with the capture:
 
@@ -162,7 +162,7 @@ class Tally:
         self._reached = memoryview(np.zeros(room, np.uint64))
         self._epochs = memoryview(np.zeros(room, np.int64))
 
-    def take(
+    def count(
         self, data: np.ndarray, offset: np.ndarray, length: np.ndarray, frame_length: np.ndarray,
         time_ns: np.ndarray, destination: np.ndarray, port: np.ndarray,
     ) -> None:  # fmt: skip

@@ -573,7 +573,7 @@ class Arbiter:
         if self.epochs.is_copy(line, header, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
-        slot = self.pool.take(line, header, data, start, received_ns, now_ns, whole)
+        slot = self.pool.store(line, header, data, start, received_ns, now_ns, whole)
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
@@ -721,7 +721,7 @@ class Arbiter:
         )
         self.out.count_line(line, columns.LINE_QUARANTINED)
         if evidence != REPEATED:
-            slot = self.pool.take(line, header, data, start, received_ns, now_ns, print_64)
+            slot = self.pool.store(line, header, data, start, received_ns, now_ns, print_64)
             if slot < 0:
                 self.out.count_line(line, columns.LINE_OVERSIZE)
             else:
@@ -764,7 +764,7 @@ class Arbiter:
         sequence: cython.ulonglong
         next_sequence: cython.ulonglong
         for at in range(self.quarantine.capacity):
-            slot = self.quarantine.take(at)
+            slot = self.quarantine.remove(at)
             if slot < 0:
                 continue
             sequence = self.pool.word(slot, slots.SEQUENCE)

@@ -165,7 +165,7 @@ class Runs:
                 or self.count[line] == slots.RUN_MAX
             ):
                 self.forget(line)
-        slot = self.pool.take(
+        slot = self.pool.store(
             line, header, data, start, received_ns, now_ns,
             fingerprint(data, start + header.body, header.length - header.body),
         )  # fmt: skip

@@ -183,7 +183,7 @@ class Outside:
         if self.waiting >= _OUTSIDE_MAX:
             self.out.count_line(line, columns.LINE_REFUSED)
             return 0
-        slot = self.pool.take(line, header, data, start, received_ns, now_ns, 0)
+        slot = self.pool.store(line, header, data, start, received_ns, now_ns, 0)
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return 0

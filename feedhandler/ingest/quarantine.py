@@ -147,7 +147,7 @@ class Quarantine:
                     first = sequence
         return first
 
-    def take(self, place):
+    def remove(self, place):
         """Remove an entry without freeing its slot; return the slot, or -1."""
         slot: cython.Py_ssize_t = self.places[place]
         self.places[place] = -1

@@ -139,7 +139,7 @@ class Sequencer:
         # A heartbeat may have shown the hole before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
-        slot = self.pool.take(line, header, data, start, received_ns, noticed, print_64)
+        slot = self.pool.store(line, header, data, start, received_ns, noticed, print_64)
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)

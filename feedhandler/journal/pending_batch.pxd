@@ -13,5 +13,5 @@ cdef class PendingBatch:
     cpdef long long put_all(self, list contents)
     cpdef bint record(self, first, long long count, int status)
     cpdef tuple batch(self, Py_ssize_t limit, Py_ssize_t count_max)
-    cpdef list take(self, Py_ssize_t count, Py_ssize_t size)
+    cpdef list pop(self, Py_ssize_t count, Py_ssize_t size)
     cpdef list take_changes(self, Py_ssize_t count)

@@ -147,7 +147,7 @@ class PendingBatch:
         return count, size
 
     @cython.ccall
-    def take(self, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
+    def pop(self, count: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
         """Remove and return the first `count` items, which have `size` bytes."""
         contents: list = self.contents
         taken: list

@@ -101,7 +101,7 @@ class Producers:
         """Put one item and return its waiter, whose target is the item's id."""
         if len(content) > self._item_bytes_max:
             self._store.check_sizes([content])
-        self._lock.take()
+        self._lock.lock()
         try:
             if self.engine.stopped is not None:
                 self.engine.check()

@@ -481,7 +481,7 @@ class Store:
         if batch.moves:
             moves = [record for group in batch.groups for record in move_records(group, first_id)]
             records = moves + records[batch.moves :]
-        contents = pending.take(count, size)
+        contents = pending.pop(count, size)
         pending.take_changes(len(batch.entries))
         pending.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end

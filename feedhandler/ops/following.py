@@ -206,7 +206,7 @@ def _taking(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any,
 
     def take(batch: Any, number: int) -> None:
         try:
-            session.following.take(number, [blob_of_row(row) for row in batch.collect()])
+            session.following.store(number, [blob_of_row(row) for row in batch.collect()])
             session.batch_taken()
         except FeedhandlerError as error:
             failed.append(error)

@@ -42,7 +42,7 @@ class LedgerClient:
         """Market messages so far."""
         return self._ledger.messages
 
-    def take(self, message: Message) -> None:
+    def record(self, message: Message) -> None:
         """Record one AMQP message."""
         if message.content == "quality":
             self._note(message.quality or {})
@@ -103,7 +103,7 @@ async def receive(
 
 async def _take_all(messages: Any, books: LedgerClient) -> None:
     async for message in messages:
-        books.take(message)
+        books.record(message)
 
 
 async def _report(books: LedgerClient) -> None:

@@ -159,7 +159,7 @@ class Proxy(_Below):
         if report is None:
             self.admission.drop(Fault.CONTENT)
             return []
-        self.reports.take(member.name, report, now_ns)
+        self.reports.add(member.name, report, now_ns)
         return self._report(now_ns)
 
     @property
@@ -416,7 +416,7 @@ class Sender:
         if report is None:
             self.admission.drop(Fault.CONTENT)
             return []
-        self.reports.take(member.name, report, now_ns)
+        self.reports.add(member.name, report, now_ns)
         return self._adjust(now_ns)
 
     def _adjust(self, now_ns: int) -> Sends:

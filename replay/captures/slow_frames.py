@@ -260,7 +260,7 @@ class _Walk:
                 raise _Unread(Skip.SHORT_CAPTURE)
             self._note("fragments")
             key = (layer.src, layer.dst, layer.id, layer.p, self._interface)
-            payload = self._slow.fragments.take(
+            payload = self._slow.fragments.add(
                 key, 8 * layer.offset, bool(layer.mf), payload, self._time_ns
             )
             if payload is None:

@@ -46,7 +46,7 @@ class TrafficLedger:
         self._skew = np.zeros(len(SKEW_EDGES_US) + 1, np.int64)
         self._skew_ns = [1 << 62, 0, 0]
 
-    def take(self, data: Array, columns: dict[str, Array]) -> None:
+    def count(self, data: Array, columns: dict[str, Array]) -> None:
         """Count one block, as `traffic.Block` has it."""
         lost = columns["lost"]
         self.sent += len(lost)

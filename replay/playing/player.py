@@ -163,7 +163,8 @@ class Player:
         self._error: BaseException | None = None
         self._complete = False
         self._anchor_ns = self._end_ns = 0
-        # The turn of the reading that is being sent; guards the sender's `drop` and `take`.
+        # The turn of the reading that is being sent; guards the sender's `drop` and
+        # `stop_dropping`.
         self._turn = -1
         self._turned = threading.Condition()
         self._reach: _Reach | None = None
@@ -400,7 +401,7 @@ class Player:
             if turn != self._reading.turn:
                 return False
             if turn != self._turn:
-                self._sender.take()
+                self._sender.stop_dropping()
                 self._turn = turn
                 self._turned.notify_all()
         return True

@@ -307,7 +307,7 @@ class World:
 
     def wake_publisher(self) -> None:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.take(self.now_ns):
+        for datagram in self.sender.pop_due(self.now_ns):
             self.send_lines(datagram)
         self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
 

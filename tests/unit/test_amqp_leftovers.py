@@ -96,7 +96,7 @@ def test_who_asks_for_everything_leaves_half_of_each_turn_to_the_freeing() -> No
     gone: list[int] = []
 
     def greedy() -> None:
-        while turns.take(1):
+        while turns.try_spend(1):
             pass
         turns.wait(greedy)
 

@@ -14,7 +14,7 @@ def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
 
     def work(name: str) -> None:
         for _ in range(2):  # its own share
-            if left[name] == 0 or not turns.take(3):
+            if left[name] == 0 or not turns.try_spend(3):
                 break
             left[name] -= 1
             done.append(name)
@@ -35,8 +35,8 @@ def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
 def test_nothing_is_scheduled_while_nobody_asks() -> None:
     loop = Loop()
     turns = WorkBudget(loop.call_soon, 1)
-    assert turns.take(5)
-    assert not turns.take(1)
+    assert turns.try_spend(5)
+    assert not turns.try_spend(1)
     loop.turn()
     assert turns.left == 1
     assert not loop.soon

@@ -338,7 +338,7 @@ def test_a_slice_that_brings_less_than_it_did_is_counted_as_it_is() -> None:
         "offset": (np.cumsum(length) - length).astype(np.uint32),
         "length": length,
     }
-    order.take(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
+    order.add(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
     ((service, _, first, found),) = order.finish()
     assert (service, first, found["totals"][0, 0]) == (in_order.MAIN, 1, 2)
 

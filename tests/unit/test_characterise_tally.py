@@ -42,7 +42,7 @@ def fed(tally: Any, rows: list[Row]) -> Any:
     times = np.array([at_ns for at_ns, _, _ in rows], np.int64)
     groups = np.array([group for _, group, _ in rows], np.uint32)
     ports = np.full(len(rows), 9, np.uint16)
-    tally.take(np.frombuffer(data, np.uint8), offsets, lengths, lengths + 42, times, groups, ports)
+    tally.count(np.frombuffer(data, np.uint8), offsets, lengths, lengths + 42, times, groups, ports)
     return tally
 
 
@@ -74,7 +74,7 @@ def test_columns_of_different_lengths_are_refused(twin: Any, short: int) -> None
     kinds = (np.uint32, np.uint32, np.uint32, np.int64, np.uint32, np.uint16)
     columns = [np.zeros(1 if place == short else 2, kind) for place, kind in enumerate(kinds)]
     with pytest.raises(ValueError, match="different lengths"):
-        twin.tally.Tally(twin.table).take(np.zeros(9, np.uint8), *columns)
+        twin.tally.Tally(twin.table).count(np.zeros(9, np.uint8), *columns)
 
 
 def test_types_beyond_the_bound_are_counted_as_one(twin: Any) -> None:

@@ -92,7 +92,7 @@ def tallied(twin: str, payloads: list[bytes]) -> Any:
     count = len(payloads)
     times = OPENING_NS + np.arange(count, dtype=np.int64) * MS
     group, port = np.full(count, 0xEF650701, np.uint32), np.full(count, PORT, np.uint16)
-    made.take(data, offset, length, length + 42, times, group, port)
+    made.count(data, offset, length, length + 42, times, group, port)
     return made
 
 

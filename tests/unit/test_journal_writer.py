@@ -173,8 +173,8 @@ def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
     assert held.batch(38, 10) == (2, 6)
     assert held.batch(37, 10) == (1, 3)
     assert held.batch(1, 10) == (1, 3)
-    assert held.take(2, 6) == [b"one", b"two"]
-    assert held.take(1, 5) == [b"three"]
+    assert held.pop(2, 6) == [b"one", b"two"]
+    assert held.pop(1, 5) == [b"three"]
     assert (held.contents, held.content_bytes) == ([], 0)
 
 

@@ -190,7 +190,7 @@ def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) ->
             sock.sendto(DATAGRAM.pack(104, sequence, 1), (host, int(port)))
     side.read()
     side.sock.close()
-    assert side.take()["sequence"].tolist() == [0, 1]
+    assert side.drain()["sequence"].tolist() == [0, 1]
     assert side.over == 3
 
 

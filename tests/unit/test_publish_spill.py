@@ -112,7 +112,7 @@ def fill(spill: SpillQueue, first: int, last: int, front_bytes: int = 0) -> list
         outgoing = message(number)
         where = spill.place(100, front_bytes)
         if where is not Where.NOWHERE:
-            spill.take(outgoing, where, 0)
+            spill.add(outgoing, where, 0)
         front_bytes += 164 if where is Where.FRONT else 0
         places.append(where)
     return places
@@ -149,7 +149,7 @@ def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(
 def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: SpillQueue) -> None:
     messages = [message(number) for number in range(1, 9)]
     for outgoing in messages:
-        spill.take(outgoing, Where.FRONT, 0)
+        spill.add(outgoing, Where.FRONT, 0)
         if outgoing.sequence < 6:
             spill.end(outgoing, 0)
     assert spill.extra_bytes <= 820
@@ -278,7 +278,7 @@ def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) 
         message(1 << 63 | 5, block=True),
         message(99, reason="gap"),
     ):
-        spill.take(outgoing, Where.DISK, 0)
+        spill.add(outgoing, Where.DISK, 0)
     (hole,) = spill.holes.values()
     assert (hole.first, hole.following, hole.blocks) == (7, 10, True)
 

@@ -71,7 +71,7 @@ class Recent:
         self._bytes += len(content) + ENTRY_BYTES
         return True
 
-    def take(self, number: int) -> bytes | None:
+    def pop(self, number: int) -> bytes | None:
         """Remove and return a content; None where it is not kept."""
         content = self._contents.pop(number, None)
         if content is not None:

@@ -138,7 +138,7 @@ class KeyedDurableQueue(StoredQueue):
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
         # A message that is dropped frees its content in memory.
-        self.journal_store.on_dropped = self.intake.recent.take
+        self.journal_store.on_dropped = self.intake.recent.pop
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
@@ -412,7 +412,7 @@ class KeyedDurableQueue(StoredQueue):
         return None
 
     def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
-        content = self.intake.recent.take(delivery.number)
+        content = self.intake.recent.pop(delivery.number)
         if not self._unread.isdisjoint(delivery.after):
             content = None  # it would overtake one that is being read
         elif content is None and not self._reading:
@@ -618,7 +618,7 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[counter] += status != "cancelled"
             told(status)
         elif self.core.cancel(number):
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
             self.journal_store.hear(functools.partial(self._cancelled, told))
             self.push_soon()
         else:
@@ -672,7 +672,7 @@ class KeyedDurableQueue(StoredQueue):
             return
         note(len(ended))
         for number in ended:
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
         self.push()
         self._loop.call_soon(self._end_share, shares, note, done)
 

@@ -82,7 +82,7 @@ class Desk:
     def run(self, steps: Steps) -> None:
         """Run these steps, as far as this turn of the loop has units for them; the rest in later
         turns."""
-        while self.queue.budget.take(1):
+        while self.queue.budget.try_spend(1):
             try:
                 hold = next(steps)
             except StopIteration:

@@ -272,7 +272,7 @@ class DurableQueue(StoredQueue):
         self._more = len(claimed) == limit
         if self._parcel_numbers:
             claimed = [each for each in claimed if each[0] not in self._parcel_numbers]
-        take = self.intake.recent.take
+        take = self.intake.recent.pop
         items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
             self.dispatch.add(items)  # type: ignore[arg-type]
@@ -558,7 +558,7 @@ class DurableQueue(StoredQueue):
             told("stopped")
             return
         (answer, changed), changes = done
-        self.intake.recent.take(number)
+        self.intake.recent.pop(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
             self._fates.setdefault(number, []).append(told)
@@ -580,7 +580,7 @@ class DurableQueue(StoredQueue):
             return
         (numbers, in_hand, page), changes = done
         for number in numbers:
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
         self.dispatch.forget(numbers)
         self.counts[QueueCounter.CANCELLED] += len(numbers)
         self.counts[QueueCounter.CANCELS_LATE] += len(in_hand)

@@ -142,7 +142,7 @@ class SpillDestination(Destination):
                 self._join(outgoing)
         else:
             self.waited += 1
-        self.spill.take(outgoing, where, self.clock())
+        self.spill.add(outgoing, where, self.clock())
 
     def _join(self, outgoing: OutgoingMessage) -> None:
         """Put a message behind what waits in memory."""

@@ -259,7 +259,7 @@ class SpillQueue:
         self.refusing = self._only_bytes > 0 and self._only_bytes + size > bound
         return Where.NOWHERE if self.refusing else Where.DISK
 
-    def take(self, outgoing: OutgoingMessage, where: Where, now_ns: int) -> None:
+    def add(self, outgoing: OutgoingMessage, where: Where, now_ns: int) -> None:
         """Add a message to what is to be written; `where` is what `place` returned for it."""
         if self.failed:
             return

@@ -235,7 +235,7 @@ class NodeConnection(Peer):
             units = attach_units(f"{link.source_address}{link.target_address}") if attaches else 1
             if kind == proton.CONNECTION_REMOTE_OPEN:
                 budget.spend(units)
-            elif not budget.take(units):
+            elif not budget.try_spend(units):
                 break
             left -= units
             events.popleft()

@@ -53,7 +53,7 @@ class Leftovers:
         while self._left:
             what, units, freed = self._left[0]
             is_queue = isinstance(what, deque)
-            if not (self._turns.half_left and self._turns.take(1 if is_queue else units)):
+            if not (self._turns.half_left and self._turns.try_spend(1 if is_queue else units)):
                 self._turns.wait_first(self._free)
                 return
             if is_queue:

@@ -84,7 +84,7 @@ class Listener:
     def _accept(self) -> None:
         """Accept the clients that wait, as many as this turn of the loop has units for."""
         while not (self._waits or self._closed):
-            if self._crowded() or not self._turns.take(ACCEPT_UNITS):
+            if self._crowded() or not self._turns.try_spend(ACCEPT_UNITS):
                 self._waits = True
                 self._turns.wait(self._go_on)
                 return

@@ -220,7 +220,7 @@ class StreamMerger:
 
     # -- messages ---------------------------------------------------------------------------
 
-    def take(self, link: int, message: Any, now_ns: int) -> None:
+    def receive(self, link: int, message: Any, now_ns: int) -> None:
         """Process a message that a link brought; it is handed out to `out`, kept waiting or
         dropped."""
         service = self._services.get(message.service)

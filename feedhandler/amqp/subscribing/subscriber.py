@@ -329,7 +329,7 @@ class Subscriber:
         assert self._multi_source is not None
         if not self._multi_source.waiting:
             return False
-        self._ready.extend(self._multi_source.take(self._take))
+        self._ready.extend(self._multi_source.read_links(self._take))
         return True
 
     def _fill(self) -> bool:
@@ -340,7 +340,7 @@ class Subscriber:
         if overlap is not None:
             if not overlap.waiting:
                 return False
-            self._ready.extend(self._heard(overlap.take(self._read)))
+            self._ready.extend(self._heard(overlap.read_links(self._read)))
             self._upstream.go_on()
             self._notify()
             return True

@@ -300,9 +300,9 @@ class Upstream:
     async def change(self, request: Request) -> None:
         """Change to another request; returns once the node has accepted it.
 
-        What is received is handed out by `take` from then on, until the two links are one stream
-        again. Raises PeerError where the node refuses it, and the former request goes on, or where
-        it is gone for good. While it cannot be reached, this waits.
+        What is received is handed out by `read_links` from then on, until the two links are one
+        stream again. Raises PeerError where the node refuses it, and the former request goes on, or
+        where it is gone for good. While it cannot be reached, this waits.
         """
         while True:
             while self.state is not State.UP:
