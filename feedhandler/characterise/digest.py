@@ -286,16 +286,16 @@ class Digest:
     @property
     def pairs(self) -> dict[tuple[int, int], Histogram]:
         """Histograms of skew; see the class."""
-        self.settle()
+        self.resolve()
         return self._pairs
 
     @property
     def stretches(self) -> list[tuple[dict[int, int], Array]]:
         """Of each stretch the epochs and runs; see the class."""
-        self.settle()
+        self.resolve()
         return self._stretches
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Decide what depends on all that came before, for the stretches that came since."""
         for stretch in self._unsettled:
             for pair in stretch.pairs:
@@ -409,7 +409,7 @@ class Digest:
     def runs(self) -> dict[int, dict[int, Array]]:
         """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
         may touch and overlap."""
-        self.settle()
+        self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
         for place in np.unique(rows[0]).tolist():

@@ -118,7 +118,7 @@ class Following:
             return False
         for each in blobs:
             self._digest.add(each.columns)
-            self._digest.settle()
+            self._digest.resolve()
         self._latest = blobs[-1].place
         return True
 

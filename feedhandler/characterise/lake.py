@@ -418,7 +418,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
         accounts.append(about.account)
         for columns in tallies:
             digest.add(columns)
-            digest.settle()
+            digest.resolve()
     return Outcome(digest, accounts)
 
 

@@ -139,10 +139,10 @@ class Engine:
         assert store.in_flight is not None
         if store.in_flight.groups:  # a group may have changed any block
             with store.everything(), self.lock:
-                self._count(store.settle())
+                self._count(store.complete_flush())
         else:
             with store.live[-1].lock, self.lock:
-                self._count(store.settle())
+                self._count(store.complete_flush())
 
     def _count(self, flush: Flush) -> None:
         """Update the counts of what is durable by that flush."""

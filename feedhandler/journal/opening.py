@@ -96,7 +96,7 @@ def open_store(
     expired = delivery.expire(day) if (day := settings.day_began_ns(now_ns)) else []
     while (flush := store.seal(now_ns)) is not None:
         carry_out(files, flush.steps)
-        store.settle()
+        store.complete_flush()
     return Opened(store, delivery, found.report, expired)
 
 

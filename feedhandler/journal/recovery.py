@@ -451,7 +451,7 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
         report.changes += _change_range(recovered, first, count, status, segment.sequence)
     if segment.version != SEGMENT_PLAIN and segment.sequence > recovered.snapshot.roll.sequence:
         for producer, state in producers_in(segment.statuses):
-            recovered.producers.settle({producer: state}, segment.sequence)
+            recovered.producers.record({producer: state}, segment.sequence)
             recovered.producers.latest[producer] = state
     report.changes_damaged += segment.statuses_lost
     if segment.repaired or not segment.whole or segment.damaged or segment.statuses_lost:

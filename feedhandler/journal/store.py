@@ -2,8 +2,8 @@
 
 What it is for: `add` takes contents into the journal and gives them ids, `record` takes status
 changes; `seal` makes a segment of what waits and plans the writes and syncs that make it durable
-(`Flush`); once these are done, `settle` makes it count. One flush at a time: so whatever does not
-verify behind the last good segment was never acknowledged.
+(`Flush`); once these are done, `complete_flush` makes it count. One flush at a time: so whatever
+does not verify behind the last good segment was never acknowledged.
 
 When the block is full the next one is begun: a free one, or one in which nothing is pending. Before
 a block is recycled everything that only its status records had is in the checkpoints of the blocks
@@ -88,7 +88,7 @@ BLOCK_NAME = "block-{:06}.queue"
 
 @dataclass(slots=True)
 class Flush:
-    """One segment in flight: execute `steps` in order, then call `settle`.
+    """One segment in flight: execute `steps` in order, then call `complete_flush`.
 
     `next_id`: ids below are durable afterwards; `changes_end`: how many status changes are (counted
     from the queue's opening); `groups_end`: how many of the groups that wait among items. `groups`:
@@ -396,8 +396,8 @@ class Store:
         """Make the prepared segment the one in flight."""
         self.in_flight, self._prepared = self._prepared, None
 
-    def settle(self) -> Flush:
-        """Settle the flush whose steps are done: its items are visible, its changes durable."""
+    def complete_flush(self) -> Flush:
+        """Complete the flush whose steps are done: its items are visible, its changes durable."""
         flush, self.in_flight = self.in_flight, None
         assert flush is not None
         counts = self.counts
@@ -428,7 +428,7 @@ class Store:
         if group.moves:
             self.moving = False
         if group.producers:
-            self.producers.settle(group.producers, self.sequence)
+            self.producers.record(group.producers, self.sequence)
 
     def _moved(self, slot: int, move: Move) -> None:
         """Move an item to `slot` of the newest block.

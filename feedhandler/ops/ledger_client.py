@@ -1,6 +1,6 @@
 """A subscriber that writes a ledger: the demo's other end, run as a process of its own.
 
-    feedhandler receipts URL PATTERN GRANULARITY FEED LEDGER
+    feedhandler ledger-client URL PATTERN GRANULARITY FEED LEDGER
 
 It writes a ledger of every message it gets, of every loss announced to it and of every snapshot
 that makes losses good (but not of the snapshot's messages: they repeat a state, and are no

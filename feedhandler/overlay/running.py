@@ -173,7 +173,7 @@ class _Forwarding:
         if member.topology is not self._topology:
             self._direct()
         came = port.serve(until_ns, self._busy)
-        port.settle(member.counts)
+        port.drain_counts(member.counts)
         member.heard_ns = max(member.heard_ns, port.heard_ns)
         found = port.rare()
         if found is not None:

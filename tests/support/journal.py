@@ -444,7 +444,7 @@ class Queue:
         count = 0
         while (flush := self.store.seal(self.now_ns)) is not None:
             carry_out(self.disk, flush.steps)
-            self.store.settle()
+            self.store.complete_flush()
             count += 1
         return count
 

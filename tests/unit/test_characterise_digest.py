@@ -73,7 +73,7 @@ def test_merging_is_associative(session: Path, size: int, seed: int) -> None:
     one_by_one = Digest()
     for each in columns:
         one_by_one.add(each)
-        one_by_one.settle()
+        one_by_one.resolve()
     expected = content(one_by_one)
     assert len(columns) > 5
     assert len(one_by_one.pairs) > 1

@@ -320,7 +320,7 @@ def test_while_a_segment_is_on_its_way_the_next_one_is_made_where_enough_waits(
     assert not store.prepare(DAY_NS)  # one at a time
     assert store.visible_end == 1
     carry_out(queue.disk, first.steps)
-    store.settle()
+    store.complete_flush()
     assert store.visible_end == 2
     assert store.has_waiting
     assert queue.flush() == 3
@@ -509,7 +509,7 @@ def test_real_files_do_what_the_simulated_do(tmp_path) -> None:
     opened = open_store(files, folder, SMALL, QUEUE_ID, DAY_NS)
     opened.store.add([b"a", b"b"])
     carry_out(files, opened.store.seal(DAY_NS).steps)
-    opened.store.settle()
+    opened.store.complete_flush()
     files.close()
     again = RealFiles(read_only=True)
     assert recover(again, folder).next_id == 3

@@ -242,7 +242,7 @@ def test_ends_that_count_together_do_so_where_no_block_has_room() -> None:
     assert flush is not None
     assert not flush.length
     carry_out(queue.disk, flush.steps)
-    queue.store.settle()
+    queue.store.complete_flush()
     assert seen == {
         (Status.PENDING, Status.PENDING), (Status.DELIVERED, Status.CANCELLED),
     }  # fmt: skip
@@ -325,7 +325,7 @@ def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
     queue.delivery.deliver([2])  # while it is on its way
     queue.delivery.commit([], [], [(3, 9)])
     carry_out(queue.disk, flush.steps)
-    queue.store.settle()
+    queue.store.complete_flush()
     queue.flush()
     for _ in range(2):
         assert pending(queue) == [(3, 9, b"c")]

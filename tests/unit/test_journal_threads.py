@@ -43,7 +43,7 @@ def flush(opened: Opened, disk: SimulatedDisk) -> None:
     """Write what waits."""
     while (sealed := opened.store.seal(DAY_NS)) is not None:
         carry_out(disk, sealed.steps)
-        opened.store.settle()
+        opened.store.complete_flush()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_segment_for_which_the_newest_block_has_room_locks_none(three) -> None
     opened.store.add([b"a"])
     sealed = opened.store.seal(DAY_NS, alone=False)
     carry_out(disk, sealed.steps)
-    opened.store.settle()
+    opened.store.complete_flush()
     assert taken == []
     opened.store.add([bytes(30_000)])
     flush(opened, disk)

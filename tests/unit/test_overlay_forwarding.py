@@ -38,7 +38,7 @@ def admitted_compiled(
 ) -> bool:
     """As a proxy's loop does it: what is rare is asked of Python."""
     answer = judge.admit(datagram, address)
-    judge.settle(admission.counts)
+    judge.drain_counts(admission.counts)
     if answer != RARE:
         return answer == "first"
     found = admission.admit(datagram, address, now_ns)
