@@ -215,7 +215,7 @@ class Arbiter:
         the time of this process.
         """
         self.out.received_ns = received_ns
-        self.watch.hear(line, now_ns, self.stream.expected)
+        self.watch.line_alive(line, now_ns, self.stream.expected)
         if header.kind == kinds.DATA:
             self.watch.latest[line] = header.next_sequence
         if (
@@ -295,7 +295,7 @@ class Arbiter:
         if line < self.line_count and (
             self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
         ):
-            self.stream.belief.hear(line, self.stream.copies.are_again(header))
+            self.stream.belief.note_input(line, self.stream.copies.are_again(header))
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -537,7 +537,7 @@ class Arbiter:
     def _settle(self, now_ns):
         """Set the state and the next deadline from the present conditions."""
         if self.joined:
-            self.stream.tell()
+            self.stream.report_gaps()
         self.work_deadline = NEVER
         if self.pending_cause:
             self.state = states.RENUMBERING

@@ -583,7 +583,7 @@ class Sequencer:
             self.out.count(columns.CHANNEL_MISSING, end - self.asked)
             self.asked = end
 
-    def tell(self):
+    def report_gaps(self):
         """Write HOLE when a first hole is noticed, CLOSED when the last is gone; or be blocked."""
         waiting: cython.bint
         end: cython.ulonglong = self.expected

@@ -36,7 +36,7 @@ class LineWatch:
         self.next_check = now_ns + self.wait
         return 0
 
-    def hear(self, line, now_ns, expected):
+    def line_alive(self, line, now_ns, expected):
         """Record that the line is alive, and announce it if it was silent.
 
         Without ring room its next packet announces it. `next_check` may be too early for a line

@@ -242,7 +242,7 @@ class Delivery:
             if block is not None and self._mark(block, slot, 1, Status.DAMAGED):
                 self.damaged += 1
 
-    def look(self, after: int, limit: int) -> list[Item]:
+    def peek(self, after: int, limit: int) -> list[Item]:
         """Read up to `limit` undelivered items with ids above `after`, handed out or not.
 
         Raises `OSError`.

@@ -335,10 +335,10 @@ class Engine:
 
     def tell_committed(self, committed: Committed) -> None:
         """Call the callbacks for what a durable group ended."""
-        self.tell(self.on_delivered, committed.ends[Status.DELIVERED])
-        self.tell(self.on_cancelled, committed.ends[Status.CANCELLED])
-        self.tell(self.on_expired, committed.ends[Status.EXPIRED])
-        self.tell(self.on_forward, committed.forward)
+        self.call_back(self.on_delivered, committed.ends[Status.DELIVERED])
+        self.call_back(self.on_cancelled, committed.ends[Status.CANCELLED])
+        self.call_back(self.on_expired, committed.ends[Status.EXPIRED])
+        self.call_back(self.on_forward, committed.forward)
 
     def producer(self, producer: bytes) -> ProducerState | None:
         """Return a producer's (epoch, sequence), in-flight changes included; None: not known."""
@@ -359,9 +359,9 @@ class Engine:
         """Take up to `limit` pending items, oldest first, that no other consumer has."""
         return self._read(lambda: self.delivery.take(limit))
 
-    def look(self, after: int, limit: int) -> list[Item]:
+    def peek(self, after: int, limit: int) -> list[Item]:
         """Return up to `limit` undelivered items with ids above `after`, handed out or not."""
-        return self._read(lambda: self.delivery.look(after, limit))
+        return self._read(lambda: self.delivery.peek(after, limit))
 
     def day_over(self) -> list[int]:
         """Expire what is left of a trading day that ended since the last call; return the ids."""
@@ -400,7 +400,7 @@ class Engine:
             changes = self.store.changes_added
             return changes, self.durable_changes >= changes
 
-    def tell(self, callback: Callback | None, numbers: list[int]) -> None:
+    def call_back(self, callback: Callback | None, numbers: list[int]) -> None:
         """Call the callback for each id."""
         if callback is not None:
             for number in numbers:
@@ -409,16 +409,16 @@ class Engine:
     def tell_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
         """Call the callback for the outcome of a cancel; a cancelled item is reported once."""
         if changed:
-            self.tell(self.on_cancelled, [number])
+            self.call_back(self.on_cancelled, [number])
         elif answer is CancelAnswer.DELIVERED:
-            self.tell(self.on_forward, [number])
+            self.call_back(self.on_forward, [number])
 
     def tell_released(self, number: int, status: Status) -> None:
         """Call the callback for the status of an item that was given back."""
         if status is Status.CANCELLED:
-            self.tell(self.on_cancelled, [number])
+            self.call_back(self.on_cancelled, [number])
         elif status is Status.EXPIRED:
-            self.tell(self.on_expired, [number])
+            self.call_back(self.on_expired, [number])
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the queue, for people and for metrics."""

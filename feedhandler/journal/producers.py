@@ -345,7 +345,7 @@ class Producers:
 
     def _heard(self) -> None:
         """Handle the writer's notification that something was done."""
-        self._writer.hear()
+        self._writer.clear_wakeup()
         self._collect()
 
     @cython.cfunc

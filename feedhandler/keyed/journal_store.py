@@ -3,8 +3,8 @@ journal.
 
 What it is for: `JournalStore` is the `Store` of `queue.KeyedQueue` over a persistent queue.
 Operations are gathered; `push` commits them, all or nothing, and once that is durable the queue is
-notified, in order, and those that wait for it (`hear`). So an acknowledgement and what its consumer
-has put in the same unit count together, and a unit is never split (`unit`).
+notified, in order, and those that wait for it (`when_durable`). So an acknowledgement and what its
+consumer has put in the same unit count together, and a unit is never split (`unit`).
 
 A message that goes to another queue is a parcel here first: its end here and the parcel are one
 group. Then it is put there, with this queue's id and the parcel's number as its stamp, so that it
@@ -185,7 +185,7 @@ class JournalStore:
         """Return a context in which all operations count together."""
         return _Unit(self)
 
-    def hear(self, told: Told) -> None:
+    def when_durable(self, told: Told) -> None:
         """Have `told` called once all operations so far are durable."""
         if self._group or not self._flying:
             self._group.told.append(told)

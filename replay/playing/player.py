@@ -282,7 +282,7 @@ class Player:
         lateness_sum_ns = int(counts[Progress.LATENESS_SUM_NS]) if self._paced else 0
         sample = Sample(elapsed_ns, sent, lateness_sum_ns, self._turn, share_done)
         with self._looking:
-            speed = self._watch.look(sample)
+            speed = self._watch.update(sample)
         paused = self._sender.paused
         return PlayProgress(
             elapsed_ns=elapsed_ns,

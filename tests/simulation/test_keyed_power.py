@@ -167,7 +167,7 @@ class Course:
         def told() -> None:
             known.put = True
 
-        self.store.hear(told)
+        self.store.when_durable(told)
         return known
 
     def put(self) -> None:
@@ -201,7 +201,7 @@ class Course:
             if self.queue.acknowledge(1, delivery.fence):
                 known = self.known[delivery.number]
                 known.asked_end = True
-                self.store.hear(self.ended(known))
+                self.store.when_durable(self.ended(known))
 
     def answer(self) -> None:
         """End a message together with others that are put."""
@@ -213,7 +213,7 @@ class Course:
                     known.asked_end = True
                     known.outputs = [self.add(self.content(), None) for _ in range(2)]
             if known.asked_end:
-                self.store.hear(self.ended(known))
+                self.store.when_durable(self.ended(known))
 
     def fail(self) -> None:
         if self.held:
@@ -228,7 +228,7 @@ class Course:
             def told(tries: int = known.tries_asked) -> None:
                 known.tries = max(known.tries, tries)
 
-            self.store.hear(told)
+            self.store.when_durable(told)
 
     def refuse(self) -> None:
         if self.held:
@@ -253,7 +253,7 @@ class Course:
             known = next(each for each in self.known.values() if each.content == parcel.message)
             known.asked_end = True
             self.store.deliver(number)
-            self.store.hear(self.ended(known))
+            self.store.when_durable(self.ended(known))
 
     # -- what must be true ------------------------------------------------------------------
 
@@ -427,7 +427,7 @@ def say_at_once(patch: pytest.MonkeyPatch) -> None:
     def hear(self: JournalStore, told: Callable[[], None]) -> None:
         told()
 
-    patch.setattr(JournalStore, "hear", hear)
+    patch.setattr(JournalStore, "when_durable", hear)
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:

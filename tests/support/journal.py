@@ -112,7 +112,7 @@ class Ledger:
         """What became of every id, by class; `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
-        items = delivery.look(0, 1 << 30)
+        items = delivery.peek(0, 1 << 30)
         pending = {item.id: item.content for item in items}
         twice = {len(items), sum(block.active for block in store.live)} != {len(pending)}
         verdicts["twice"] += twice

@@ -76,7 +76,7 @@ def packets_of(messages: list[Any]) -> list[tuple[int, int]]:
 def journalled(folder: Path) -> list[tuple[int, int]]:
     """(service, sequence) of the packets that the journal holds, oldest first."""
     opened = open_store(RealFiles(), str(folder / "journal"), settings_of(1 << 30), bytes(16), 0)
-    messages = [parse_item(item.content) for item in opened.delivery.look(0, 1 << 30)]
+    messages = [parse_item(item.content) for item in opened.delivery.peek(0, 1 << 30)]
     assert None not in messages
     return [(p.service, p.sequence) for p in messages if p is not None and not p.reason]
 

@@ -301,8 +301,8 @@ def test_looking_takes_nothing(queue: Queue) -> None:
     queue.put(b"a", b"b", b"c")
     queue.take(1)
     queue.delivery.cancel(2)
-    assert [item.id for item in queue.delivery.look(0, 10)] == [1, 3]
-    assert [item.id for item in queue.delivery.look(1, 1)] == [3]
+    assert [item.id for item in queue.delivery.peek(0, 10)] == [1, 3]
+    assert [item.id for item in queue.delivery.peek(1, 1)] == [3]
     assert queue.take() == [3]
 
 
@@ -399,7 +399,7 @@ def test_an_item_that_decayed_is_told_of_and_not_handed_out(queue: Queue) -> Non
     assert queue.delivery.damaged == 1
     assert queue.delivery.status(2) is Status.DAMAGED
     assert queue.delivery.cancel(2) is CancelAnswer.DAMAGED
-    assert [item.id for item in queue.delivery.look(0, 9)] == [1, 3]
+    assert [item.id for item in queue.delivery.peek(0, 9)] == [1, 3]
     assert any("items 2 are damaged" in text for text in verify(queue.disk, FOLDER).problems)
 
 
@@ -616,7 +616,7 @@ def test_items_of_several_segments_one_of_them_damaged_come_in_order(queue: Queu
     for contents in ([b"a", b"b"], [b"c", b"needle", b"d"], [b"e", b"f"]):
         queue.put(*contents)
     hit(queue, 4)
-    assert [item.content for item in queue.delivery.look(0, 99)] == [
+    assert [item.content for item in queue.delivery.peek(0, 99)] == [
         b"a", b"b", b"c", b"d", b"e", b"f",
     ]  # fmt: skip
     assert queue.delivery.status(4) is Status.DAMAGED

@@ -306,7 +306,7 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
     queue.flush()
     queue.put(b"e")
     assert queue.delivery.pending_ids(0, 10) == [1, 2, 3, 6]
-    assert [item.content for item in queue.delivery.look(0, 10)] == [b"a", b"b", b"c", b"e"]
+    assert [item.content for item in queue.delivery.peek(0, 10)] == [b"a", b"b", b"c", b"e"]
     assert queue.take(10) == [2, 3, 6]
     assert queue.delivery.status(4) is None
     assert queue.delivery.deliver([4]) == ([], [])

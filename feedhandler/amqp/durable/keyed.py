@@ -264,7 +264,7 @@ class KeyedDurableQueue(StoredQueue):
             for name, content in work.sent:
                 self.journal_store.send(Parcel(name, "", content))
         self._committing.append(lost)
-        self.journal_store.hear(durable)
+        self.journal_store.when_durable(durable)
         self.push()
         return None
 
@@ -539,7 +539,7 @@ class KeyedDurableQueue(StoredQueue):
         mine = [fence for fence in fences if self.core.acknowledge(number, fence)]
         self._stale(taker, set(fences).difference(mine))
         if mine:
-            self.journal_store.hear(functools.partial(self._delivered, taker, mine))
+            self.journal_store.when_durable(functools.partial(self._delivered, taker, mine))
             self.push_soon()
 
     def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
@@ -565,7 +565,7 @@ class KeyedDurableQueue(StoredQueue):
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
         self._stale(taker, set(fences).difference(mine))
-        self.journal_store.hear(functools.partial(taker.finished, mine))
+        self.journal_store.when_durable(functools.partial(taker.finished, mine))
         self.push_soon()
 
     def _lost(self, number: int, reason: str) -> None:
@@ -619,7 +619,7 @@ class KeyedDurableQueue(StoredQueue):
             told(status)
         elif self.core.cancel(number):
             self.intake.recent.pop(number)
-            self.journal_store.hear(functools.partial(self._cancelled, told))
+            self.journal_store.when_durable(functools.partial(self._cancelled, told))
             self.push_soon()
         else:
             self.counts[QueueCounter.CANCELS_LATE] += 1
@@ -642,7 +642,7 @@ class KeyedDurableQueue(StoredQueue):
             if self.fault:
                 told(None)
                 return
-            self.journal_store.hear(recorded)
+            self.journal_store.when_durable(recorded)
             self.push_soon()
 
         def recorded() -> None:

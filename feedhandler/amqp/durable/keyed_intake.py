@@ -107,7 +107,7 @@ class KeyedIntake(Credit):
             return False
         self._added(answer.number, content, read)
         reason = answer.reason if answer.outcome is Outcome.NOTED else ""
-        self._journal_store.hear(functools.partial(self._confirm, source, number, reason))
+        self._journal_store.when_durable(functools.partial(self._confirm, source, number, reason))
         return True
 
     def put(self, content: bytes, read: Read) -> None:
@@ -115,7 +115,7 @@ class KeyedIntake(Credit):
         answer = self._core.put(content, read.stamp, read.material)
         assert answer.outcome in (Outcome.STORING, Outcome.REPEATED), answer.reason
         self._added(answer.number, content, read)
-        self._journal_store.hear(self._count)
+        self._journal_store.when_durable(self._count)
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Take a message that another queue sends; return False where there is no room now.
@@ -132,8 +132,8 @@ class KeyedIntake(Credit):
             if answer.outcome is Outcome.FULL:
                 return False
             self._added(answer.number, content, read)
-        self._journal_store.hear(self._count)
-        self._journal_store.hear(told)
+        self._journal_store.when_durable(self._count)
+        self._journal_store.when_durable(told)
         return True
 
     def _count(self) -> None:

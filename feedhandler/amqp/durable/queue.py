@@ -466,7 +466,7 @@ class DurableQueue(StoredQueue):
         after -= 1
         found: list[tuple[int, Parcel]] = []
         while after + 1 < end:
-            items = self.store.engine.look(after, LOOK)
+            items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
             read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
             found += [(number, parcel) for number, parcel in read if parcel is not None]

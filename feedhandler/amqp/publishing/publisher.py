@@ -157,7 +157,9 @@ class Publisher(Peer):
         from feedhandler.amqp.publishing.spill_runner import SpillRunner
 
         runner = self.spill_runner = SpillRunner(config, self._say, self.work)
-        runner.destination = SpillDestination(*given, runner.spill, time.time_ns, runner.look)
+        runner.destination = SpillDestination(
+            *given, runner.spill, time.time_ns, runner.schedule_job
+        )
         return runner.destination
 
     # -- beginning and end ------------------------------------------------------------------

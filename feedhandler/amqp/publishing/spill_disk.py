@@ -70,7 +70,7 @@ class SpillDisk:
 
     def _check_first(self) -> None:
         """Check that the pending items are messages of a gateway. Raises ConfigError."""
-        first = self.engine.delivery.look(0, 1)
+        first = self.engine.delivery.peek(0, 1)
         if first and parse_item(first[0].content) is None:
             raise ConfigError(
                 f"{self.engine.folder}: the queue there holds something else than a gateway's "
@@ -124,7 +124,7 @@ class SpillDisk:
         most = self._item_bytes_max
         while not result.items or left >= most:
             limit = min(max(left // most, 1), LOOK)
-            items = self.engine.delivery.look(after, limit)
+            items = self.engine.delivery.peek(after, limit)
             for item in items:
                 result.items.append((item.id, item.content))
                 left -= len(item.content)

@@ -84,11 +84,11 @@ class SpillRunner:
             self._told_spilling = True
             self._tell(f"{count:,} messages of the run before are in the journal, and go first")
         self._thread = SpillThread(self._disk, self._on_done_there, config.name)
-        self.look()
+        self.schedule_job()
 
     # -- jobs -------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def schedule_job(self) -> None:
         """Give the next job to the thread, now or when it is due."""
         if self._thread is None:
             return
@@ -107,7 +107,7 @@ class SpillRunner:
     def _on_due(self) -> None:
         self._timer = None
         self.destination.attended = False
-        self.look()
+        self.schedule_job()
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -133,7 +133,7 @@ class SpillRunner:
             self._told_late = True
             self._tell("the journal's disk does not keep up; `journal_late` counts the messages")
         self._on_news()
-        self.look()
+        self.schedule_job()
 
     def _tell_spilling(self) -> None:
         """Report when messages begin to be on the disk only, and when none is any more."""
@@ -158,7 +158,7 @@ class SpillRunner:
         deadline = self._loop.time() + STOP_SECONDS
         spill.hurry = True
         self._disarm()
-        self.look()
+        self.schedule_job()
         while not spill.settled and not spill.stalled and self._loop.time() < deadline:
             await asyncio.sleep(STOP_LOOK_SECONDS)
         self._disarm()

@@ -124,9 +124,9 @@ class Member:
 
     def deliver(self, frame: Frame) -> None:
         """Send a quality message to this link alone."""
-        self.hear(_shared(frame, self.group.place))
+        self.send_quality(_shared(frame, self.group.place))
 
-    def hear(self, note: Shared) -> None:
+    def send_quality(self, note: Shared) -> None:
         """Send a quality message, or queue it ahead of any later data."""
         if self.takes_more():
             self.send(note)
@@ -295,7 +295,7 @@ class Group(SenderQueue):
         it."""
         if message.service >= 0:
             for member in self.members:
-                member.hear(replace(message, data=message.data[:]))  # their numbers differ
+                member.send_quality(replace(message, data=message.data[:]))  # their numbers differ
             return True
         chosen = self._choose(message)
         if chosen is None:

@@ -58,7 +58,7 @@ class Lack:
         self.ranges += 1
         self.total += last - first + 1
 
-    def hear(self, told: Told) -> Told:
+    def process_quality(self, told: Told) -> Told:
         """Apply a quality message of the node to the losses; return it as this subscriber must see
         it."""
         if told["reason"] == "reset":
@@ -139,7 +139,7 @@ class ResumeState:
 
     # -- what the node says -----------------------------------------------------------------
 
-    def hear(self, body: bytes, service: int) -> list[bytes] | None:
+    def process_quality(self, body: bytes, service: int) -> list[bytes] | None:
         """Process a quality message of the node; return what to hand out in its place, None for the
         message itself.
 
@@ -163,7 +163,7 @@ class ResumeState:
         lack = self._lacks.get(service)
         if lack is None:
             return None
-        return [msgspec.json.encode(each) for each in (*first, lack.hear(told))]
+        return [msgspec.json.encode(each) for each in (*first, lack.process_quality(told))]
 
     def _settle(self, service: int, told: Told) -> list[Told]:
         """Process the first quality message of a service after a lost connection: record what is

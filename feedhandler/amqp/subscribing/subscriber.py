@@ -415,7 +415,7 @@ class Subscriber:
         found: list[Message] = []
         for message in messages:
             if message.content == "quality":
-                found.extend(self._upstream.hear(message))
+                found.extend(self._upstream.process_quality(message))
             else:
                 found.append(message)
         return found

@@ -396,13 +396,13 @@ class Upstream:
 
     # -- quality messages of the node -------------------------------------------------------
 
-    def hear(self, message: Message) -> list[Message]:
+    def process_quality(self, message: Message) -> list[Message]:
         """Process a quality message of this gateway; return the messages to hand out in its
         place."""
         if self.merged:
             return [message]
         try:
-            told = self.resume_state.hear(message.body, message.service)
+            told = self.resume_state.process_quality(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):
             return [message]  # the subscriber, which decodes it, raises the error
         if told is None:
