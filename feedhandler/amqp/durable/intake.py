@@ -210,7 +210,7 @@ class Intake(Credit):
         for source in sources:
             source.settled()
 
-    def take_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
+    def accept_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
         """Put a message that another queue sends, and its stamp with it. Raises `QueueStopped`."""
         self.push()
         producers = {stamp.producer: (stamp.epoch, stamp.sequence)}

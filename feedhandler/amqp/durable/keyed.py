@@ -206,12 +206,12 @@ class KeyedDurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
             return False
-        if not self.intake.take_parcel(content, stamp, told):
+        if not self.intake.accept_parcel(content, stamp, told):
             return False
         self.push_soon()
         return True

@@ -148,7 +148,7 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         if self.fault or not self.intake.has_room:
             return False
         arrival = _Arrival(told)
@@ -161,7 +161,7 @@ class DurableQueue(StoredQueue):
                 self.intake.add(arrival, 0, content, b"")
                 self.intake.push()
             else:
-                self.intake.take_parcel(arrival, content, stamp)
+                self.intake.accept_parcel(arrival, content, stamp)
         except FeedhandlerError as error:
             self.stop(str(error))
         return True

@@ -207,7 +207,7 @@ class StoredQueue:
         """Do a request that only this kind of queue takes (`operations` has it)."""
         raise NotImplementedError
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
         `told` is called once it is durable. Returns False where there is no room now."""
         raise NotImplementedError
