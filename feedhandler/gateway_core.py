@@ -58,7 +58,7 @@ _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSn
 #: Key of `GatewayCore.counts`: what it counts.
 COUNTS: dict[str, str] = {
     "disconnects": "connections to servers that were lost or could not be made",
-    "untold": "lines for the operator that were not written: told already, or too many",
+    "untold": "lines for the operator that were not written: written already, or too many",
     "inlet_full": "packets and words for the receive thread that found no room; asked for again",
 }
 

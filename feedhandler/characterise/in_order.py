@@ -96,7 +96,7 @@ class InOrder:
         self._firsts: dict[tuple[int, int, int], int] = {}
 
     def add(self, batch: DatagramBatch) -> None:
-        """Take the next datagrams of the slice."""
+        """Add the next datagrams of the slice."""
         headers = read_headers(self._table, batch.data, batch.offset, batch.length)
         line = batch.destination.astype(np.uint64) << np.uint64(16) | batch.destination_port
         mine = (headers.verdict == Reject.FINE) & (headers.compressed == 0)
