@@ -33,7 +33,7 @@ class LineCounter(Counter):
     WON = 2, "packets published from this line: its copy came first"
     DUPLICATES = 3, "packets that had been seen before"
     LATE = 4, "packets that came after their range had been announced lost; never published"
-    STALE = 5, "packets of an earlier numbering, an earlier session, or from before the start"
+    STALE = 5, "packets of an earlier sequence epoch, an earlier session, or from before the start"
     HEARTBEATS = 6, "heartbeats"
     CONTROL = (
         7,
@@ -74,8 +74,8 @@ class ChannelCounter(Counter):
     GAPS = 3, "ranges announced lost on every line"
     LOST = 4, "sequence numbers in those ranges (packets or messages, as the feed counts)"
     STARTS = 5, "times the stream was joined"
-    RESETS = 6, "new numberings by the feed's sequence reset packet"
-    SESSIONS = 7, "new numberings by a new session id"
+    RESETS = 6, "new sequence epochs by the feed's sequence reset packet"
+    SESSIONS = 7, "new sequence epochs by a new session id"
     RESYNCS = 8, "times one line alone convinced the channel to go on somewhere else"
     JUMPS = 9, "jumps beyond the window that were confirmed"
     MISMATCHES = 10, "packets whose message bytes differ between the lines"
@@ -298,7 +298,7 @@ GAUGES: dict[str, dict[str, str]] = {
     },
     "channel": {
         "next_sequence": "the sequence number expected next",
-        "lost_ranges": "ranges announced lost in this numbering",
+        "lost_ranges": "ranges announced lost in this sequence epoch",
         "lost_numbers": "sequence numbers in them",
         "unhealed_ranges": "ranges announced lost that no snapshot has made good yet",
         "requested_ranges": "ranges that are being asked for",

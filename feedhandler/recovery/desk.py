@@ -75,7 +75,7 @@ COUNTS: dict[str, str] = {
     "refresh_rejected": "refresh requests that a server refused",
     "snapshots": "snapshots that came whole, wanted or not",
     "snapshots_failed": "snapshots that had begun and came to nothing",
-    "foreign": "snapshots of another numbering, as their send times show",
+    "foreign": "snapshots of another sequence epoch, as their send times show",
     "overflows": "snapshots that were of no use: too much had been published since",
     "mid_day_starts": "streams that were joined in mid-day, and closed until their snapshot",
     "opened_stale": "of those, opened without one",
