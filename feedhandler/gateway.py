@@ -277,7 +277,7 @@ class Gateway:
         """Deliver until the ring is empty; between shares the loop serves the sockets.
 
         With `coalesce_us` it then rests, the longer the more connections it has written to: each
-        write wakes somebody, and what came meanwhile goes out with one.
+        write wakes a subscriber, and what came meanwhile goes out with one.
         """
         began_ns = time.monotonic_ns() if self._coalesce_ns else 0
         try:

@@ -2,7 +2,7 @@
 
 What it is for: one `pump` a hand-over reads the records that the receive thread published, in
 order, and delivers each packet to the links that want it, split as late as asked (`splitter`). A
-record that is no live packet ends it: `event` says what it is, whoever pumps applies it, and
+record that is no live packet ends it: `event` says what it is, the caller of `pump` applies it, and
 `resume` goes on behind it. So nothing is called back in the middle of the deliveries.
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
@@ -148,7 +148,7 @@ class Fanout(Splitter):
         """Send a quality message to the service's links, or to these, ahead of later data.
 
         Its tag has the number of the packet that follows, and a message number of its own, so
-        that whoever de-duplicates by tag keeps both.
+        that a receiver that de-duplicates by tag keeps both.
         """
         if sender_queues is None and stream.history is not None:
             stream.history.note(stream.prefix, stream.next_sequence, body)

@@ -8,9 +8,9 @@ capture gives what one tally of the whole gives, and merging is associative: how
 merged first, the result is the same to the byte.
 
 What depends on all that came before (which copies pair up across boundaries, which epoch a stretch
-begins in) is not decided while digests are merged: stretches keep what it takes, and it is settled
-in their order when somebody asks. A digest of which that was asked can be merged into, but is not
-merged into another one any more.
+begins in) is not decided while digests are merged: stretches keep what it takes, and `resolve`
+decides it in their order. A digest that was resolved can be merged into, but is not merged into
+another one any more.
 """
 
 from collections.abc import Iterable

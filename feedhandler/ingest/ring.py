@@ -41,7 +41,7 @@ The producer writes at `head` and shows a whole batch at once by `publish` (atom
 consumer reads from `tail` to `published`, releases what it has read, and before it sleeps calls
 `arm`: only then does the next `publish` ask for a wake-up. In that way the eventfd is written
 once per sleep and not once per batch. A consumer that would rather find more at a time says by
-`rest` until when it wishes to sleep (CLOCK_MONOTONIC); whoever wakes it keeps to that.
+`rest` until when it wishes to sleep (CLOCK_MONOTONIC); its writer keeps to that.
 
 Promises: records come out in the order written, whole, each once; a record that does not fit is
 refused (`write_*` return 0) and nothing is overwritten. Left to others: waking and sleeping.

@@ -368,8 +368,8 @@ A line's own losses are made good by the other line, for every feed. What no lin
 announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
 for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
 refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
-`refresh`, `[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there, and where
-books are not kept, orders that wait for a slow subscriber wait in their place
+`refresh`, `[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there,
+and where books are not kept, orders that wait for a slow subscriber wait in their place
 ([flow-control.md](flow-control.md)).
 
 A description of your own has what its messages are named for, as the built-in ones do:

@@ -31,7 +31,7 @@ from feedhandler.replay.captures.writer import PAYLOAD_BYTES_MAX, frame_headers
 
 Array = np.ndarray[Any, Any]
 
-#: Layers of a frame at most: more are no tunnel that somebody runs.
+#: Layers of a frame at most: more are no real tunnel.
 LAYERS_MAX = 16
 #: IPv6 addresses whose stand-ins are remembered, to be told.
 STAND_INS_MAX = 1_024

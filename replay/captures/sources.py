@@ -204,7 +204,7 @@ class ZstdSource:
 
 
 class ReadAhead:
-    """Another source, read by a thread up to `AHEAD_BLOCKS` blocks ahead of whoever reads this.
+    """Another source, read by a thread up to `AHEAD_BLOCKS` blocks ahead of its reader.
 
     The thread begins with the first read of `AHEAD_FROM_BYTES` or more. An error reaches the reader
     behind all bytes before it. Each read fills its buffer, except the one before the end.

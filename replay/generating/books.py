@@ -48,7 +48,7 @@ SLOTS, LEVELS, DEPTH = 44, 16, 10
 ORDERS_AIM, LEVELS_AIM, LEVELS_MIN = 30, 13, 5
 #: Orders with which each side of a book begins.
 FIRST_ORDERS = 15
-#: Nobody sells into bids that stand at or below so many ticks.
+#: No trader sells into bids that stand at or below so many ticks.
 FLOOR_TICKS = 60
 #: Engine number, as in SystemID.
 SHARE_SYSTEM = 11
@@ -119,7 +119,7 @@ class ShareBooks:
     @cython.locals(side=cython.int, _i=cython.int, level=cython.int, base=cython.int,
                    price=cython.int, count=cython.int)  # fmt: skip
     def fill(self, share):
-        """Fill an empty book with the orders of the day before, telling nobody."""
+        """Fill an empty book with the orders of the day before, without messages."""
         for side in range(2):
             base = (share * 2 + side) * _LEVELS
             price = self.opening[share] + (self.tick[share] if side else -self.tick[share])
@@ -194,7 +194,7 @@ class ShareBooks:
             (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 2560),
             self.opening[share],
         )
-        # Side 0 are the bids: whoever sells trades with them.
+        # Side 0 are the bids: sellers trade with them.
         side = 0 if self.prng.below(1024) < lean else 1
         if side == 0 and self.level_price[share * 2 * _LEVELS] <= _FLOOR * self.tick[share]:
             side = 1

@@ -4,7 +4,7 @@ A `FixMarket` has securities with books by price, a few levels a side. `next_mes
 happens next: mostly an incremental refresh (X) of one security, in which levels are put in,
 changed and taken out and trades take from the best ones; every `SNAPSHOT_EVERY`th message is a
 full refresh (W) of the next security in turn. Prices never cross, and the messages' entries, one
-after the other, are the books (`bids`, `asks`): whoever applies them has the same.
+after the other, are the books (`bids`, `asks`): a reader that applies them has the same.
 
 Messages are whole, without a number: the publisher numbers them. With a channel's header they have
 150 to 400 bytes. Sans-IO: the time is an argument, and everything follows from the seed.

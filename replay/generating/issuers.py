@@ -2,7 +2,7 @@
 """What is quoted without a book: warrants, by their issuers, and indices, by computation.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
-tick or changes its spread or size, and now and then somebody takes it. `IndexValues` holds the
+tick or changes its spread or size, and now and then a trader takes it. `IndexValues` holds the
 indices, each the mean of its shares' last prices over their opening prices. Both keep the latest
 messages and patch them, as `books` does, and put them on the tape.
 """
@@ -130,7 +130,7 @@ class IssuerQuotes:
         price=cython.int, volume=cython.int, at=cython.Py_ssize_t, variation=cython.longlong
     )
     def trade(self, warrant):
-        """Somebody takes the issuer's bid or ask."""
+        """Trade at the issuer's bid or ask."""
         price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
         volume = 100 * (1 + self.prng.below(40))
         at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)

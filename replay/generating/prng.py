@@ -5,8 +5,8 @@
 are exponentially distributed by a table of correctly rounded logarithms. No floating point takes
 part, so compiled and interpreted twins and all machines agree to the last byte.
 
-`Crowd` says who is next among some instruments: anybody, as often as its weight tells, or somebody
-who came a few milliseconds ago (`again`).
+`Crowd` draws the next of some instruments: any, as often as its weight says, or one that came a
+few milliseconds ago (`again`).
 """
 
 from collections.abc import Sequence

@@ -41,8 +41,8 @@ HORIZON_PACKETS, HORIZON_SHARE = 2_000, 0.005
 #: Bounds of what can be asked for.
 SCALE_MIN, SCALE_MAX = 0.001, 100.0
 RATE_MBPS_MAX = 100_000.0
-#: An endless session goes through a plan of so many seconds again and again; nobody waits for its
-#: opening longer than this many packets a second take.
+#: An endless session goes through a plan of so many seconds again and again; its opening takes no
+#: longer than at this many packets a second.
 ROUND_S, OPENING_PACKETS_PER_S = 60.0, 4_000.0
 
 

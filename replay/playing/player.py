@@ -12,7 +12,7 @@ Sending is UDP: *nothing slows the player down for a receiver*. Flat out, a rece
 as its socket buffer holds and loses the rest; `Pace.packets_max` is the remedy. A datagram costs
 that buffer more than its bytes: 0.8 to 2.3 KB each on Linux 6 up to a payload of 1,400 bytes. The
 kernel doubles what SO_RCVBUF asks for, within net.core.rmem_max, so asking for 4 MiB holds about
-5,000 datagrams of mixed sizes that nobody has read yet.
+5,000 datagrams of mixed sizes that are not read yet.
 """
 
 import asyncio
