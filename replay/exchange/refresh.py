@@ -8,9 +8,9 @@ it is idle.
 A snapshot is cut at the end of a step, from the state after the last packet of that step; its
 LastSeqNum is that packet's number, and it leaves after that packet was due. So a client that
 applies it and goes on behind LastSeqNum has the exchange's own state. The packets of all snapshots
-leave one after another, `packets_per_s` at most, so that no receiver's socket overflows; a snapshot is not
-cut while more than `BACKLOG_NS` of earlier ones wait, and the services take turns: the one that was
-asked for first, then the next of the cycle.
+leave one after another, `packets_per_s` at most, so that no receiver's socket overflows; a snapshot
+is not cut while more than `BACKLOG_NS` of earlier ones wait, and the services take turns: the one
+that was asked for first, then the next of the cycle.
 
 `request` may be called from any thread, the rest from one.
 """
