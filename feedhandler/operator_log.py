@@ -59,7 +59,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = "text"
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="the least level that is told: debug, info, warning or error"),
+        Meta(description="the least level that is logged: debug, info, warning or error"),
     ] = "info"
     lines_per_s: Annotated[
         int, Meta(description="lines of one kind in a second at most", ge=1, le=10_000)

@@ -25,7 +25,7 @@ class RecoveryChannel:
 
 
 class RecoveryIO(Protocol):
-    """What the recovery manager has others carry out. `place` is a channel's index."""
+    """What the recovery manager has others carry out. `channel_index` is a channel's index."""
 
     def ask(self, server: str, request: Ask, now_ns: int) -> None:
         """Send a retransmission request."""
@@ -36,41 +36,47 @@ class RecoveryIO(Protocol):
     def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
         """Send a refresh request."""
 
-    def fill(self, place: int, data: bytes, epoch: int) -> None:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> None:
         """Give the arbiter a packet that was missing."""
 
-    def give_up(self, place: int, until: int, epoch: int) -> None:
+    def give_up(self, channel_index: int, until: int, epoch: int) -> None:
         """Have the arbiter announce what is missing below `until`."""
 
-    def disprove(self, place: int, number: int, epoch: int) -> None:
+    def disprove(self, channel_index: int, number: int, epoch: int) -> None:
         """Tell the arbiter that `number` was not sent yet, as the server says."""
 
-    def quality(self, place: int, body: bytes, links: Any = None) -> None:
+    def quality(self, channel_index: int, body: bytes, links: Any = None) -> None:
         """Tell the service's subscribers, or only `links`."""
 
-    def withhold(self, place: int, link: Any) -> None:
+    def withhold(self, channel_index: int, link: Any) -> None:
         """Withhold the service from the link until it is admitted."""
 
-    def admit(self, place: int, link: Any) -> None:
+    def admit(self, channel_index: int, link: Any) -> None:
         """Admit the link to the service from here on."""
 
     def block(
-        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
+        self,
+        channel_index: int,
+        begin: bytes,
+        packets: list[bytes],
+        last: int,
+        end: bytes,
+        links: Any,
     ) -> None:
         """Send a snapshot block, to `links` or (None) to all that the service concerns."""
 
-    def close_stream(self, place: int) -> None:
+    def close_stream(self, channel_index: int) -> None:
         """From now on packets go to the store only."""
 
     def open_stream(
-        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+        self, channel_index: int, packets: list[tuple[int, int, bytes]], following: int
     ) -> None:
         """Publish these stored packets, then live ones again; `following` or later is next."""
 
-    def renumber(self, place: int) -> None:
+    def renumber(self, channel_index: int) -> None:
         """Begin a new sequence epoch; everything of the old one was published."""
 
-    def next_sequence(self, place: int) -> int:
+    def next_sequence(self, channel_index: int) -> int:
         """Return the number after the last packet published; 0 before any."""
 
     def is_here(self, link: Any) -> bool:

@@ -9,7 +9,7 @@ arbitration sees them, and over what recovery reports. The table below is the wh
     RECOVERING  a range is missing and is being asked for; what follows it waits
     STALE       a range was lost for good, or the stream was joined without a snapshot: what
                 builds on it may be wrong
-    REFRESHED   what was lost in this numbering has been made good by a snapshot
+    REFRESHED   what was lost in this epoch has been made good by a snapshot
     SILENT      every line is silent: nothing is known of what the exchange sends
 
 Where several hold, the worst is announced: SILENT, then STALE, RECOVERING, REFRESHED, OK. The
@@ -25,12 +25,12 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
               else, or "no snapshot", that there is none (`doubt` says why); with from= resume
               (`resume`)
     service   the service
-    since     first sequence of the stream that this numbering's messages belong to
+    since     first sequence of the stream that this epoch's messages belong to
     next      the sequence expected next
     missing   ranges that are missing now and being asked for
-    stale     ranges lost in this numbering that no snapshot has made good
+    stale     ranges lost in this epoch that no snapshot has made good
     doubt     why the stream is STALE beyond those ranges; null where it is not
-    lost_ranges, lost_total   ranges and sequence numbers lost in this numbering, those that a
+    lost_ranges, lost_total   ranges and sequence numbers lost in this epoch, those that a
               snapshot has made good included
     silent    names of the lines that are silent now
     skipped   with reason skipped: the range that the publisher says no messages carry; nothing is
@@ -56,7 +56,7 @@ reasons and keys of its own:
     symbols, through   with reasons books-begin and books-end: whose books come anew, and which of
               them a retransmission of orders has been through
 
-No I/O; time is not needed: marks and reports come in order.
+No I/O; time is not needed: control events and reports come in order.
 """
 
 from collections.abc import Callable, Iterable
@@ -256,7 +256,7 @@ class QualityState:
 
     # -- what arbitration saw ---------------------------------------------------------------
 
-    def mark(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
+    def control_event(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
         """Process one event of the stream; return the quality message that announces it."""
         kind = StreamEventKind(kind)
         told: dict[str, object] = {}
@@ -338,7 +338,7 @@ class QualityState:
         return self._body("snapshot-end", last=self._snapshot_last, refreshed=_told(self.refreshed))
 
     def stale(self, reason: str) -> bytes:
-        """Declare the stream STALE for this `reason`, until a snapshot or a new numbering. Returns
+        """Declare the stream STALE for this `reason`, until a snapshot or a new epoch. Returns
         the message."""
         self.doubt = reason
         self._step(Input.DOUBT)
@@ -419,7 +419,7 @@ class QualityState:
         self.doubt = None
 
     def _begin(self, first: int) -> None:
-        """Begin a numbering: what was missing or lost before no longer matters."""
+        """Begin an epoch: what was missing or lost before no longer matters."""
         self.since = self.next = first
         for ranges in (self.missing, self.lost, self.refreshed):
             ranges.clear()

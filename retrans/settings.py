@@ -23,7 +23,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     quota (NYSE: 5,000), so that the server never has to refuse"""
 
     request_gather_us: int = 2000
-    """a run told within so long of a channel's last request waits for the rest of that time, so
+    """a run reported within so long of a channel's last request waits for the rest of that time, so
     that runs which follow one another closely leave together: each write and each answer costs a
     server and us more than what is in it"""
 

@@ -85,12 +85,12 @@ _SNAPSHOT = {
     "Each of `channels`": {
         "service": "its service",
         "key": "its routing key",
-        "quality": "what subscribers were told last, see [subscribing.md](subscribing.md)",
+        "quality": "the state last announced to subscribers, see [subscribing.md](subscribing.md)",
         "recovery": "the channel's recovery, see below",
         "packets": "packets published to the links",
         "messages": "market messages in them",
         "next": "the sequence number expected next",
-        "gaps": "ranges announced lost in this numbering",
+        "gaps": "ranges announced lost in this sequence epoch",
         "lost": "sequence numbers in them",
         "latency_ns": "`p50`, `p90`, `p99` from the kernel's receive stamp to the write, of the "
         "packets since the last snapshot, and `max` since the start",
@@ -366,10 +366,10 @@ what messages mean, for UTP-MD alone.
 _FEEDS_FOOT = """\
 A line's own losses are made good by the other line, for every feed. What no line brought is
 announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
-for, and without refresh it stays so until the next numbering. `feedhandler config check` refuses a
-configuration that asks for what its feed has not: `[[server]]`, `retransmission`, `refresh`,
-`[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there, and where
-books are not kept, orders that wait for a slow subscriber wait in their place
+for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
+refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
+`refresh`, `[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there,
+and where books are not kept, orders that wait for a slow subscriber wait in their place
 ([flow-control.md](flow-control.md)).
 
 A description of your own has what its messages are named for, as the built-in ones do:

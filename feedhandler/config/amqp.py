@@ -155,7 +155,7 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _setting("whether clients may come in without a name; auto: on loopback, without users"),
     ] = "auto"
     plain_without_tls: Annotated[
-        bool, _setting("take passwords on connections without TLS, which anybody can read")
+        bool, _setting("take passwords on connections without TLS, in clear text")
     ] = False
     queue_bytes: Annotated[
         _Bytes,

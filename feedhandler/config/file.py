@@ -250,7 +250,7 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     service: Annotated[int, _setting("the service, second word of keys", ge=0, le=65535)]
     retransmission: Annotated[
-        str, _setting("the server that is asked for what every line lost; empty: nobody")
+        str, _setting("the server that is asked for what every line lost; empty: none")
     ] = ""
     refresh: Annotated[
         str, _setting("the server that is asked for snapshots; empty: only unasked ones")

@@ -64,7 +64,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
         _setting("failed deliveries a message may have before it is dead; 0: any", ge=0, le=255),
     ] = 20
     dead: Annotated[
-        str, _setting("the queue that dead messages go to; empty: they are cancelled and told of")
+        str, _setting("the queue that dead messages go to; empty: they are cancelled and logged")
     ] = ""
     day_end: Annotated[
         str,

@@ -134,7 +134,7 @@ class EntitlementService:
                     client.tasks.add(task)
                     task.add_done_callback(client.tasks.discard)
 
-    def take(self, id: int, data: bytes) -> None:
+    def receive(self, id: int, data: bytes) -> None:
         """Handle a client's bytes."""
         self.do(self.server.received(id, data, time.time_ns()))
         self._turn()
@@ -179,7 +179,7 @@ class _Client(asyncio.Protocol):
         self._service.leave(self._id)
 
     def data_received(self, data: bytes) -> None:
-        self._service.take(self._id, data)
+        self._service.receive(self._id, data)
 
     def write(self, data: bytes) -> None:
         """Send data; disconnect where too much is unread."""

@@ -140,7 +140,7 @@ CAPABILITIES = (
     Capability(
         "tail_loss",
         "losses behind which nothing comes",
-        "heartbeats tell the next number, so that a loss is noticed before the next data",
+        "heartbeats carry the next number, so that a loss is noticed before the next data",
         _tells_tail_loss,
     ),
     Capability(
@@ -250,14 +250,14 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         reason = f"recovery over TCP is not known of {feed.name}"
         hint = "leave out [[server]] and the channels' retransmission and refresh"
         return _misfit(("server", 0), reason, hint, "retransmission")
-    for place, channel in enumerate(config.channels):
+    for channel_index, channel in enumerate(config.channels):
         if channel.refresh and not has["refresh"]:
             reason = f"refresh is not known of {feed.name}"
             hint = "leave out the channels' refresh"
-            return _misfit(("channel", place, "refresh"), reason, hint, "refresh")
+            return _misfit(("channel", channel_index, "refresh"), reason, hint, "refresh")
         if channel.refresh_lines and not has["refresh_lines"]:
             what = "refresh lines are" if has["refresh"] else "refresh is"
-            here: KeyPath = ("channel", place, "refresh_line", 0)
+            here: KeyPath = ("channel", channel_index, "refresh_line", 0)
             hint = "leave out the channels' refresh_line"
             return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
     if wrong := fix_fault_of(config) if is_fix(feed) else binary_fault_of(config):

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from feedhandler.amqp.fanout import Fanout, ReferenceMessages
-from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed, key_word
 from feedhandler.codecs.errors import UsageError
@@ -62,24 +62,24 @@ _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSn
 
 
 class GatewayIO(Protocol):
-    """What the core has done by others. `place` is a channel's index in the ring."""
+    """What the core has done by others. `channel_index` is a channel's index in the ring."""
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; False where there is no room."""
 
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
+    def disprove(self, channel_index: int, number: int, epoch: int) -> bool:
         """Tell the arbiter that nothing from `number` on was sent; False without room."""
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
         """Have the arbiter announce what is missing below `until`; False without room."""
 
     def flush_soon(self) -> None:
-        """Links were given something outside a pump: write it (`fanout.settle`)."""
+        """Links were given something outside a pump: write it (`fanout.flush`)."""
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         """Call `tick` at `deadline_ns`, which may have moved."""
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
+    def line_changed(self, kind: int, channel_index: int, line: int) -> None:
         """Take a control event of the ring, which may say that a line fell silent or is back."""
 
     def renumbered(self) -> None:
@@ -113,13 +113,18 @@ class GatewayCore:
             for channel in config.channels
         ]
         #: Of each refresh channel, in order: the live channel that it serves.
-        self.refresh_places = [
-            place for place, channel in enumerate(config.channels) if channel.refresh_lines
+        self.refresh_indices = [
+            channel_index
+            for channel_index, channel in enumerate(config.channels)
+            if channel.refresh_lines
         ]
         #: The channels of the ring: the live ones, and behind them those of refresh lines.
         self.plans = [
             *map(self._plan, config.channels),
-            *(self._refresh_plan(config.channels[place]) for place in self.refresh_places),
+            *(
+                self._refresh_plan(config.channels[channel_index])
+                for channel_index in self.refresh_indices
+            ),
         ]
         self.counts: dict[str, int] = dict.fromkeys(RECOVERY_IO_COUNTS, 0)
         self._alerts = AlertLimiter(io.tell)
@@ -132,10 +137,10 @@ class GatewayCore:
 
     # -- its parts --------------------------------------------------------------------------
 
-    def _stream(self, place: int, channel: ChannelConfig) -> Stream:
+    def _stream(self, channel_index: int, channel: ChannelConfig) -> Stream:
         service = channel.service
         return Stream(
-            place,
+            channel_index,
             service,
             f"{self.feed.key}.{service}",
             self._prefix(service),
@@ -195,8 +200,8 @@ class GatewayCore:
             history_bytes,
             config.trading_day.of(self.feed),
         )
-        for place, stream in enumerate(self.streams):
-            stream.store = manager.store(place)
+        for channel_index, stream in enumerate(self.streams):
+            stream.store = manager.store(channel_index)
             if history_bytes:
                 stream.remember(history_bytes)
         return manager
@@ -227,7 +232,7 @@ class GatewayCore:
         )
         fanout.tells_send_time = feed.needs_send_time
         if self.config.conflates:
-            fanout.keeper = keeper_of(feed)
+            fanout.book_cache = book_cache_of(feed)
         return fanout
 
     # -- what comes out of the ring -----------------------------------------------------------
@@ -256,14 +261,14 @@ class GatewayCore:
             self._learn(event.messages)
             return
         if isinstance(event, RefreshLinePacket):
-            served = self.refresh_places[event.channel - live]
+            served = self.refresh_indices[event.channel - live]
             recovery.refresh_packet(served, event.sequence, event.data, now_ns)
         else:
             self._io.line_changed(event.kind, event.channel, event.line)
             if event.channel < live:
                 recovery.stream_event(_stream_event(event), now_ns)
             else:
-                served = self.refresh_places[event.channel - live]
+                served = self.refresh_indices[event.channel - live]
                 recovery.refresh_line_event(served, StreamEventKind(event.kind), now_ns)
         self._io.wake_at(recovery.deadline_ns, now_ns)
 
@@ -284,9 +289,9 @@ class GatewayCore:
 
     # -- what else happens ----------------------------------------------------------------------
 
-    def attached(self, outlet: Outlet, streams: Sequence[Stream], now_ns: int) -> None:
+    def attached(self, sender_queue: SenderQueue, streams: Sequence[Stream], now_ns: int) -> None:
         """Take a link with snapshot=1, which wants the state of these services first."""
-        self.recovery.attached(outlet, [stream.index for stream in streams], now_ns)
+        self.recovery.attached(sender_queue, [stream.index for stream in streams], now_ns)
         self._after(now_ns)
 
     def tick(self, now_ns: int) -> None:
@@ -367,65 +372,71 @@ class GatewayCore:
         """Send a refresh request."""
         self.servers[server].ask_refresh(request, now_ns)
 
-    def fill(self, place: int, data: bytes, epoch: int) -> None:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> None:
         """Give the arbiter a packet that was missing; without room it will be asked for again."""
-        if not self._io.fill(place, data, epoch):
+        if not self._io.fill(channel_index, data, epoch):
             self.counts["inlet_full"] += 1
 
-    def disprove(self, place: int, number: int, epoch: int) -> None:
+    def disprove(self, channel_index: int, number: int, epoch: int) -> None:
         """Tell the arbiter that nothing from `number` on was sent; without room the server's next
         answer does."""
-        if not self._io.disprove(place, number, epoch):
+        if not self._io.disprove(channel_index, number, epoch):
             self.counts["inlet_full"] += 1
 
-    def give_up(self, place: int, until: int, epoch: int) -> None:
+    def give_up(self, channel_index: int, until: int, epoch: int) -> None:
         """Have the arbiter announce what is missing; without room its own deadline does."""
-        if not self._io.give_up(place, until, epoch):
+        if not self._io.give_up(channel_index, until, epoch):
             self.counts["inlet_full"] += 1
 
-    def quality(self, place: int, body: bytes, links: Any = None) -> None:
+    def quality(self, channel_index: int, body: bytes, links: Any = None) -> None:
         """Tell the service's subscribers, or only these."""
-        self.fanout.quality(self.streams[place], body, links)
+        self.fanout.quality(self.streams[channel_index], body, links)
 
-    def withhold(self, place: int, link: Any) -> None:
+    def withhold(self, channel_index: int, link: Any) -> None:
         """Withhold the service from the link until it is admitted."""
-        self.streams[place].withhold(link)
+        self.streams[channel_index].withhold(link)
 
-    def admit(self, place: int, link: Any) -> None:
+    def admit(self, channel_index: int, link: Any) -> None:
         """Admit the link to the service from here on."""
         if self.is_here(link):
-            self.streams[place].admit(link)
+            self.streams[channel_index].admit(link)
 
     def block(
-        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
+        self,
+        channel_index: int,
+        begin: bytes,
+        packets: list[bytes],
+        last: int,
+        end: bytes,
+        links: Any,
     ) -> None:
         """Send a snapshot block, whose reference data names its symbols first."""
         self._learn(self.fanout.references(packets))
-        self.fanout.block(self.streams[place], begin, packets, last, end, links)
+        self.fanout.block(self.streams[channel_index], begin, packets, last, end, links)
 
-    def close_stream(self, place: int) -> None:
+    def close_stream(self, channel_index: int) -> None:
         """Packets go to the store only."""
-        self.streams[place].close()
+        self.streams[channel_index].close()
 
     def open_stream(
-        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+        self, channel_index: int, packets: list[tuple[int, int, bytes]], following: int
     ) -> None:
         """Publish stored packets, whose reference data names their symbols first, then live ones
         again."""
         self._learn(self.fanout.references([data for _, _, data in packets]))
-        self.fanout.replay(self.streams[place], packets, following)
+        self.fanout.replay(self.streams[channel_index], packets, following)
 
-    def renumber(self, place: int) -> None:
+    def renumber(self, channel_index: int) -> None:
         """Begin a new sequence epoch."""
         self._io.renumbered()
 
-    def next_sequence(self, place: int) -> int:
+    def next_sequence(self, channel_index: int) -> int:
         """Return the number after the last packet published."""
-        return self.streams[place].next_sequence
+        return self.streams[channel_index].next_sequence
 
     def is_here(self, link: Any) -> bool:
         """Return whether the link is still attached."""
-        return link in self.fanout.outlets
+        return link in self.fanout.sender_queues
 
     def alert(self, text: str, now_ns: int) -> None:
         """Tell the operator."""

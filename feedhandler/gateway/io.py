@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.config import LineConfig
@@ -30,7 +30,7 @@ class CoreRunner:
     """Runs a gateway's core; `start` in the event loop, `close` at the end.
 
     `renumbered` hears that a new numbering begins, before anything of it is sent;
-    `line_changed(kind, place, line)` hears every control event of the ring.
+    `line_changed(kind, channel_index, line)` hears every control event of the ring.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class CoreRunner:
         """Deliver a share of what the ring holds; True when more waits."""
         return self._core.pump(bytes_max, self.now_ns())
 
-    def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
+    def attached(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
         """Take a link with snapshot=1."""
-        self._core.attached(outlet, streams, self.now_ns())
+        self._core.attached(sender_queue, streams, self.now_ns())
 
     def finish(self) -> None:
         """Publish what closed streams hold back: the gateway stops."""
@@ -109,17 +109,17 @@ class CoreRunner:
 
     # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
         """Put a packet that was missing into the inlet."""
-        return self._receiver.fill(place, data, epoch, time.time_ns())
+        return self._receiver.fill(channel_index, data, epoch, time.time_ns())
 
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
+    def disprove(self, channel_index: int, number: int, epoch: int) -> bool:
         """Put into the inlet that nothing from `number` on was sent."""
-        return self._receiver.disprove(place, number, epoch)
+        return self._receiver.disprove(channel_index, number, epoch)
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
         """Put into the inlet that what is missing below `until` is given up."""
-        return self._receiver.give_up(place, until, epoch)
+        return self._receiver.give_up(channel_index, until, epoch)
 
     def flush_soon(self) -> None:
         """Write to links after what the loop is at."""

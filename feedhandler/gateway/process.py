@@ -278,7 +278,7 @@ class Gateway:
         """Deliver until the ring is empty; between shares the loop serves the sockets.
 
         With `coalesce_us` it then rests, the longer the more connections it has written to: each
-        write wakes somebody, and what came meanwhile goes out with one.
+        write wakes a subscriber, and what came meanwhile goes out with one.
         """
         began_ns = time.monotonic_ns() if self._coalesce_ns else 0
         try:
@@ -301,9 +301,9 @@ class Gateway:
 
     # -- what the core tells ----------------------------------------------------------------
 
-    def _line_changed(self, kind: int, place: int, line: int) -> None:
+    def _line_changed(self, kind: int, channel_index: int, line: int) -> None:
         """Take a control event, which may say that a line fell silent or is back."""
-        self.watch.line_changed(kind, place, line)
+        self.watch.line_changed(kind, channel_index, line)
 
     def _renumbered(self) -> None:
         """Look at the day: a new epoch may be a new trading day's, with its tags from the start."""
@@ -367,7 +367,8 @@ class Gateway:
             "feed": self.feed.name,
             "trading_day": self.core.day.snapshot(),
             "channels": [
-                self._channel_snapshot(place, reader) for place in range(len(self.streams))
+                self._channel_snapshot(channel_index, reader)
+                for channel_index in range(len(self.streams))
             ],
             "recovery": {
                 **self.core.recovery_snapshot(self.runner.now_ns()),
@@ -395,13 +396,13 @@ class Gateway:
             log_event("resumed", text, servers=names)
         return {"resumed": resumed}
 
-    def _channel_snapshot(self, place: int, reader: str) -> dict[str, Any]:
-        stream = self.streams[place]
+    def _channel_snapshot(self, channel_index: int, reader: str) -> dict[str, Any]:
+        stream = self.streams[channel_index]
         counts = stream.latency.counts()
         before = self._latencies[reader]
-        p50, p90, p99 = percentiles_of(counts - before[place], 0.5, 0.9, 0.99)
-        before[place] = counts
-        quality = self.qualities[place]
+        p50, p90, p99 = percentiles_of(counts - before[channel_index], 0.5, 0.9, 0.99)
+        before[channel_index] = counts
+        quality = self.qualities[channel_index]
         return {
             "service": stream.service,
             "key": stream.key,
@@ -412,23 +413,25 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
-            "recovery": self.core.recovery.snapshot(place),
-            "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
-            "lines": self._lines_snapshot(place),
+            "recovery": self.core.recovery.snapshot(channel_index),
+            "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[channel_index]),
+            "lines": self._lines_snapshot(channel_index),
         }
 
-    def _lines_snapshot(self, place: int) -> dict[str, Any]:
+    def _lines_snapshot(self, channel_index: int) -> dict[str, Any]:
         """Return the channel's lines by name; `first`: packets that came first on that line.
 
         Channels that share a line each show the whole line's counts."""
         receiver = self.receiver
         lines = {}
         for config, line in zip(
-            self.config.channels[place].lines, receiver.channels[place].lines, strict=True
+            self.config.channels[channel_index].lines,
+            receiver.channels[channel_index].lines,
+            strict=True,
         ):
             row = receiver.line_counters[receiver.lines.index(line)]
             lines[config.name] = _line_counts(row)
-        recovered = receiver.recovered_rows.get(f"{self.streams[place].service}/R")
+        recovered = receiver.recovered_rows.get(f"{self.streams[channel_index].service}/R")
         if recovered is not None:
             lines["R"] = _line_counts(receiver.line_counters[recovered])
         return lines
@@ -453,7 +456,9 @@ class Gateway:
             **self.node.counters(),
             "connections": len(self.node.connections),
             "links": self.node.links,
-            "queued_bytes": sum(outlet.queued_bytes for outlet in self.node.outlets()),
+            "queued_bytes": sum(
+                sender_queue.queued_bytes for sender_queue in self.node.sender_queues()
+            ),
         }
 
 

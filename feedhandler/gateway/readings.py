@@ -43,8 +43,8 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
     """Yield everything that is counted or measured in `gateway`."""
     yield from _lines(gateway)
     yield from _overlay(gateway)
-    for place in range(len(gateway.streams)):
-        yield from _channel(gateway, place)
+    for channel_index in range(len(gateway.streams)):
+        yield from _channel(gateway, channel_index)
     yield from _recovery(gateway)
     yield from _node(gateway)
     for told in gateway.queues.snapshot():
@@ -80,14 +80,14 @@ def _overlay(gateway: "Gateway") -> Iterator[Reading]:
         yield Reading("overlay_member", values, (str(told["tree"]), told["member"]))
 
 
-def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
-    stream, quality = gateway.streams[place], gateway.qualities[place]
+def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:
+    stream, quality = gateway.streams[channel_index], gateway.qualities[channel_index]
     labels = (str(stream.service),)
-    told = gateway.core.recovery.snapshot(place)
+    told = gateway.core.recovery.snapshot(channel_index)
     yield Reading(
         "channel",
         {
-            **as_dict(ChannelCounter, gateway.receiver.channel_counters[place]),
+            **as_dict(ChannelCounter, gateway.receiver.channel_counters[channel_index]),
             "next_sequence": stream.next_sequence,
             "lost_ranges": quality.lost_ranges,
             "lost_numbers": quality.lost_total,
@@ -103,7 +103,7 @@ def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
     )
     yield Reading("channel_recovery", told["counts"], labels)
     yield Reading("channel_refresh", told["refresh"], labels)
-    arbiter = gateway.receiver.arbiters[place]
+    arbiter = gateway.receiver.arbiters[channel_index]
     yield StateReading("quality", labels, quality.state.value, _QUALITIES)
     yield StateReading("arbitration", labels, arbiter.state_name, _ARBITRATIONS)
     yield StateReading("recovery", labels, told["state"], _RECOVERIES)
@@ -138,7 +138,7 @@ def _destination(publisher: Publisher) -> Iterator[AnyReading]:
     values["up"] = told["state"] == PublisherState.UP.value
     yield Reading("destination", values, labels)
     yield StateReading("connection", labels, told["state"], _CONNECTIONS)
-    latency = publisher.destination.window.latency
+    latency = publisher.destination.unsettled.latency
     yield HistogramReading("destination_confirm_seconds", labels, latency.counts())
 
 

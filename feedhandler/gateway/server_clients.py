@@ -38,46 +38,48 @@ def fix_fault_of(config: Config) -> WrongKey | None:
     """Return what of a configuration servers of FIX requests cannot do; None: they can do all."""
     asked = {channel.retransmission for channel in config.channels}
     states = {channel.refresh for channel in config.channels}
-    for place, channel in enumerate(config.channels):
+    for channel_index, channel in enumerate(config.channels):
         if (channel.retransmission or channel.refresh) and not channel.topic:
             hint = 'its id in the definition of channels: topic = "equities-1"'
-            return WrongKey(("channel", place), "topic is missing, by which it is asked for", hint)
-    for place, server in enumerate(config.servers):
+            return WrongKey(
+                ("channel", channel_index), "topic is missing, by which it is asked for", hint
+            )
+    for channel_index, server in enumerate(config.servers):
         if server.name in asked & states:
             reason = f"{server.name} is asked for messages and for the state of books"
             hint = "these are two servers: give each a [[server]]"
-            return WrongKey(("server", place), reason, hint)
+            return WrongKey(("server", channel_index), reason, hint)
         if server.lines and server.name not in asked:
             reason = f"no channel has {server.name} for its retransmission"
-            return WrongKey(("server", place, "line", 0), reason, "leave the line out")
+            return WrongKey(("server", channel_index, "line", 0), reason, "leave the line out")
     return _same_targets(config)
 
 
 def _same_targets(config: Config) -> WrongKey | None:
     """Two channels of one server that its answers do not tell apart."""
     known: dict[tuple[str, bytes], int] = {}
-    for place, channel in enumerate(config.channels):
+    for channel_index, channel in enumerate(config.channels):
         if not channel.retransmission:
             continue
-        first = known.setdefault((channel.retransmission, topic_of(channel).target), place)
-        if first != place:
+        first = known.setdefault((channel.retransmission, topic_of(channel).target), channel_index)
+        if first != channel_index:
             reason = f"answers of {channel.retransmission} are those of channel[{first}] as well"
             hint = "channels of one server have topics, or targets, that differ"
-            return WrongKey(("channel", place, "topic"), reason, hint)
+            return WrongKey(("channel", channel_index, "topic"), reason, hint)
     return None
 
 
 def binary_fault_of(config: Config) -> WrongKey | None:
     """Return what the configuration asks for that only FIX has; None where there is nothing."""
-    for place, server in enumerate(config.servers):
+    for channel_index, server in enumerate(config.servers):
         if server.lines:
             reason = "retransmission groups are known of FIX feeds alone"
-            return WrongKey(("server", place, "line", 0), reason, "leave the line out")
-    for place, channel in enumerate(config.channels):
+            return WrongKey(("server", channel_index, "line", 0), reason, "leave the line out")
+    for channel_index, channel in enumerate(config.channels):
         for key in ("topic", "target"):
             if getattr(channel, key):
                 reason = "channels of FIX feeds alone have one"
-                return WrongKey(("channel", place, key), reason, f"leave {key} out")
+                return WrongKey(("channel", channel_index, key), reason, f"leave {key} out")
     return None
 
 

@@ -230,19 +230,19 @@ class Watch:
             doubt=quality.doubt,
         )
 
-    def line_changed(self, kind: int, place: int, number: int) -> None:
+    def line_changed(self, kind: int, channel_index: int, number: int) -> None:
         """Log that a line fell silent or is back, if the ring's control event says so."""
         if kind not in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK):
             return
         channels = self._gateway.receiver.channels
-        lines = channels[place].lines
+        lines = channels[channel_index].lines
         if number >= len(lines):
             return
-        name, is_refresh = lines[number].name, place >= len(self._gateway.streams)
+        name, is_refresh = lines[number].name, channel_index >= len(self._gateway.streams)
         level = logging.WARNING if kind == RecordKind.LINE_SILENT else logging.INFO
         # Refresh lines are silent between refreshes.
         level = logging.DEBUG if is_refresh else level
-        service = channels[place].service
+        service = channels[channel_index].service
         if kind == RecordKind.LINE_SILENT:
             log_event("line_silent", f"line {name}: silent", level, line=name, service=service)
         else:

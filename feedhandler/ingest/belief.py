@@ -55,7 +55,7 @@ class Belief:
 
     # -- inputs ------------------------------------------------------------------------------
 
-    def hear(self, line, again):
+    def note_input(self, line, again):
         """Record an input from a line; one sent `again` does not show how far the line is."""
         self.serial += 1
         if not again:

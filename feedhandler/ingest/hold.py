@@ -48,7 +48,7 @@ class PacketPool:
         self.slot_bytes = slot_bytes
 
     @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
-    def take(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
+    def store(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
         """Copy a packet into a free slot and return the slot; -1: none is free, or it is too long.
 
         A heartbeat has nothing to copy: its slot stands for the number it names. Raises

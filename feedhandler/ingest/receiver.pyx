@@ -348,12 +348,12 @@ cdef class Receiver:
     def give_up(self, int channel, unsigned long long until, unsigned long long epoch):
         """Have what is missing below `until` announced; return False when the inlet is full."""
         return self._into_inlet(
-            self.inlet.write_mark(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
+            self.inlet.write_control_event(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
 
     def disprove(self, int channel, unsigned long long number, unsigned long long epoch):
         """Report that `number` was not sent yet; return False when the inlet is full."""
         return self._into_inlet(
-            self.inlet.write_mark(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
+            self.inlet.write_control_event(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
 
     def _into_inlet(self, written):
         if self.inlet.publish() and self.inlet_fd >= 0:

@@ -3,10 +3,10 @@
 
 The arbiter reports gaps that its lines did not fill (`MISSING` records, see `sequencer.py`), with
 the epoch they belong to. Recovery's answers may come at any time, also after a reset has begun a
-new numbering: an answer of another epoch changes nothing.
+new epoch: an answer of another epoch changes nothing.
 
-A packet brought back is judged like one of a line, by its number alone, but it can neither begin a
-numbering nor move the window, and it counts on a separate line (index `line_count`).
+A packet brought back is judged like one of a line, by its number alone, but it can neither begin an
+epoch nor move the window, and it counts on a separate line (index `line_count`).
 """
 
 import cython

@@ -56,7 +56,7 @@ cdef class Sequencer:
     cpdef int force(self, unsigned long long until, int cause) noexcept nogil
     cpdef int force_all(self, int cause) except -1 nogil
     cpdef int release(self, unsigned long long now_ns) except -1 nogil
-    cpdef int tell(self) except -1 nogil
+    cpdef int report_gaps(self) except -1 nogil
     cpdef bint waiting(self) except -1 nogil
     cpdef unsigned long long deadline(self) except? 6148914691236517205 nogil
     cpdef unsigned long long lowest(self) except? 6148914691236517205 nogil

@@ -139,7 +139,7 @@ class Sequencer:
         # A heartbeat may have shown the gap before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
-        slot = self.pool.take(line, header, data, start, received_ns, noticed, print_64)
+        slot = self.pool.store(line, header, data, start, received_ns, noticed, print_64)
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)
@@ -482,7 +482,7 @@ class Sequencer:
         """Pass the first island, with a PASSED record; or be blocked."""
         end: cython.ulonglong = self.islands.end[0]
         if end > self.expected:
-            if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
+            if not self.out.control_event(records.PASSED, 0, self.expected, end, self.epoch):
                 self.blocked = True
                 return 0
             self.expected = end
@@ -577,13 +577,13 @@ class Sequencer:
                 return 0
             if self.islands.count and self.asked < self.islands.first[0] < end:
                 end = self.islands.first[0]
-            if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
+            if not self.out.control_event(records.MISSING, 0, self.asked, end, self.epoch):
                 self.blocked = True
                 return 0
             self.out.count(columns.CHANNEL_MISSING, end - self.asked)
             self.asked = end
 
-    def tell(self):
+    def report_gaps(self):
         """Write GAP_NOTICED at a first gap, CLOSED when the last is gone; or be blocked."""
         waiting: cython.bint
         end: cython.ulonglong = self.expected
@@ -593,7 +593,7 @@ class Sequencer:
             return 0
         if waiting:
             end = self.lowest() if self.hold.count else self.known_next
-        if self.out.mark(
+        if self.out.control_event(
             records.GAP_NOTICED if waiting else records.CLOSED, 0, self.expected, end, self.epoch
         ):
             self.gap_told = waiting
@@ -668,7 +668,7 @@ class Sequencer:
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
         line: cython.int
-        if not self.out.mark(records.GAP, 0, self.expected, end, self.cause):
+        if not self.out.control_event(records.GAP, 0, self.expected, end, self.cause):
             self.blocked = True
             return 0
         self.lost.add(
@@ -759,7 +759,7 @@ class Sequencer:
         return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
-        """Begin a new numbering at `number`, with nothing held: forget the old one."""
+        """Begin a new epoch at `number`, with nothing held: forget the old one."""
         self.expected = self.asked = number
         self.known_next = 0
         self.later_next = 0

@@ -53,7 +53,7 @@ class Action(IntEnum):
     """Actions on an input."""
 
     NOTHING = 0  # only note that the line is alive
-    AGREE = 1  # the line expects the same number: the numbering is alive
+    AGREE = 1  # the line expects the same number: the epoch is alive
     START = 2  # join the stream here
     HINT = 3  # remember the number as one that the stream may be joined at
     PUBLISH = 4  # write it to the ring, then what it releases

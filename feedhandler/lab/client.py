@@ -61,7 +61,7 @@ class Client:
 
     def _take(self) -> Take:
         # The clock of the kernel's stamps.
-        now_ns, take = time.time_ns, self.tally.take
+        now_ns, take = time.time_ns, self.tally.record
         return lambda batch: take(batch, now_ns())
 
     def _take_and_tell(self, place: str) -> Take:

@@ -75,7 +75,7 @@ class Side:
                 self.rows += data
                 self.rows += (seconds * 10**9 + nanoseconds).to_bytes(8, "little")
 
-    def take(self) -> Array:
+    def drain(self) -> Array:
         """Return the datagrams since the last call (`STAMPED` rows), and forget them."""
         rows, self.rows = self.rows, bytearray()
         return np.frombuffer(bytes(rows), STAMPED)
@@ -147,12 +147,12 @@ class Stamper:
         with self._lock:
             self._timed_from = dict(zip(services, first, strict=True))
             for side in self.sides.values():
-                side.take()
+                side.drain()
 
     async def latency(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """dict[str, Any] the latencies of the step, and the unmatched counts."""
         with self._lock:
-            gateway, client = (self._timed(self.sides[name].take()) for name in SIDES)
+            gateway, client = (self._timed(self.sides[name].drain()) for name in SIDES)
         over = sum(side.over for side in self.sides.values())
         return await asyncio.to_thread(_answer, gateway, client, over)
 

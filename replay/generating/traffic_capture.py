@@ -65,7 +65,7 @@ def write_capture(
     written; what was written of it is then removed."""
     target = Path(path)
     ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
-    traffic.on_block = ledger.take
+    traffic.on_block = ledger.count
     records = RecordWriter(traffic.destinations)
     try:
         try:

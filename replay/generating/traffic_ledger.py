@@ -1,4 +1,4 @@
-"""What a generated capture holds, counted while it is made: beside the capture, for whoever checks.
+"""What a generated capture holds, counted while it is made: for checks of receivers.
 
 A `TrafficLedger` takes a session's blocks and counts, for what arrives on both lines together:
 packets, bytes and messages by service and minute, the busiest seconds, and by line what was lost
@@ -47,7 +47,7 @@ class TrafficLedger:
         self._skew = np.zeros(len(SKEW_EDGES_US) + 1, np.int64)
         self._skew_ns = [1 << 62, 0, 0]
 
-    def take(self, data: Array, columns: dict[str, Array]) -> None:
+    def count(self, data: Array, columns: dict[str, Array]) -> None:
         """Count one block, as `traffic.Block` has it."""
         lost = columns["lost"]
         self.sent += len(lost)

@@ -175,7 +175,7 @@ def test_frames_leave_on_their_schedule_and_stop_on_request(far: FrameReceiver) 
         sender = FrameSender([sock], [AS_CAPTURED], spin_ns=0)
         sender.drop()
         assert send(sender, frames) == 0
-        sender.take()
+        sender.stop_dropping()
         anchor_ns = time.monotonic_ns()
         assert send(sender, frames[:2], due_ns=due_ns[:2], anchor_ns=anchor_ns) == 2
         assert time.monotonic_ns() >= anchor_ns + 1_000_000

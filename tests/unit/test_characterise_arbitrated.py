@@ -92,8 +92,8 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     for mine in streams.values():
         for each in mine:
             minutes[each.time_ns // 1_000_000] += 1
-    moments = digest.moments()
-    assert dict(zip(moments[0].tolist(), moments[1].tolist(), strict=True)) == minutes
+    buckets = digest.buckets()
+    assert dict(zip(buckets[0].tolist(), buckets[1].tolist(), strict=True)) == minutes
 
 
 def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
@@ -338,7 +338,7 @@ def test_a_slice_that_brings_less_than_it_did_is_counted_as_it_is() -> None:
         "offset": (np.cumsum(length) - length).astype(np.uint32),
         "length": length,
     }
-    order.take(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
+    order.add(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
     ((service, _, first, found),) = order.finish()
     assert (service, first, found["totals"][0, 0]) == (in_order.MAIN, 1, 2)
 

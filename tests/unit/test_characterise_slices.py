@@ -299,7 +299,7 @@ def test_no_slice_spans_two_files_and_what_cannot_be_cut_stays_whole() -> None:
 
 def columns_of(tally: object, path: Path) -> dict[str, np.ndarray]:
     for batch in Capture(path).batches():
-        tally.take(  # type: ignore[attr-defined]
+        tally.count(  # type: ignore[attr-defined]
             batch.data,
             batch.offset,
             batch.length,
@@ -382,7 +382,7 @@ def _stretch(messages: list[tuple[int, int, int]]) -> dict[str, np.ndarray]:
     times = np.array([row[0] for row in rows], np.int64)
     groups = np.array([row[1] for row in rows], np.uint32)
     ports = np.zeros(len(rows), np.uint16)
-    tally.take(
+    tally.count(
         np.frombuffer(data, np.uint8), columns[0], columns[1], columns[1], times, groups, ports
     )
     return tally.columns()

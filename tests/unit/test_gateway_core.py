@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.config import Config, loopback_config
 from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.records import RecordKind
@@ -31,12 +31,12 @@ class Io:
         self.told: list[str] = []
         self.room = True
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
-        self.done.append(("fill", place, data, epoch))
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
+        self.done.append(("fill", channel_index, data, epoch))
         return self.room
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
-        self.done.append(("give up", place, until, epoch))
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
+        self.done.append(("give up", channel_index, until, epoch))
         return self.room
 
     def flush_soon(self) -> None:
@@ -45,8 +45,8 @@ class Io:
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         self.done.append(("wake",))
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
-        self.done.append(("line", kind, place, line))
+    def line_changed(self, kind: int, channel_index: int, line: int) -> None:
+        self.done.append(("line", kind, channel_index, line))
 
     def renumbered(self) -> None:
         self.done.append(("renumbered",))
@@ -74,14 +74,14 @@ class Inside:
         self.ring = Ring()
         self.core = GatewayCore(config, FEED, self.ring, self.io, NOW_NS, seed=1)
         self.peer = Peer(self.core.fanout.dirty_peers)
-        self.outlet, self.link = self.attach("euronext.#")
+        self.sender_queue, self.link = self.attach("euronext.#")
 
-    def attach(self, address: str) -> tuple[Outlet, FakeLink]:
+    def attach(self, address: str) -> tuple[SenderQueue, FakeLink]:
         link = FakeLink()
         subscription = parse_address(address, FEED.type_code, snapshots=True)
-        outlet = Outlet(self.peer, link, subscription, 1 << 20, 65_536)
-        self.core.fanout.add(outlet)
-        return outlet, link
+        sender_queue = SenderQueue(self.peer, link, subscription, 1 << 20, 65_536)
+        self.core.fanout.add(sender_queue)
+        return sender_queue, link
 
     def put(self, kind: int, channel: int, sequence: int, following: int, **more: Any) -> None:
         assert self.ring.put(
@@ -250,16 +250,16 @@ def test_who_is_withheld_gets_nothing_until_admitted_and_who_has_left_never(
     inside: Inside,
 ) -> None:
     core = inside.core
-    core.withhold(LIVE, inside.outlet)
+    core.withhold(LIVE, inside.sender_queue)
     inside.publish(1)
     inside.pump()
-    core.admit(LIVE, inside.outlet)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(2)
     inside.pump()
     assert inside.numbers() == [2]
-    core.fanout.remove(inside.outlet)
-    assert not core.is_here(inside.outlet)
-    core.admit(LIVE, inside.outlet)
+    core.fanout.remove(inside.sender_queue)
+    assert not core.is_here(inside.sender_queue)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(3)
     inside.pump()
     assert inside.numbers() == [2]
@@ -313,7 +313,7 @@ def test_requests_are_made_of_the_server_that_the_channel_names(
 @pytest.mark.parametrize(
     "happens",
     [
-        lambda inside: inside.core.attached(inside.outlet, inside.core.streams, NOW_NS),
+        lambda inside: inside.core.attached(inside.sender_queue, inside.core.streams, NOW_NS),
         lambda inside: inside.core.tick(NOW_NS),
         lambda inside: inside.core.servers["rts"].made(NOW_NS),
         lambda inside: inside.core.servers["rts"].lost("refused", NOW_NS),
@@ -396,8 +396,10 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
 @pytest.mark.parametrize("kept", [False, True])
 def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool) -> None:
     core = Inside(conflate=kept, history_bytes=(1 << 18) * kept).core
-    assert (core.fanout.keeper is not None) == kept
+    assert (core.fanout.book_cache is not None) == kept
     # The history is in the store that recovery has, where it has one.
-    for place, stream in enumerate(core.streams):
+    for channel_index, stream in enumerate(core.streams):
         assert (stream.history is not None) == kept
-        assert stream.store is core.recovery.store(place) or (kept and place == LIVE)
+        assert stream.store is core.recovery.store(channel_index) or (
+            kept and channel_index == LIVE
+        )

@@ -168,8 +168,8 @@ def test_the_values_are_the_counters(gateway: Gateway) -> None:
 
 def test_how_long_a_broker_takes_to_confirm_is_a_histogram_in_seconds(gateway: Gateway) -> None:
     (publisher,) = gateway.publishers.all
-    publisher.destination.window.latency.record(3_000_000)
-    publisher.destination.window.latency.record(4_000_000_000)
+    publisher.destination.unsettled.latency.record(3_000_000)
+    publisher.destination.unsettled.latency.record(4_000_000_000)
     family = parsed(readings(gateway))["feedhandler_destination_confirm_seconds"]
     assert family.type == "histogram"
     buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}

@@ -65,7 +65,7 @@ class Idle:
     def wake_at(self, deadline_ns, now_ns):
         pass
 
-    def line_changed(self, kind, place, line):
+    def line_changed(self, kind, channel_index, line):
         pass
 
     def tell(self, text):
@@ -106,43 +106,45 @@ class NotedCore(GatewayCore):
     def ask_refresh(self, server, request, now_ns):
         self.done.append(("ask refresh", server, request.service))
 
-    def fill(self, place, data, epoch):
-        self.done.append(("fill", place, FEED.decode_packet(data).sequence, epoch))
+    def fill(self, channel_index, data, epoch):
+        self.done.append(("fill", channel_index, FEED.decode_packet(data).sequence, epoch))
 
-    def give_up(self, place, until, epoch):
-        self.done.append(("give up", place, until, epoch))
+    def give_up(self, channel_index, until, epoch):
+        self.done.append(("give up", channel_index, until, epoch))
 
-    def disprove(self, place, number, epoch):
-        self.done.append(("disprove", place, number, epoch))
+    def disprove(self, channel_index, number, epoch):
+        self.done.append(("disprove", channel_index, number, epoch))
 
-    def quality(self, place, body, links=None):
+    def quality(self, channel_index, body, links=None):
         told = json.loads(body)
         to = () if links is None else (links,)
-        self.done.append(("quality", place, told["state"], told["reason"], *to))
+        self.done.append(("quality", channel_index, told["state"], told["reason"], *to))
         self.told = told
 
-    def block(self, place, begin, packets, last, end, links):
+    def block(self, channel_index, begin, packets, last, end, links):
         numbers = [FEED.decode_packet(data).sequence for data in packets]
         since = [number for number in numbers if number > last]
         states = json.loads(begin)["state"], json.loads(end)["state"]
-        self.done.append(("block", place, last, since, states[1], json.loads(end)["next"], links))
+        self.done.append(
+            ("block", channel_index, last, since, states[1], json.loads(end)["next"], links)
+        )
 
-    def withhold(self, place, link):
+    def withhold(self, channel_index, link):
         self.withheld.add(link)
 
-    def admit(self, place, link):
+    def admit(self, channel_index, link):
         self.withheld.discard(link)
 
-    def close_stream(self, place):
-        super().close_stream(place)
-        self.done.append(("close", place))
+    def close_stream(self, channel_index):
+        super().close_stream(channel_index)
+        self.done.append(("close", channel_index))
 
-    def open_stream(self, place, packets, following):
-        super().open_stream(place, packets, following)
-        self.done.append(("open", place, [sequence for sequence, _, _ in packets]))
+    def open_stream(self, channel_index, packets, following):
+        super().open_stream(channel_index, packets, following)
+        self.done.append(("open", channel_index, [sequence for sequence, _, _ in packets]))
 
-    def renumber(self, place):
-        self.done.append(("renumber", place))
+    def renumber(self, channel_index):
+        self.done.append(("renumber", channel_index))
 
     def is_here(self, link):
         return link not in self.gone
@@ -152,29 +154,33 @@ class NotedCore(GatewayCore):
 
     # what happens to it
 
-    def mark(self, kind, first=0, end=0, place=0, auxiliary=0):
+    def control_event(self, kind, first=0, end=0, channel_index=0, auxiliary=0):
         """A control event in the ring."""
         assert self.ring.put(
-            kind, channel=place, sequence=first, next_sequence=end, auxiliary=auxiliary
+            kind, channel=channel_index, sequence=first, next_sequence=end, auxiliary=auxiliary
         )
         self.read()
 
-    def packets(self, first, end, place=0, **header):
+    def packets(self, first, end, channel_index=0, **header):
         """Published, or stored where the stream is closed."""
         for sequence in range(first, end):
-            self.put(place, sequence, packet(sequence, self.qualities[place].service, **header))
+            self.put(
+                channel_index,
+                sequence,
+                packet(sequence, self.qualities[channel_index].service, **header),
+            )
         self.read()
 
-    def snapshot(self, last, place=0, over_tcp=False, sent_ms=0):
+    def snapshot(self, last, channel_index=0, over_tcp=False, sent_ms=0):
         """A whole snapshot on the refresh lines."""
-        service = self.qualities[place].service
+        service = self.qualities[channel_index].service
         message = FEED.encode_message(230, order_id=last)
         for data in self.cutter.cut(service, [message], last, self.refresh_sequence, sent_ms):
             if over_tcp:
                 event = RefreshPacket(service, self.refresh_sequence, data)
                 self.recovery.client_events(RFS, [event], self.now)
             else:
-                channel = len(self.streams) + self.refresh_places.index(place)
+                channel = len(self.streams) + self.refresh_indices.index(channel_index)
                 self.put(channel, self.refresh_sequence, data)
                 self.read()
             self.refresh_sequence += 1
@@ -211,7 +217,7 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
     channels = [channel(104, retransmission, refresh, RFS if refresh else "")]
     core = NotedCore(channels, settings)
     core.recovery.server_up(RTS, core.now)
-    core.mark(RecordKind.START, first, first)
+    core.control_event(RecordKind.START, first, first)
     if first == 1:
         core.packets(1, 10)
     core.story()
@@ -220,9 +226,9 @@ def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
 
 def test_what_is_missing_is_told_and_asked_for_and_filled():
     core = joined()
-    core.mark(RecordKind.GAP_NOTICED, 10, 12)
+    core.control_event(RecordKind.GAP_NOTICED, 10, 12)
     assert core.recovery.state(0) == State.SUSPECTING
-    core.mark(RecordKind.MISSING, 10, 12, auxiliary=3)
+    core.control_event(RecordKind.MISSING, 10, 12, auxiliary=3)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("ask", RTS, 10, 12)]
     assert core.told["missing"] == [[10, 11]]
     assert core.recovery.snapshot(0)["requested"] == [[10, 11]]
@@ -235,7 +241,7 @@ def test_what_is_missing_is_told_and_asked_for_and_filled():
         core.recovery.client_events(RTS, [event], core.now)
     assert core.story() == [("fill", 0, 10, 3), ("fill", 0, 11, 3)]
     core.packets(10, 14)
-    core.mark(RecordKind.CLOSED, 14, 14)
+    core.control_event(RecordKind.CLOSED, 14, 14)
     assert core.story() == []
     core.wait(WELL_NS / MS)
     assert core.story() == [("quality", 0, "OK", "recovered")]
@@ -248,10 +254,10 @@ def test_requests_of_two_channels_are_told_apart():
     channels = [channel(service, RTS) for service in (103, 104)]
     core = NotedCore(channels)
     core.recovery.server_up(RTS, core.now)
-    for place in (0, 1):
-        core.mark(RecordKind.START, 1, 1, place)
-        core.packets(1, 10, place)
-        core.mark(RecordKind.MISSING, 10, 11, place)
+    for channel_index in (0, 1):
+        core.control_event(RecordKind.START, 1, 1, channel_index)
+        core.packets(1, 10, channel_index)
+        core.control_event(RecordKind.MISSING, 10, 11, channel_index)
     core.story()
     core.recovery.client_events(
         RTS, [Packet(core.asked.request_id, 104, 10, 11, packet(10))], core.now
@@ -262,7 +268,7 @@ def test_requests_of_two_channels_are_told_apart():
 
 def test_what_was_lost_is_refreshed_and_the_block_has_what_was_published_since():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     assert core.story() == [("quality", 0, "STALE", "gap"), ("ask refresh", RFS, 104)]
     core.packets(12, 20)
     core.snapshot(15)
@@ -272,7 +278,7 @@ def test_what_was_lost_is_refreshed_and_the_block_has_what_was_published_since()
 
 def test_a_snapshot_that_does_not_reach_the_loss_changes_nothing():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 20)
     core.story()
     core.snapshot(10)
@@ -282,7 +288,7 @@ def test_a_snapshot_that_does_not_reach_the_loss_changes_nothing():
 
 def test_a_snapshot_ahead_of_the_live_lines_waits_for_them():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 15)
     core.story()
     core.snapshot(16)
@@ -294,7 +300,7 @@ def test_a_snapshot_ahead_of_the_live_lines_waits_for_them():
 
 def test_a_snapshot_that_its_stream_never_reaches_is_dropped():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 15)
     core.snapshot(5_000)
     core.story()
@@ -305,7 +311,7 @@ def test_a_snapshot_that_its_stream_never_reaches_is_dropped():
 
 def test_when_too_much_was_published_since_the_snapshot_another_one_is_wanted():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     size = len(packet(1))
     core.packets(12, 12 + 2 * SETTINGS.store_bytes // size)
     core.story()
@@ -319,7 +325,7 @@ def test_when_too_much_was_published_since_the_snapshot_another_one_is_wanted():
 
 def test_without_refresh_a_loss_stays_stale():
     core = joined(refresh=False)
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     assert core.story() == [("quality", 0, "STALE", "gap")]
     assert core.recovery.state(0) == State.STALE
     assert core.recovery.store(0) is None
@@ -327,7 +333,7 @@ def test_without_refresh_a_loss_stays_stale():
 
 def test_a_refusal_gives_the_range_up():
     core = joined()
-    core.mark(RecordKind.MISSING, 10, 12, auxiliary=1)
+    core.control_event(RecordKind.MISSING, 10, 12, auxiliary=1)
     core.story()
     core.recovery.client_events(RTS, [Rejected(core.asked.request_id, 5)], core.now)
     assert core.story() == [("give up", 0, 12, 1)]
@@ -336,7 +342,7 @@ def test_a_refusal_gives_the_range_up():
 def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
     core = joined()
     for first in (10, 20, 30):
-        core.mark(RecordKind.MISSING, first, first + 2, auxiliary=1)
+        core.control_event(RecordKind.MISSING, first, first + 2, auxiliary=1)
         if first < 30:
             today = Rejected(core.asked.request_id, RetransReject.TOO_MANY_TODAY)
             core.recovery.client_events(RTS, [today], core.now)
@@ -346,13 +352,13 @@ def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
     assert core.recovery.resume(RTS, core.now)
     assert core.recovery.paused_until_ns(RTS, core.now) == 0
     assert not core.recovery.resume(RTS, core.now)
-    core.mark(RecordKind.MISSING, 40, 42, auxiliary=1)
+    core.control_event(RecordKind.MISSING, 40, 42, auxiliary=1)
     assert ("ask", RTS, 40, 42) in core.story()
 
 
 def test_so_is_a_refresh_server_and_what_was_lost_is_asked_for_at_once():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     today = RefreshRejected(core.recovery._channels[0].refresh_id, RefreshReject.TOO_MANY_TODAY)
     core.recovery.client_events(RFS, [today], core.now)
     assert core.recovery.paused_until_ns(RFS, core.now) == DAY_NS
@@ -379,7 +385,7 @@ def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
 
 def test_a_start_at_the_days_first_packet_needs_no_snapshot():
     core = NotedCore([channel(104, RTS, True, RFS)])
-    core.mark(RecordKind.START, 2, 2)
+    core.control_event(RecordKind.START, 2, 2)
     assert core.story() == [("quality", 0, "OK", "start")]
 
 
@@ -395,7 +401,7 @@ def test_a_mid_day_start_without_a_snapshot_opens_honestly_stale():
 
 def test_a_closed_stream_that_begins_with_skipped_numbers_does_not_tell_them_lost():
     core = joined(first=100)
-    core.mark(RecordKind.SKIPPED, 100, 103)
+    core.control_event(RecordKind.SKIPPED, 100, 103)
     core.packets(103, 105)
     core.wait(10 * SETTINGS.refresh_timeout_us / 1000)
     story = core.story()
@@ -431,10 +437,10 @@ def test_reference_data_comes_first():
         channel(104, RTS, True, RFS),
     ]
     core = NotedCore(channels)
-    core.mark(RecordKind.START, 100, 100, place=1)
+    core.control_event(RecordKind.START, 100, 100, channel_index=1)
     asked = [done for done in core.story() if done[0] == "ask refresh"]
     assert asked == [("ask refresh", RFS, 101)]
-    core.snapshot(7, place=0)
+    core.snapshot(7, channel_index=0)
     story = core.story()
     assert ("block", 0, 7, [], "REFRESHED", 8, None) in story or story[0][:3] == ("block", 0, 7)
     assert ("ask refresh", RFS, 104) in story
@@ -446,7 +452,7 @@ def test_reference_data_that_does_not_come_is_not_waited_for_for_ever():
         channel(104, RTS, True, RFS),
     ]
     core = NotedCore(channels)
-    core.mark(RecordKind.START, 100, 100, place=1)
+    core.control_event(RecordKind.START, 100, 100, channel_index=1)
     core.story()
     core.wait(SETTINGS.refresh_timeout_us / 1000 + 5)
     assert ("ask refresh", RFS, 104) in core.story()
@@ -478,7 +484,7 @@ def test_a_link_that_wants_the_state_waits_where_there_is_none_yet():
 
 def test_a_snapshot_over_tcp_serves_as_well():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 20)
     core.story()
     core.snapshot(15, over_tcp=True)
@@ -487,7 +493,7 @@ def test_a_snapshot_over_tcp_serves_as_well():
 
 def test_a_hole_in_a_snapshot_spoils_it():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 20)
     core.story()
     message = FEED.encode_message(230, order_id=1)
@@ -504,7 +510,7 @@ def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
     core = joined(first=100)
     core.packets(100, 103)
     core.story()
-    core.mark(RecordKind.RESET, 0, 2)
+    core.control_event(RecordKind.RESET, 0, 2)
     assert core.story()[:4] == [
         ("quality", 0, "STALE", "no snapshot"),
         ("open", 0, [100, 101, 102]),
@@ -518,7 +524,7 @@ def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
 
 def test_a_lost_connection_is_waited_for_and_its_ranges_asked_again():
     core = joined()
-    core.mark(RecordKind.MISSING, 10, 12)
+    core.control_event(RecordKind.MISSING, 10, 12)
     core.recovery.server_down(RTS, core.now)
     core.story()
     core.wait(100)
@@ -531,8 +537,8 @@ def test_a_lost_connection_is_waited_for_and_its_ranges_asked_again():
 @pytest.mark.parametrize("seed", range(20))
 def test_deadlines_always_lie_ahead(seed):
     core = joined()
-    core.mark(RecordKind.MISSING, 10, 12 + seed)
-    core.mark(RecordKind.GAP, 10, 11)
+    core.control_event(RecordKind.MISSING, 10, 12 + seed)
+    core.control_event(RecordKind.GAP, 10, 11)
     for _ in range(200):
         if core.recovery.deadline_ns > core.now + 10**12:
             break
@@ -545,7 +551,7 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
     core = joined()
     told = []
     for first in (10, 12, 14):
-        core.mark(RecordKind.MISSING, first, first + 1)
+        core.control_event(RecordKind.MISSING, first, first + 1)
         request = core.asked.request_id
         assert core.asked.first == first
         core.recovery.client_events(
@@ -554,7 +560,7 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
         )  # fmt: skip
         told.append(core.told["missing"])
         core.packets(first, first + 2)
-        core.mark(RecordKind.CLOSED, first + 2, first + 2)
+        core.control_event(RecordKind.CLOSED, first + 2, first + 2)
         core.wait(WELL_NS / MS / 2)
     assert told == [[[10, 10]], [[12, 12]], [[14, 14]]]
     core.wait(WELL_NS / MS)
@@ -565,9 +571,9 @@ def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_
 
 def test_a_range_is_told_before_the_packet_that_fills_it():
     core = joined()
-    core.mark(RecordKind.MISSING, 10, 11)
+    core.control_event(RecordKind.MISSING, 10, 11)
     first = core.asked.request_id
-    core.mark(RecordKind.MISSING, 12, 13)
+    core.control_event(RecordKind.MISSING, 12, 13)
     core.story()
     core.recovery.client_events(RTS, [Packet(first, 104, 10, 11, packet(10))], core.now)
     assert core.story() == [("quality", 0, "RECOVERING", "missing"), ("fill", 0, 10, 0)]
@@ -585,7 +591,7 @@ def test_a_stream_joined_in_front_of_its_early_snapshot_publishes_nothing_twice(
     core = NotedCore([channel(104, RTS, True, RFS)])
     core.snapshot(100)
     assert [done[:3] for done in core.story()] == [("block", 0, 100)]
-    core.mark(RecordKind.START, 90, 90)
+    core.control_event(RecordKind.START, 90, 90)
     core.packets(90, 99)
     core.wait(LOOK_NS / MS)
     assert core.streams[0].closed
@@ -603,7 +609,7 @@ def test_a_stream_joined_right_behind_its_early_snapshot_is_whole():
     core = NotedCore([channel(104, RTS, True, RFS)])
     core.snapshot(99)
     core.story()
-    core.mark(RecordKind.START, 100, 100)
+    core.control_event(RecordKind.START, 100, 100)
     assert [done[0] for done in core.story()] == ["quality"]
     assert not core.streams[0].closed
 
@@ -621,20 +627,20 @@ def test_a_gap_while_the_reference_data_is_waited_for_does_not_jump_the_queue():
         channel(104, RTS, True, RFS),
     ]
     core = NotedCore(channels)
-    core.mark(RecordKind.START, 100, 100, place=1)
+    core.control_event(RecordKind.START, 100, 100, channel_index=1)
     core.story()
-    core.mark(RecordKind.GAP, 105, 107, place=1)
+    core.control_event(RecordKind.GAP, 105, 107, channel_index=1)
     assert not [done for done in core.story() if done[0] == "ask refresh"]
-    core.snapshot(7, place=0)
+    core.snapshot(7, channel_index=0)
     assert ("ask refresh", RFS, 104) in core.story()
     assert core.recovery.snapshot(1)["lost"][-1][1] == 106
 
 
 def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
     core = joined()
-    core.mark(RecordKind.RESET, 0, 2)
+    core.control_event(RecordKind.RESET, 0, 2)
     core.packets(2, 10)
-    core.mark(RecordKind.GAP, 10, 12)
+    core.control_event(RecordKind.GAP, 10, 12)
     core.packets(12, 50)
     core.story()
     core.snapshot(400)
@@ -659,7 +665,7 @@ def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
 def test_a_snapshot_is_of_the_numbering_that_its_send_time_says(sent_ms, fits):
     core = joined()
     core.packets(10, 12, send_time=50_000)
-    core.mark(RecordKind.GAP, 12, 13)
+    core.control_event(RecordKind.GAP, 12, 13)
     core.packets(13, 14, send_time=60_000)
     core.packets(14, 16, send_time=80_000)
     core.packets(16, 17, send_time=99_000, flags=RETRANSMITTED)
@@ -672,7 +678,7 @@ def test_a_snapshot_is_of_the_numbering_that_its_send_time_says(sent_ms, fits):
 
 def test_who_sent_a_retransmitted_packet_when_says_nothing_of_a_snapshot():
     core = joined()
-    core.mark(RecordKind.GAP, 10, 11)
+    core.control_event(RecordKind.GAP, 10, 11)
     core.packets(11, 12, send_time=60_000)
     core.packets(12, 14, send_time=95_000, flags=RETRANSMITTED)
     core.snapshot(13, sent_ms=70_000)
@@ -696,7 +702,7 @@ def test_at_the_end_what_closed_streams_hold_is_published_stale():
 
 def test_ranges_that_were_not_told_yet_are_known_to_who_attaches():
     core = joined()
-    core.mark(RecordKind.MISSING, 10, 11)
-    core.mark(RecordKind.MISSING, 12, 14)
+    core.control_event(RecordKind.MISSING, 10, 11)
+    core.control_event(RecordKind.MISSING, 12, 14)
     told = json.loads(core.qualities[0].attached(10))
     assert told["missing"] == [[10, 10], [12, 13]]

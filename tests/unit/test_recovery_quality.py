@@ -15,7 +15,7 @@ Step = Callable[[QualityState], bytes]
 
 
 def marked(kind: RecordKind, line: int, sequence: int, next_sequence: int) -> Step:
-    return lambda quality: quality.mark(kind, line, sequence, next_sequence)
+    return lambda quality: quality.control_event(kind, line, sequence, next_sequence)
 
 
 START, GAP = marked(RecordKind.START, 0, 10, 10), marked(RecordKind.GAP, 0, 12, 14)
@@ -105,24 +105,24 @@ def test_every_input_in_every_state_leads_where_it_should(state: State, happened
 
 def test_after_silence_a_service_is_as_complete_as_it_was() -> None:
     quality = in_state(State.STALE)
-    quality.mark(RecordKind.LINE_SILENT, 0, 14, 14)
+    quality.control_event(RecordKind.LINE_SILENT, 0, 14, 14)
     assert quality.state is State.STALE, "one line still speaks"
-    quality.mark(RecordKind.LINE_SILENT, 1, 14, 14)
+    quality.control_event(RecordKind.LINE_SILENT, 1, 14, 14)
     assert quality.state is State.SILENT
-    quality.mark(RecordKind.LINE_BACK, 1, 14, 14)
+    quality.control_event(RecordKind.LINE_BACK, 1, 14, 14)
     assert quality.state is State.STALE
 
 
 def test_a_service_that_never_spoke_waits_again_after_silence() -> None:
     quality = QualityState(104, ["A"])
-    quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)
-    quality.mark(RecordKind.LINE_BACK, 0, 0, 0)
+    quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)
+    quality.control_event(RecordKind.LINE_BACK, 0, 0, 0)
     assert quality.state is State.WAITING
 
 
 def test_a_new_numbering_forgets_what_was_lost_before() -> None:
     quality = in_state(State.STALE)
-    body = told(quality.mark(RecordKind.RESET, 0, 0, 1))
+    body = told(quality.control_event(RecordKind.RESET, 0, 0, 1))
     assert body == {
         "state": "OK",
         "reason": "reset",
@@ -157,7 +157,7 @@ def test_a_new_numbering_forgets_what_was_lost_before() -> None:
 def test_each_kind_of_mark_says_what_happened(
     mark: tuple[RecordKind, int, int, int], expected: dict[str, Any]
 ) -> None:
-    body = told(in_state(State.OK).mark(*mark))
+    body = told(in_state(State.OK).control_event(*mark))
     assert expected.items() <= body.items()
     assert body["service"] == 104
 
@@ -165,7 +165,7 @@ def test_each_kind_of_mark_says_what_happened(
 def test_a_new_link_is_told_the_state_and_all_known_lost_ranges() -> None:
     quality = in_state(State.OK)
     for first, after in ((20, 22), (30, 31), (31, 35)):
-        quality.mark(RecordKind.GAP, 0, first, after)
+        quality.control_event(RecordKind.GAP, 0, first, after)
     assert told(quality.attached(40)) == {
         "state": "STALE",
         "reason": "attached",
@@ -186,7 +186,7 @@ def test_a_new_link_is_told_the_state_and_all_known_lost_ranges() -> None:
 def test_a_new_link_is_told_the_latest_ranges_only_and_how_many_there_were() -> None:
     quality = in_state(State.OK)
     for n in range(RANGES_TOLD_MAX + 50):
-        quality.mark(RecordKind.GAP, 0, 100 + 10 * n, 101 + 10 * n)
+        quality.control_event(RecordKind.GAP, 0, 100 + 10 * n, 101 + 10 * n)
     body = told(quality.attached())
     assert len(body["lost"]) == RANGES_TOLD_MAX
     assert body["lost"][-1] == [100 + 10 * (RANGES_TOLD_MAX + 49)] * 2
@@ -223,7 +223,7 @@ def test_nothing_missing_is_as_good_as_recovered() -> None:
 def test_what_is_given_up_is_lost_and_no_longer_missing() -> None:
     quality = in_state(State.OK)
     quality.recovering([(20, 30), (40, 41)], 20)
-    body = told(quality.mark(RecordKind.GAP, 0, 20, 25))
+    body = told(quality.control_event(RecordKind.GAP, 0, 20, 25))
     assert (body["state"], body["lost"]) == ("STALE", [[20, 24]])
     assert (body["stale"], body["missing"]) == ([[20, 24]], [[25, 29], [40, 40]])
     body = told(quality.recovered(41))
@@ -245,7 +245,7 @@ def test_a_stale_service_that_recovers_something_else_tells_of_both() -> None:
 def test_a_snapshot_makes_good_what_was_lost_up_to_its_last_number_only() -> None:
     quality = in_state(State.OK)
     for first, after in ((20, 22), (30, 35), (40, 41)):
-        quality.mark(RecordKind.GAP, 0, first, after)
+        quality.control_event(RecordKind.GAP, 0, first, after)
     quality.snapshot_begin(31, 1)
     body = told(quality.snapshot_end(50))
     assert body["state"] == "STALE"
@@ -287,10 +287,10 @@ def test_a_stream_declared_stale_stays_so_until_a_snapshot_or_a_new_numbering() 
 
 def test_in_silence_the_ranges_are_still_told_and_hold_afterwards() -> None:
     quality = in_state(State.SILENT)
-    quality.mark(RecordKind.GAP, 0, 20, 22)
+    quality.control_event(RecordKind.GAP, 0, 20, 22)
     body = told(quality.recovering([(30, 31)], 22))
     assert (body["state"], body["stale"], body["missing"]) == ("SILENT", [[20, 21]], [[30, 30]])
-    assert told(quality.mark(RecordKind.LINE_BACK, 0, 22, 22))["state"] == "STALE"
+    assert told(quality.control_event(RecordKind.LINE_BACK, 0, 22, 22))["state"] == "STALE"
 
 
 @pytest.mark.parametrize("state", State)
@@ -304,15 +304,15 @@ def test_every_message_is_a_quality_and_complete_where_it_says_so(state: State) 
 
 def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
     quality = QualityState(104, ["A", "B"])
-    quality.mark(RecordKind.START, 0, 10, 10)
-    told = json.loads(quality.mark(RecordKind.MISMATCH, 2, 12, 13))
+    quality.control_event(RecordKind.START, 0, 10, 10)
+    told = json.loads(quality.control_event(RecordKind.MISMATCH, 2, 12, 13))
     assert (told["line"], told["sequence"], told["state"]) == ("R", 12, "OK")
 
 
 def test_skipped_numbers_are_told_and_change_no_state() -> None:
     quality = QualityState(104, ["A", "B"])
-    quality.mark(RecordKind.START, 0, 10, 10)
-    told = json.loads(quality.mark(RecordKind.SKIPPED, 0, 10, 15))
+    quality.control_event(RecordKind.START, 0, 10, 10)
+    told = json.loads(quality.control_event(RecordKind.SKIPPED, 0, 10, 15))
     assert (told["reason"], told["skipped"]) == ("skipped", [[10, 14]])
     assert (told["state"], told["next"], told["lost_total"]) == ("OK", 15, 0)
 

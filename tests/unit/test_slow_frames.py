@@ -300,9 +300,9 @@ def test_pieces_that_contradict_one_another_are_no_datagram() -> None:
         [(8, True, b"")],
     ):
         fragments = Fragments()
-        assert fragments.take(key("a"), 0, True, eight, 0) is None
+        assert fragments.add(key("a"), 0, True, eight, 0) is None
         for offset, more, data in later:
-            assert fragments.take(key("a"), offset, more, data, 0) is None
+            assert fragments.add(key("a"), offset, more, data, 0) is None
         assert fragments.contradicting == 1 + len(later), later
         assert fragments.held_bytes == 0
 
@@ -313,13 +313,13 @@ def test_pieces_take_no_more_memory_than_their_bounds(monkeypatch: pytest.Monkey
     monkeypatch.setattr(bounds, "PIECES_MAX", 30)
     fragments = Fragments()
     for number in range(1_000):
-        fragments.take(key(number), 0, True, bytes(80), number)
+        fragments.add(key(number), 0, True, bytes(80), number)
         assert fragments.held_bytes <= 800
     for number in range(100):
-        fragments.take(key("large"), 16 * number, True, bytes(8), 0)
+        fragments.add(key("large"), 16 * number, True, bytes(8), 0)
     assert fragments.contradicting == 3 * 31
     for number in range(9):
-        fragments.take(key(-number), 0, True, bytes(1_000), 0)
+        fragments.add(key(-number), 0, True, bytes(1_000), 0)
         assert fragments.held_bytes <= 4_000
     fragments.finish()
     assert fragments.held_bytes == 0

@@ -38,7 +38,7 @@ from feedhandler.amqp.durable.transactions import Refusal, Work
 from feedhandler.amqp.durable.values import (
     SectionError,
 )
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
@@ -149,7 +149,7 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         if self.fault or not self.intake.has_room:
             return False
         arrival = _Arrival(told)
@@ -162,7 +162,7 @@ class DurableQueue(StoredQueue):
                 self.intake.add(arrival, 0, content, b"")
                 self.intake.push()
             else:
-                self.intake.take_parcel(arrival, content, stamp)
+                self.intake.accept_parcel(arrival, content, stamp)
         except FeedhandlerError as error:
             self.stop(str(error))
         return True
@@ -175,7 +175,7 @@ class DurableQueue(StoredQueue):
             return
         engine = self.store.engine
         self.intake.confirm(engine.durable_id)
-        self._recorded(engine.durable_marks)
+        self._recorded(engine.durable_changes)
         while self._committing and engine.has_committed(self._committing[0].committed):
             self._committed(self._committing.popleft())
         if engine.stopped is not None:
@@ -190,15 +190,15 @@ class DurableQueue(StoredQueue):
         self.serve()
         self.flush()
 
-    def _when(self, marks: int, then: Callable[[], None]) -> None:
-        """Call `then` once `marks` status changes are durable."""
-        if self.store.engine.durable_marks >= marks:
+    def _when(self, changes: int, then: Callable[[], None]) -> None:
+        """Call `then` once `changes` status changes are durable."""
+        if self.store.engine.durable_changes >= changes:
             then()
         else:
-            self._recording.append((marks, then))
+            self._recording.append((changes, then))
 
-    def _recorded(self, durable_marks: int) -> None:
-        while self._recording and self._recording[0][0] <= durable_marks:
+    def _recorded(self, durable_changes: int) -> None:
+        while self._recording and self._recording[0][0] <= durable_changes:
             self._recording.popleft()[1]()
 
     # -- handing out ------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class DurableQueue(StoredQueue):
         self._more = len(claimed) == limit
         if self._parcel_numbers:
             claimed = [each for each in claimed if each[0] not in self._parcel_numbers]
-        take = self.intake.recent.take
+        take = self.intake.recent.pop
         items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
             self.dispatch.add(items)  # type: ignore[arg-type]
@@ -342,7 +342,7 @@ class DurableQueue(StoredQueue):
         done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
         if done is None:
             return
-        (delivered, forward), marks = done
+        (delivered, forward), changes = done
         self.counts[QueueCounter.DELIVERED] += len(delivered)
         self.dispatch.forget(numbers)
 
@@ -351,7 +351,7 @@ class DurableQueue(StoredQueue):
             for number in forward:
                 self._tell_fate(number, "delivered")
 
-        self._when(marks, recorded)
+        self._when(changes, recorded)
 
     def give_back(self, numbers: list[int], *, failed: bool) -> None:
         """Return messages that were not delivered, to be handed out again in order; `failed`
@@ -468,7 +468,7 @@ class DurableQueue(StoredQueue):
         after -= 1
         found: list[tuple[int, Parcel]] = []
         while after + 1 < end:
-            items = self.store.engine.look(after, LOOK)
+            items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
             read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
             found += [(number, parcel) for number, parcel in read if parcel is not None]
@@ -559,13 +559,13 @@ class DurableQueue(StoredQueue):
         if done is None:
             told("stopped")
             return
-        (answer, changed), marks = done
-        self.intake.recent.take(number)
+        (answer, changed), changes = done
+        self.intake.recent.pop(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
             self._fates.setdefault(number, []).append(told)
             return
-        self._when(marks, lambda: told(answer.name.lower()))
+        self._when(changes, lambda: told(answer.name.lower()))
 
     def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
@@ -580,9 +580,9 @@ class DurableQueue(StoredQueue):
         if done is None:
             told(None)
             return
-        (numbers, in_hand, page), marks = done
+        (numbers, in_hand, page), changes = done
         for number in numbers:
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
         self.dispatch.forget(numbers)
         self.counts[QueueCounter.CANCELLED] += len(numbers)
         self.counts[QueueCounter.CANCELS_LATE] += len(in_hand)
@@ -590,7 +590,7 @@ class DurableQueue(StoredQueue):
         def answer(forward: "Forwarding | None") -> None:
             told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
-        self._when(marks, lambda: self.in_thread(lambda: self._named(page), answer))
+        self._when(changes, lambda: self.in_thread(lambda: self._named(page), answer))
 
     # -- figures ----------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from feedhandler.amqp.durable.links import (
 )
 from feedhandler.amqp.durable.management import Desk
 from feedhandler.amqp.durable.transactions import Transactions
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.users import User
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig

@@ -27,8 +27,8 @@ from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
-from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.sender_queue import Peer
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
@@ -113,7 +113,7 @@ class StoredQueue(abc.ABC):
         self.closing = False
         self.flush = flush
         #: Management: what is done in a turn, and bytes of requests that wait.
-        self.turns: Turns
+        self.budget: WorkBudget
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
@@ -133,7 +133,7 @@ class StoredQueue(abc.ABC):
     async def open(self) -> None:
         """Open the persistent queue. Raises what it raises; `fault` is set then, too."""
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(self._loop.call_soon, STEPS_A_TURN)
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(
@@ -212,7 +212,7 @@ class StoredQueue(abc.ABC):
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
         `told` is called once it is durable. Returns False where there is no room now."""
 
