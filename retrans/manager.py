@@ -248,7 +248,9 @@ class RecoveryManager:
                 self._open_stale(channel_index, channel, "no snapshot", now_ns)
             elif channel.untold:
                 self._tell_missing(channel_index, channel)
-            told = channel.quality.control_event(kind, event.line, event.sequence, event.next_sequence)
+            told = channel.quality.control_event(
+                kind, event.line, event.sequence, event.next_sequence
+            )
             # A numbering whose beginning nobody saw is joined in its middle as well.
             joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
             in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
