@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from bench.programs import compiled
-from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.laboratory import (
     ASK_S,
     DRAIN_S,
@@ -38,6 +37,7 @@ from feedhandler.lab.laboratory import (
 )
 from feedhandler.lab.plan import Plan, StepPlan
 from feedhandler.lab.results import Step, merged
+from feedhandler.lab.supervisor import RoleFailed
 from feedhandler.lab.view import View
 from feedhandler.ops.children import Child
 from feedhandler.ops.cpu_latency import staying_awake

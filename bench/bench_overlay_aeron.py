@@ -147,7 +147,7 @@ def _receive(
     while os.getppid() == parent:
         for number, _ in poll.poll(TICK_S):
             if number in loops:
-                loops[number].take()
+                loops[number].poll()
             elif messages := orders.recv():
                 wanted = messages * len(members)
                 took.clear()
@@ -160,7 +160,7 @@ def _receive(
         if time.monotonic() - tick > TICK_S:
             tick = time.monotonic()
             for loop in loops.values():
-                loop.take()
+                loop.poll()
 
 
 @contextlib.contextmanager

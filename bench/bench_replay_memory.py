@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.replay_kit import BASE_NS, GROUP, PORT, account_of, ours
 from bench.veth import NoNamespace, namespace
-from feedhandler.replay.captures.writer import frame_headers
+from feedhandler.replay.captures.records import file_header, frame_headers
 
 BAR_BYTES = 300_000_000
 CAPTURE_BYTES, QUICK_CAPTURE_BYTES = 1_000_000_000, 100_000_000
@@ -37,8 +37,7 @@ def write_large(path: Path, size: int) -> int:
     count = size // len(record)
     block = np.tile(record, (BLOCK_RECORDS, 1))
     with path.open("wb", buffering=0) as file:
-        magic = np.array([0xA1B23C4D, 0x0004_0002, 0, 0, 65_535, 1], "<u4")
-        file.write(magic.tobytes())
+        file.write(file_header())
         for first in range(0, count, BLOCK_RECORDS):
             numbers = np.arange(first, min(count, first + BLOCK_RECORDS), dtype=np.int64)
             times = BASE_NS + numbers * 10_000

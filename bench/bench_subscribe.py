@@ -36,10 +36,12 @@ def _serve(ports: Any) -> None:
         rig = LocalNode()
         ports.put(rig.node.address[1])
         packets = [(template.payload, MESSAGES_A_PACKET) for template in templates()]
-        outlets = rig.fanout.outlets
+        sender_queues = rig.fanout.sender_queues
         while True:
             # Only while the subscriber keeps up: what is measured is its side.
-            if outlets and all(outlet.queued_bytes < 1 << 20 for outlet in outlets):
+            if sender_queues and all(
+                sender_queue.queued_bytes < 1 << 20 for sender_queue in sender_queues
+            ):
                 rig.put(packets[:PACKETS_A_TURN])
                 rig.node.pump()
             await asyncio.sleep(0)

@@ -54,15 +54,15 @@ class Load:
 
 def book_updates(count: int, seed: int) -> list[bytes]:
     """Book updates of 150 to 400 bytes once they are stamped: one to five entries each."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     made = []
     for number in range(count):
-        symbol, groups = b"SYM%d" % dice.randrange(500), dice.randint(1, 5)
+        symbol, groups = b"SYM%d" % rng.randrange(500), rng.randint(1, 5)
         entries = b"".join(
             b"279=%d\x01269=%d\x0155=%b\x01270=%d.%02d\x01271=%d00\x01346=%d\x01"
             % (
-                dice.randrange(3), dice.randrange(2), symbol, dice.randint(10, 999),
-                dice.randrange(100), dice.randint(1, 900), dice.randint(1, 40),
+                rng.randrange(3), rng.randrange(2), symbol, rng.randint(10, 999),
+                rng.randrange(100), rng.randint(1, 900), rng.randint(1, 40),
             )
             for _ in range(groups)
         )  # fmt: skip

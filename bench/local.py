@@ -22,8 +22,8 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
-from feedhandler.gateway_io import CoreRunner
+from feedhandler.gateway.core import GatewayCore
+from feedhandler.gateway.io import CoreRunner
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 

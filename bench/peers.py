@@ -173,12 +173,14 @@ async def _feed(
     tell.send(rig.node.address[1])
     while True:
         if publisher is not None:
-            count.value = publisher.destination.window.confirmed
+            count.value = publisher.destination.unsettled.confirmed
             ready = len(publisher.destination.queue) < AHEAD_MESSAGES
         else:
             count.value = rig.stream.messages
-            outlets = rig.fanout.outlets
-            ready = len(outlets) >= links and all(o.queued_bytes < AHEAD_BYTES for o in outlets)
+            sender_queues = rig.fanout.sender_queues
+            ready = len(sender_queues) >= links and all(
+                o.queued_bytes < AHEAD_BYTES for o in sender_queues
+            )
         if ready:
             rig.put(load)
             rig.node.pump()

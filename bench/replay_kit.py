@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.veth import NEAR
-from feedhandler.replay.captures.writer import frame_headers
+from feedhandler.replay.captures.writer import CaptureWriter
 
 GROUP, PORT = "239.1.1.1", 5_001
 #: When captures begin.
@@ -36,17 +35,10 @@ def write_numbered(path: Path, due_ns: Array, sizes: Array) -> None:
     """A pcap of datagrams that begin with their number, at times of whole microseconds, which both
     replayers read."""
     filling = np.random.default_rng(SEED).bytes(PAYLOAD_BYTES_MAX)
-    with path.open("wb", buffering=1 << 20) as file:
-        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1))
+    with CaptureWriter(path, nanosecond=False) as writer:
         for number, (due, size) in enumerate(zip(due_ns.tolist(), sizes.tolist(), strict=True)):
-            seconds, rest_ns = divmod(BASE_NS + due, 10**9)
-            length = 42 + size
-            file.write(
-                struct.pack("<IIII", seconds, rest_ns // 1_000, length, length)
-                + frame_headers(GROUP, PORT, "10.0.0.1", 1_000, size)
-                + number.to_bytes(4, "big")
-                + filling[: size - 4]
-            )
+            payload = number.to_bytes(4, "big") + filling[: size - 4]
+            writer.write(BASE_NS + due, GROUP, PORT, payload, source_port=1_000)
 
 
 class NoTcpreplay(Exception):

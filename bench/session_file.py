@@ -12,8 +12,12 @@ import numpy as np
 import pyarrow
 
 from feedhandler.codecs import load_feed
-from feedhandler.recorder_frames import FILE_HEADER
-from feedhandler.replay.captures.writer import FRAME_BYTES_MIN, frame_headers
+from feedhandler.replay.captures.records import (
+    FRAME_BYTES_MIN,
+    file_header,
+    frame_headers,
+    record_header,
+)
 from feedhandler.replay.generating.generator import SessionGenerator
 
 SECOND_NS = 1_000_000_000
@@ -34,7 +38,7 @@ def one_second(messages_per_s: float) -> tuple[bytearray, list[int], int]:
             frame = (frame + packet.packet).ljust(FRAME_BYTES_MIN, b"\0")
             fraction = min(packet.due_ns + lag_ns, SECOND_NS - 1)
             starts.append(len(records))
-            records += struct.pack("<IIII", START_S, fraction, len(frame), len(frame)) + frame
+            records += record_header(START_S * SECOND_NS + fraction, len(frame)) + frame
     return records, starts, len(starts)
 
 
@@ -44,7 +48,7 @@ def write_session(path: Path, seconds: int, messages_per_s: float = 100_000.0) -
     data = np.frombuffer(records, np.uint8)
     stamps = np.array(starts)[:, None] + np.arange(4)
     with path.open("wb") as file:
-        file.write(FILE_HEADER)
+        file.write(file_header())
         for second in range(seconds):
             moved = np.frombuffer(struct.pack("<I", START_S + second), np.uint8)
             data[stamps] = moved

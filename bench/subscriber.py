@@ -41,7 +41,7 @@ class Subscriber:
         if not self.began_ns:
             self.began_ns = now
             self.tally.clock_from_ns = now + WARM_UP_NS
-        self.tally.take(batch, now)
+        self.tally.record(batch, now)
         if not self.stamp:
             self.market += batch.count if self.grain == "message" else len(batch)
 

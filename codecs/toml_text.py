@@ -5,8 +5,8 @@ become what an operator needs: `parse_toml` refuses what is no TOML with the lin
 struct of the values or raises `WrongKey` (unknown keys with the nearest known one, wrong types in
 plain words), and `KeyLines` has the line of each key, or of the nearest table around it.
 
-`toml_value` writes one value back. The meaning of the keys is left to the caller (`config`,
-`codecs.description`).
+`setting` describes a key of such a struct, and `toml_value` writes one value back. The meaning of
+the keys is left to the caller (`config`, `codecs.description`).
 """
 
 import difflib
@@ -275,6 +275,11 @@ def path_text(path: KeyPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def setting(description: str, **bounds: Any) -> msgspec.Meta:
+    """Make the metadata of a setting: one line for the operator, and the value's bounds."""
+    return msgspec.Meta(description=description, **bounds)
 
 
 def toml_value(value: Any) -> str:

@@ -17,7 +17,6 @@ if _os.environ.get("FEEDHANDLER_PURE"):
 
 if TYPE_CHECKING:
     from feedhandler.amqp.identity import Login
-    from feedhandler.amqp.quality import Quality
     from feedhandler.amqp.subscribing.columns import Batch
     from feedhandler.amqp.subscribing.inbox import Message
     from feedhandler.amqp.subscribing.subscriber import Subscriber, subscribe
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
     from feedhandler.replay.state.book import Book
     from feedhandler.replay.state.market import Market
+    from feedhandler.retrans.quality import Quality
 
 __all__ = [
     "Batch",
@@ -55,8 +55,9 @@ _FROM_AMQP = (
 
 def __getattr__(name: str) -> Any:
     if name in _FROM_AMQP:
-        from feedhandler.amqp import identity, quality
+        from feedhandler.amqp import identity
         from feedhandler.amqp.subscribing import columns, inbox, subscriber, upstream
+        from feedhandler.retrans import quality
 
         home = {
             "Batch": columns,

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 from feedhandler._compiled import build_fault
 
-#: Commands that run until they are stopped (`receipts` is one of the demo's processes), and
+#: Commands that run until they are stopped (`ledger-client` is one of the demo's processes), and
 #: options that make another command run so: a signal is their usual end, exit code 0.
-UNTIL_STOPPED = ("run", "exchange", "replay", "capture", "subscribe", "receipts")
+UNTIL_STOPPED = ("run", "exchange", "replay", "capture", "subscribe", "ledger-client")
 UNTIL_STOPPED_WITH = ("--follow", "--watch")
 #: Options that make such a command a job: a replay that sends nothing but makes a file or a table,
 #: the end of a session that was followed.

@@ -1,5 +1,6 @@
 """Addresses as operators write them: `host:port`, and ZeroMQ endpoints. No I/O."""
 
+import ipaddress
 import re
 
 
@@ -20,3 +21,11 @@ def split_address(text: str) -> tuple[str, int]:
 def is_endpoint(text: str) -> bool:
     """Check whether `text` is a ZeroMQ endpoint: `tcp://host:port` or `ipc://path`."""
     return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
+
+
+def is_loopback(host: str) -> bool:
+    """Check whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

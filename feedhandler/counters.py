@@ -33,7 +33,7 @@ class LineCounter(Counter):
     WON = 2, "packets published from this line: its copy came first"
     DUPLICATES = 3, "packets that had been seen before"
     LATE = 4, "packets that came after their range had been announced lost; never published"
-    STALE = 5, "packets of an earlier numbering, an earlier session, or from before the start"
+    STALE = 5, "packets of an earlier sequence epoch, an earlier session, or from before the start"
     HEARTBEATS = 6, "heartbeats"
     CONTROL = (
         7,
@@ -74,8 +74,8 @@ class ChannelCounter(Counter):
     GAPS = 3, "ranges announced lost on every line"
     LOST = 4, "sequence numbers in those ranges (packets or messages, as the feed counts)"
     STARTS = 5, "times the stream was joined"
-    RESETS = 6, "new numberings by the feed's sequence reset packet"
-    SESSIONS = 7, "new numberings by a new session id"
+    RESETS = 6, "new sequence epochs by the feed's sequence reset packet"
+    SESSIONS = 7, "new sequence epochs by a new session id"
     RESYNCS = 8, "times one line alone convinced the channel to go on somewhere else"
     JUMPS = 9, "jumps beyond the window that were confirmed"
     MISMATCHES = 10, "packets whose message bytes differ between the lines"
@@ -141,8 +141,14 @@ class NodeCounter(Counter):
     ACCEPTED = 13, "messages that subscribers accepted, on links that are not pre-settled"
     REFUSED = 14, "messages that subscribers rejected, released or modified"
     RESUMED = 15, "services with which links went on behind their tag, nothing left out"
-    RESUMED_LATE = 16, "services of which not all behind a link's tag could be had; told as lost"
-    OVERTAKEN = 17, "times the history gave way before a resuming link had read it; told as lost"
+    RESUMED_LATE = (
+        16,
+        "services of which not all behind a link's tag could be had; announced as lost",
+    )
+    OVERTAKEN = (
+        17,
+        "times the history gave way before a resuming link had read it; announced as lost",
+    )
     HISTORY_SENT_BYTES = 18, "bytes of packets read in the history for links that resume"
     SHARED_AGAIN = 19, "messages of groups that went to another member: not settled, or given back"
     SHARED_ABANDONED = 20, "messages of groups dropped because they came back too often"
@@ -155,7 +161,7 @@ class NodeCounter(Counter):
     LINKS_LIMITED = 27, "links refused by a limit: too many, or asked for too quickly"
     LINKS_UNENTITLED = 28, "links refused because nothing of their pattern is the user's"
     LINKS_NARROWED = 29, "links accepted that get less than their pattern: the user's part of it"
-    DROPPED = 30, "messages dropped on links that drop the oldest; told as lost"
+    DROPPED = 30, "messages dropped on links that drop the oldest; announced as lost"
     DROPPED_BYTES = 31, "bytes of those messages"
     OVERFLOWS = 32, "times the queue of a link became full that is not detached for it"
     CONFLATED = 33, "market messages that newer ones or a book replaced while they waited"
@@ -177,7 +183,7 @@ class NodeCounter(Counter):
         "links refused because they ask for what there is not: browsing, filters",
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
-    LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
+    LOGINS_DEFERRED = 46, "log-ins deferred: too many waited, or had failed there"
     CONNECTIONS_CROWDED = 47, "connections closed before their log-in: others needed the place"
     TRANSACTIONS_COMMITTED = 48, "transactions at durable queues of which all was done"
     TRANSACTIONS_ROLLED_BACK = (
@@ -197,9 +203,9 @@ class DestinationCounter(Counter):
     REJECTED = 5, "times a message came back rejected"
     MODIFIED = 6, "times a message came back modified"
     UNTOLD = 7, "times a message was settled without an outcome"
-    ABANDONED = 8, "messages given up because they came back too often; told as lost"
+    ABANDONED = 8, "messages given up because they came back too often; announced as lost"
     WAITED = 9, "messages that had to wait for the broker"
-    DROPPED = 10, "messages dropped because too much waited; told as lost"
+    DROPPED = 10, "messages dropped because too much waited; announced as lost"
     DROPPED_BYTES = 11, "bytes of those messages"
     OVERFLOWS = 12, "times the queue became full"
     CONNECTS = 13, "times the link was there"
@@ -292,7 +298,7 @@ GAUGES: dict[str, dict[str, str]] = {
     },
     "channel": {
         "next_sequence": "the sequence number expected next",
-        "lost_ranges": "ranges announced lost in this numbering",
+        "lost_ranges": "ranges announced lost in this sequence epoch",
         "lost_numbers": "sequence numbers in them",
         "unhealed_ranges": "ranges announced lost that no snapshot has made good yet",
         "requested_ranges": "ranges that are being asked for",
@@ -367,7 +373,7 @@ DESTINATION_STATES: dict[str, str] = {"connection": "where the connection to the
 
 #: States of a channel, by state machine: 1 for the current state, 0 for the others.
 STATES: dict[str, str] = {
-    "quality": "what subscribers were told last",
+    "quality": "the state last announced to subscribers",
     "arbitration": "where arbitration of the lines stands",
     "recovery": "where recovery stands",
 }
@@ -381,4 +387,63 @@ STAGES: dict[str, str] = {
     "route": "from the ring through routing, framing and the AMQP engine",
     "write": "from the engine to the sockets",
     "lag": "how much later than due the event loop comes to a timer",
+}
+
+#: What the gateway's core counts of recovery, beside `retrans.manager.COUNTS`: key and meaning.
+RECOVERY_IO_COUNTS: dict[str, str] = {
+    "disconnects": "connections to servers that were lost or could not be made",
+    "untold": "lines for the operator that were not written: written already, or too many",
+    "inlet_full": "packets and words for the receive thread that found no room; asked for again",
+}
+
+#: Counters of an overlay's member. Members have those of their role, those that are 0 included.
+OVERLAY_COUNTS: dict[str, str] = {
+    "first": "first copies of messages and heartbeats: taken",
+    "duplicate": "further copies: dropped",
+    "behind": "copies dropped because they are a whole ring behind: it is too small",
+    "old": "copies dropped because their sender was restarted since",
+    "stranger": "datagrams dropped: from a sender that is not allowed",
+    "seal": "datagrams dropped: another seal than their sender's",
+    "stale": "datagrams dropped: a recording of a sender before",
+    "number": "reports, probes and answers dropped: numbered as one before",
+    "tree": "datagrams dropped: of another tree",
+    "short": "datagrams dropped: shorter than a header",
+    "magic": "datagrams dropped: none of the overlay's",
+    "version": "datagrams dropped: of another version",
+    "kind": "datagrams dropped: of no known kind",
+    "length": "datagrams dropped: another length than they say",
+    "content": "reports, probes and answers dropped: what they say cannot be",
+    "echo": "datagrams dropped: from the isolated process, and no answer to a probe",
+    "forwarded": "datagrams that a proxy was to send on",
+    "sent": "messages that the sender has numbered",
+    "intervals": "intervals by whose reports the sender has set its hold",
+    "useless": "reports that came too late, or again",
+    "delivered": "messages that a receiver has handed on",
+    "late": "messages that came after their deadline",
+    "passed": "messages dropped because they came after their gap was reported",
+    "missing": "messages that a receiver never had",
+    "overfull": "messages dropped because too many were held",
+    "echoes": "answers of the isolated process to probes of the last hop",
+    "unrelayed": "messages that the kernel did not take for the address that they go on to",
+    "clock_steps": "steps of a clock that were noticed",
+    "datagrams_sent": "datagrams that the kernel took",
+    "datagrams_received": "datagrams that came",
+    "not_taken": "datagrams that the kernel refused",
+    "oversize": "datagrams dropped: longer than any of the overlay's",
+    "kernel_drops": "datagrams dropped for want of room in the receive buffer",
+    "waits": "times that a line's messages waited for the gateway's receive thread",
+}
+
+#: Gauges of an overlay's member, which may fall again.
+OVERLAY_GAUGES: dict[str, str] = {
+    "topology_version": "version of the topology in force",
+    "hold_seconds": "how far ahead of sending deadlines lie: the sender's",
+    "held": "messages that a receiver holds now",
+    "last_hop_seconds": "how long a message takes to the isolated process; 0: not known",
+    "longest_hop_seconds": "the longest last hop of all receivers; 0: not known",
+    "extra_hold_seconds": "what a receiver holds besides, for its last hop is shorter",
+    "set_apart": "children whose reports do not count now: their delays are beyond the bound",
+    "silent_seconds": "time since something of the sender's came",
+    "clock_offset_seconds": "what is added to the own clock to have the sender's",
+    "clock_error_seconds": "by how much that may be wrong",
 }

@@ -5,12 +5,13 @@ of the AMQP node never get the last `RESERVED`: they are for what the gateway op
 of queues, recordings, its health page).
 """
 
+import logging
 import resource
 import select
 import socket
 import time
 
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Descriptors below the process's bound that no AMQP client gets.
 RESERVED = 64
@@ -54,4 +55,4 @@ class Shortage:
             f"no file descriptor is left for {self._what} ({found}): they are turned away; raise "
             "LimitNOFILE of the unit, or ulimit -n (`feedhandler doctor` says how many it takes)"
         )
-        tell("descriptors", text, Level.ERROR)
+        log_event("descriptors", text, logging.ERROR)

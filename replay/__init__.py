@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from feedhandler.replay.captures.writer import CaptureWriter
     from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
     from feedhandler.replay.playing.line_map import LineMap, mapped_lines, parse_map
-    from feedhandler.replay.playing.moments import Moment, parse_moment
     from feedhandler.replay.playing.pace import Pace, PaceKind, parse_pace
     from feedhandler.replay.playing.pipeline import Pipeline
     from feedhandler.replay.playing.player import LineTotals, Player, PlayProgress, PlayResult
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
     from feedhandler.replay.playing.source import PayloadField
     from feedhandler.replay.playing.stamps import Stamper, Stamps
+    from feedhandler.replay.playing.time_spec import TimeSpec, parse_time_spec
 
 __all__ = [
     "Capture",
@@ -46,7 +46,6 @@ __all__ = [
     "LoadGenerator",
     "LoadResult",
     "LoadTemplate",
-    "Moment",
     "MulticastLine",
     "Pace",
     "PaceKind",
@@ -59,11 +58,12 @@ __all__ = [
     "Skip",
     "Stamper",
     "Stamps",
+    "TimeSpec",
     "Truncation",
     "mapped_lines",
     "parse_map",
-    "parse_moment",
     "parse_pace",
+    "parse_time_spec",
 ]
 
 __getattr__ = lazy_names(
@@ -84,7 +84,7 @@ __getattr__ = lazy_names(
         "LoadGenerator": "playing.sender_load",
         "LoadResult": "playing.sender_load",
         "LoadTemplate": "playing.sender_load",
-        "Moment": "playing.moments",
+        "TimeSpec": "playing.time_spec",
         "MulticastLine": "playing.sender_lines",
         "Pace": "playing.pace",
         "PaceKind": "playing.pace",
@@ -100,7 +100,7 @@ __getattr__ = lazy_names(
         "Truncation": "captures.reading",
         "mapped_lines": "playing.line_map",
         "parse_map": "playing.line_map",
-        "parse_moment": "playing.moments",
+        "parse_time_spec": "playing.time_spec",
         "parse_pace": "playing.pace",
     },
 )

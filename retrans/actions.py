@@ -18,7 +18,7 @@ class Ask:
     first: int
     end: int
     epoch: int
-    """the numbering that the range belongs to, as the MISSING mark told it"""
+    """the numbering that the range belongs to, as the MISSING event has it"""
 
 
 @dataclass(frozen=True, slots=True)

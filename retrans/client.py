@@ -82,7 +82,7 @@ COUNTS: dict[str, str] = {
     "rejected": "requests that the server rejected",
     "answered": "requests of which every packet came",
     "packets": "retransmitted packets handed on",
-    "late_packets": "retransmitted packets that nobody waited for any more",
+    "late_packets": "retransmitted packets that no request waited for any more",
     "refresh_packets": "packets of snapshots handed on",
     "heartbeats": "heartbeats from the server, answered",
     "heartbeats_sent": "heartbeats sent because the server was silent",

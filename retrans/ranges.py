@@ -130,14 +130,14 @@ class RangeSet:
     def missing_in(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the ranges inside `first` to `last` that are not in the set, ascending."""
         _check(first, last)
-        holes: list[tuple[int, int]] = []
+        gaps: list[tuple[int, int]] = []
         for begin, end in self.within(first, last):
             if begin > first:
-                holes.append((first, begin - 1))
+                gaps.append((first, begin - 1))
             first = end + 1
         if first <= last:
-            holes.append((first, last))
-        return holes
+            gaps.append((first, last))
+        return gaps
 
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of the set inside `first` to `last`, ascending."""
@@ -211,13 +211,13 @@ class RangeSet:
         excess = len(self._firsts) - max(most, 1)
         if excess <= 0:
             return
-        holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
-        narrow = sorted(holes)[:excess]
+        gaps = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
+        narrow = sorted(gaps)[:excess]
         widest = narrow[-1]
         # Not all gaps as wide as the widest one to be closed need be closed: `spare` of them.
         spare = narrow.count(widest)
         firsts, lasts = self._firsts[:1], []
-        for at, width in enumerate(holes):
+        for at, width in enumerate(gaps):
             if width < widest or (width == widest and spare > 0):
                 spare -= width == widest
             else:
@@ -228,9 +228,9 @@ class RangeSet:
 
     def _join_nearest(self) -> None:
         """Join the two neighbours with the narrowest gap between them."""
-        holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
-        at = holes.index(min(holes))
-        self.widened += holes[at]
+        gaps = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
+        at = gaps.index(min(gaps))
+        self.widened += gaps[at]
         del self._firsts[at + 1]
         del self._lasts[at]
 

@@ -15,7 +15,7 @@ class Reaction(Enum):
     """Reactions to a refused retransmission; the values are the words of the documentation."""
 
     ABANDON = "abandon the range"
-    DISPROVE = "tell arbitration that its last number was not sent yet; abandon the range"
+    DISPROVE = "report to arbitration that its last number was not sent yet; abandon the range"
     NARROW = (
         "ask for half as much at a time, from now on; abandon everything if that was one packet"
     )

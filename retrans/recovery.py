@@ -40,7 +40,7 @@ from feedhandler.retrans.states import TABLE, Action, Input, State
 
 #: Key of `Recovery.counts`: what it counts.
 COUNTS: dict[str, str] = {
-    "missing": "sequence numbers missing on every line, as arbitration told them",
+    "missing": "sequence numbers missing on every line, as arbitration reported them",
     "requests": "retransmission requests",
     "requested": "sequence numbers in them",
     "retries": "requests that came to nothing, and were made again after a back-off",
@@ -55,7 +55,7 @@ COUNTS: dict[str, str] = {
     "out_of_time": "of those, because recovery_wait_us was over, or nearly",
     "unreachable": "of those, because the server was down, or silent",
     "crowded": "of those, because too many runs waited already",
-    "given_up": "times that arbitration was told to announce the abandoned ones lost",
+    "given_up": "times that arbitration was asked to announce the abandoned ones lost",
     "lost": "sequence numbers announced lost",
     "refreshes": "refresh requests",
     "refreshes_accepted": "refresh requests that the server accepted",
@@ -65,7 +65,7 @@ COUNTS: dict[str, str] = {
     "snapshots_old": "snapshots that did not reach what was lost",
     "healed": "snapshots that healed everything lost",
     "rests": "times that a refresh was left for a while, the channel being stale",
-    "wants_refused": "times that those who wanted a snapshot were told that there is none for now",
+    "wants_refused": "times that those who wanted a snapshot were refused as there is none for now",
     "alerts": "messages to the operator",
 }
 
@@ -308,8 +308,8 @@ class Recovery:
             Action.LOOK: self._look,
         }
 
-    def _suspect(self, hole: bool) -> None:
-        self._suspecting = hole
+    def _suspect(self, gap: bool) -> None:
+        self._suspecting = gap
 
     def _request(self, now_ns: int, first: int, end: int, epoch: int) -> None:
         # When the range has come, arbitration has still to say that the gap is closed.

@@ -55,7 +55,7 @@ COUNTS: dict[str, str] = {
     "too_large_inflated": "packets that inflate to more than `inflated_bytes_max`; not inflated",
     "wrong_service": "packets of another service",
     "failed_gap": "refreshes that failed because a packet of theirs was lost",
-    "failed_reset": "refreshes that failed because the line's numbering began anew",
+    "failed_reset": "refreshes that failed because the line began a new sequence epoch",
     "failed_malformed": "refreshes that failed because a packet of theirs could not be read",
     "failed_end_differs": "refreshes whose end named another LastSeqNum than the start",
     "failed_too_large": "refreshes of more than `snapshot_bytes_max` bytes",

@@ -23,7 +23,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     quota (NYSE: 5,000), so that the server never has to refuse"""
 
     request_gather_us: int = 2000
-    """a run told within so long of a channel's last request waits for the rest of that time, so
+    """a run reported within so long of a channel's last request waits for the rest of that time, so
     that runs which follow one another closely leave together: each write and each answer costs a
     server and us more than what is in it"""
 
@@ -39,7 +39,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     receivers that lost the same packet do not ask in step"""
 
     recovery_wait_us: int = 500_000
-    """longest that a hole holds the live stream back, beyond `gap_wait_us`; what is missing then is
+    """longest that a gap holds the live stream back, beyond `gap_wait_us`; what is missing then is
     announced lost"""
 
     refresh_timeout_us: int = 10_000_000

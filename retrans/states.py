@@ -3,8 +3,8 @@
 A channel is in one of five states:
 
 IN_SYNC     nothing is known to be missing
-SUSPECTING  a hole is known, and the other line may still fill it; or everything that was asked for
-            has come, and arbitration has still to say that the hole is closed
+SUSPECTING  a gap is known, and the other line may still fill it; or everything that was asked for
+            has come, and arbitration has still to say that the gap is closed
 REQUESTING  something is missing on every line: it is asked for, or waits to be asked for, or has
             been abandoned and waits to be announced lost
 REFRESHING  something was announced lost, and a snapshot is on its way, or asked for, or about to be
@@ -15,14 +15,14 @@ Loss outranks what is merely missing: retransmission goes on while REFRESHING an
 its answers are treated there exactly as in REQUESTING. A snapshot heals in either, whether it was
 asked for or came by itself.
 
-The inputs are of four kinds. Marks of arbitration, in the stream's order: NOTICED, MISSING, LOST,
-CLOSED, PROGRESS, RESET. The retransmission server's side: ACCEPTED, REJECTED, ARRIVED, ANSWERED,
-SERVER_UP, SERVER_DOWN. The refresh side: REFRESH_ACCEPTED, REFRESH_REJECTED, REFRESH_UP,
-SNAPSHOT_BEGAN, SNAPSHOT_FAILED, SNAPSHOT, WANT_SNAPSHOT. And the clock: TICK.
+The inputs are of four kinds. Control events of arbitration, in the stream's order: NOTICED,
+MISSING, LOST, CLOSED, PROGRESS, RESET. The retransmission server's side: ACCEPTED, REJECTED,
+ARRIVED, ANSWERED, SERVER_UP, SERVER_DOWN. The refresh side: REFRESH_ACCEPTED, REFRESH_REJECTED,
+REFRESH_UP, SNAPSHOT_BEGAN, SNAPSHOT_FAILED, SNAPSHOT, WANT_SNAPSHOT. And the clock: TICK.
 
 A rule says what is done (`Action`) and which states may follow. Which of them does is what is true
 afterwards, as `Recovery` derives it; it refuses to go where the rule does not lead. Where a rule
-does nothing, the input tells nothing new in that state.
+does nothing, the input changes nothing in that state.
 """
 
 from enum import Enum, IntEnum, auto
@@ -67,8 +67,8 @@ class Input(IntEnum):
 class Action(Enum):
     """The actions of the machine; the values are the words of the documentation."""
 
-    NOTHING = "it tells nothing new"
-    SUSPECT = "remember that a hole is known"
+    NOTHING = "nothing changes"
+    SUSPECT = "remember that a gap is known"
     REQUEST = "take the range in as missing and ask for it as soon as the quota allows"
     LOSE = "stop asking for the range; a snapshot must heal it"
     SETTLE = "nothing is missing: cancel what is under way"

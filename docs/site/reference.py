@@ -1,9 +1,9 @@
 """The reference pages of `docs/`, written from the code: `make docs`.
 
 `counters.md` comes from the counter enumerations and explains the statistics snapshot's keys;
-`configuration.md` comes from the configuration's own types, `feeds.md` from `capabilities.py`,
-`recovery.md` from the state machine's table (`reference_recovery.py`). A test compares the files
-with what this module would write, so that neither can fall behind.
+`configuration.md` comes from the configuration's own types, `feeds.md` from
+`gateway/capabilities.py`, `recovery.md` from the state machine's table (`reference_recovery.py`). A
+test compares the files with what this module would write, so that neither can fall behind.
 """
 
 import sys
@@ -16,8 +16,6 @@ from msgspec import Meta, Struct
 from reference_metrics import metrics
 from reference_recovery import recovery
 
-from feedhandler import gateway_core
-from feedhandler.capabilities import CAPABILITIES
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import file as config
@@ -34,6 +32,9 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig
 from feedhandler.counters import (
     GAUGES,
     HIGH_WATER,
+    OVERLAY_COUNTS,
+    OVERLAY_GAUGES,
+    RECOVERY_IO_COUNTS,
     ChannelCounter,
     Counter,
     DestinationCounter,
@@ -42,10 +43,9 @@ from feedhandler.counters import (
     QueueCounter,
     RecorderCounter,
 )
-from feedhandler.notes import LogConfig
-from feedhandler.overlay import counters as overlay
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, refresh
+from feedhandler.gateway import CAPABILITIES
+from feedhandler.operator_log import LogConfig
+from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
 
@@ -85,12 +85,12 @@ _SNAPSHOT = {
     "Each of `channels`": {
         "service": "its service",
         "key": "its routing key",
-        "quality": "what subscribers were told last, see [subscribing.md](subscribing.md)",
+        "quality": "the state last announced to subscribers, see [subscribing.md](subscribing.md)",
         "recovery": "the channel's recovery, see below",
         "packets": "packets published to the links",
         "messages": "market messages in them",
         "next": "the sequence number expected next",
-        "gaps": "ranges announced lost in this numbering",
+        "gaps": "ranges announced lost in this sequence epoch",
         "lost": "sequence numbers in them",
         "latency_ns": "`p50`, `p90`, `p99` from the kernel's receive stamp to the write, of the "
         "packets since the last snapshot, and `max` since the start",
@@ -150,7 +150,7 @@ _SNAPSHOT = {
         "topology": "the topology's file",
         "member": "which receiver of it the gateway is",
         "tree": "the tree's number",
-        **overlay.GAUGES,
+        **OVERLAY_GAUGES,
     },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
@@ -181,14 +181,14 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "Recovery",
         "All channels together: `recovery` of the snapshot.",
-        {**desk.COUNTS, **gateway_core.COUNTS},
+        {**manager.COUNTS, **RECOVERY_IO_COUNTS},
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
     (
         "A member of the overlay",
         "`overlay` of the snapshot has those of receivers; see [overlay.md](overlay.md).",
-        overlay.COUNTS,
+        OVERLAY_COUNTS,
     ),
     (
         "A server's connection",
@@ -357,19 +357,19 @@ def configuration() -> str:
 _FEEDS_HEAD = """\
 # Feeds, and what each has
 
-Written by `make docs` from `feedhandler/capabilities.py`, which asks the parts of the program;
-`feedhandler feeds` prints the same. A feed is a description, and a description is enough for what
-every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows what
-messages mean, for UTP-MD alone.
+Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
+program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
+for what every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows
+what messages mean, for UTP-MD alone.
 """
 
 _FEEDS_FOOT = """\
 A line's own losses are made good by the other line, for every feed. What no line brought is
 announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
-for, and without refresh it stays so until the next numbering. `feedhandler config check` refuses a
-configuration that asks for what its feed has not: `[[server]]`, `retransmission`, `refresh`,
-`[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there, and where
-books are not kept, orders that wait for a slow subscriber wait in their place
+for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
+refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
+`refresh`, `[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there,
+and where books are not kept, orders that wait for a slow subscriber wait in their place
 ([flow-control.md](flow-control.md)).
 
 A description of your own has what its messages are named for, as the built-in ones do:

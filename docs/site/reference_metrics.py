@@ -17,7 +17,7 @@ ends in `_total` counts from the gateway's start and never goes back; every othe
 _TITLES = {
     "gateway": "the gateway as a whole",
     "line": "one line: one socket on one multicast group; refresh lines are `refresh/<name>`, and "
-    "`R` is what retransmission brought. A line that several channels share is told once",
+    "`R` is what retransmission brought. A line that several channels share is listed once",
     "channel": "one channel: one space of sequence numbers",
     "channel_recovery": "a channel's recovery",
     "channel_refresh": "a channel's snapshots",
@@ -25,7 +25,7 @@ _TITLES = {
     "server": "the connection to a retransmission or refresh server",
     "receiver": "the receive thread and its ring",
     "overlay_member": "one member of the overlay in one of its trees: the receiver of a gateway's "
-    "line, or a command with `--metrics`, which tells its own and those of its endpoints alone",
+    "line, or a command with `--metrics`, which reports its own and those of its endpoints alone",
     "node": "the AMQP node and its links",
     "subscription": "the links of one client host with one source address, those that have ended "
     "included",

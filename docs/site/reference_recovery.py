@@ -37,7 +37,7 @@ _RULES_HEAD = """\
 ## Rules
 
 What is done about each input in each state, and where that may lead, if not back to the same
-state. A dot: it tells nothing new.
+state. A dot: nothing changes.
 """
 
 _REASONS_HEAD = """\

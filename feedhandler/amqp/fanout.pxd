@@ -1,4 +1,4 @@
-from feedhandler.amqp.outlet cimport Outlet, Peer
+from feedhandler.amqp.sender_queue cimport SenderQueue, Peer
 from feedhandler.amqp.splitter cimport Splitter
 from feedhandler.amqp.stream cimport Stream
 from feedhandler.ingest.ring cimport Ring
@@ -7,7 +7,7 @@ from feedhandler.ingest.ring cimport Ring
 cdef class Fanout(Splitter):
     cdef readonly list streams
     cdef readonly list dirty_peers
-    cdef readonly list outlets
+    cdef readonly list sender_queues
     cdef Ring ring
     cdef readonly object event
     # The share that is being delivered: where it stands, where the ring and it end.
@@ -21,7 +21,7 @@ cdef class Fanout(Splitter):
     cdef unsigned short[::1] stamp_streams
     cdef Py_ssize_t stamp_count
     cdef public Ring tap
-    cdef public object keeper
+    cdef public object book_cache
     cdef readonly unsigned long long tap_drops
     cdef unsigned long long tap_ns
     cdef readonly unsigned long long quality_messages
@@ -43,5 +43,5 @@ cdef class Fanout(Splitter):
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
     cdef int _end(self, bint more)
-    cpdef list[Peer] settle(self)
+    cpdef list[Peer] flush(self)
     cpdef int note_latency(self, long long now_ns)

@@ -3,8 +3,8 @@
 What it is for: one `pump` a hand-over reads the records that the receive thread published, in
 order, and delivers each packet to the links that want it, split as late as asked (`splitter`). A
 record that is no live packet ends it, as reference data does in front of the packet that it is in:
-`event` says what it is, whoever pumps applies it, and `resume` goes on behind it. So nothing is
-called back in the middle of the deliveries.
+`event` says what it is, the caller of `pump` applies it, and `resume` goes on behind it. So nothing
+is called back in the middle of the deliveries.
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
 links between two quality messages, and never mixes with live packets of its service; a stream that
@@ -17,7 +17,7 @@ never waits.
 
 What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump; who
 calls `quality`, `block` or `replay` outside of one flushes, too), what control events mean
-(`gateway_core`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
+(`gateway/core.py`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
 import numpy
-from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
+from cython.cimports.feedhandler.amqp.sender_queue import Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
@@ -62,7 +62,7 @@ from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePack
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.queueing.books import BookKeeper
+    from feedhandler.amqp.queueing.book_cache import BookCache
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -96,7 +96,7 @@ class Fanout(Splitter):
     `ReferenceMessages`, or None where that was the end of the ring or of the share.
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
-    snapshots included; `tap_drops` counts those it had no room for. `keeper`, where it is set,
+    snapshots included; `tap_drops` counts those it had no room for. `book_cache`, where it is set,
     hears what is published: it keeps the books for links that conflate.
     """
 
@@ -121,8 +121,8 @@ class Fanout(Splitter):
         self.tap: Ring | None = None
         self.tap_drops = 0
         self.tap_ns = 0
-        self.keeper: "BookKeeper | None" = None
-        self.outlets: list[Outlet] = []
+        self.book_cache: "BookCache | None" = None
+        self.sender_queues: list[SenderQueue] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
         self.stamp_streams = memoryview(numpy.zeros(STAMPS_MAX, numpy.uint16))
@@ -131,37 +131,39 @@ class Fanout(Splitter):
 
     # -- links ------------------------------------------------------------------------------
 
-    def add(self, outlet: Outlet, resumed: Sequence[Stream] = ()) -> None:
+    def add(self, sender_queue: SenderQueue, resumed: Sequence[Stream] = ()) -> None:
         """Let a link take part from the next packet on, but not yet in the streams `resumed`."""
-        self.outlets.append(outlet)
+        self.sender_queues.append(sender_queue)
         for stream in self.streams:
             if stream not in resumed:
-                stream.admit(outlet)
+                stream.admit(sender_queue)
 
-    def remove(self, outlet: Outlet) -> None:
+    def remove(self, sender_queue: SenderQueue) -> None:
         """Let a link take no further part."""
-        if outlet not in self.outlets:
+        if sender_queue not in self.sender_queues:
             return
-        self.outlets.remove(outlet)
-        if outlet in self.batching:
-            self.batching.remove(outlet)
+        self.sender_queues.remove(sender_queue)
+        if sender_queue in self.batching:
+            self.batching.remove(sender_queue)
         for stream in self.streams:
-            stream.withhold(outlet)
+            stream.withhold(sender_queue)
 
-    def quality(self, stream: Stream, body: bytes, outlets: list[Outlet] | None = None) -> None:
+    def quality(
+        self, stream: Stream, body: bytes, sender_queues: list[SenderQueue] | None = None
+    ) -> None:
         """Send a quality message to the service's links, or to these, ahead of later data.
 
         Its tag has the number of the packet that follows, and a message number of its own, so
-        that whoever de-duplicates by tag keeps both.
+        that a receiver that de-duplicates by tag keeps both.
         """
-        if outlets is None and stream.history is not None:
+        if sender_queues is None and stream.history is not None:
             stream.history.note(stream.prefix, stream.next_sequence, body)
         self.plain.begin(stream.quality_template, stream.next_sequence, _QUALITY, 0)
         self.plain.append(body, 0, len(body))
         self.plain.finish(0)
-        for outlet in list(stream.concerned if outlets is None else outlets):
-            outlet.close_batch(stream.index)
-            outlet.deliver(self.plain)
+        for sender_queue in list(stream.concerned if sender_queues is None else sender_queues):
+            sender_queue.close_batch(stream.index)
+            sender_queue.deliver(self.plain)
             self.quality_messages += 1
 
     # -- what recovery has ------------------------------------------------------------------
@@ -173,24 +175,26 @@ class Fanout(Splitter):
         packets: list[bytes],
         last: int,
         end: bytes,
-        outlets: list[Outlet] | None = None,
+        sender_queues: list[SenderQueue] | None = None,
     ) -> None:
         """Send a snapshot block: quality message `begin`, the packets, quality message `end`.
 
-        It goes to the service's links, or to those of `outlets` that are, each packet thinned as
-        a live one is; links without quality messages could not tell it from live packets and get
-        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum,
-        which is in the packets' tags. Reference data in it is no event: see `references`.
+        It goes to the service's links, or to those of `sender_queues` that are, each packet thinned
+        as a live one is; links without quality messages could not tell it from live packets and get
+        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum, which
+        is in the packets' tags. Reference data in it is no event: see `references`.
         """
         data: bytes
-        if outlets is None and stream.history is not None:
+        if sender_queues is None and stream.history is not None:
             following = stream.next_sequence
             stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
-        if self.keeper is not None:
-            self.keeper.clear(stream.service)
+        if self.book_cache is not None:
+            self.book_cache.clear(stream.service)
             for data in packets:
-                self.keeper.packet(bytes(data))
-        chosen = [each for each in stream.concerned if outlets is None or each in outlets]
+                self.book_cache.packet(bytes(data))
+        chosen = [
+            each for each in stream.concerned if sender_queues is None or each in sender_queues
+        ]
         if chosen:
             place = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
             self._block(stream, begin, packets, place, end, chosen)
@@ -202,15 +206,15 @@ class Fanout(Splitter):
         packets: list[bytes],
         place: tuple[int, int],
         end: bytes,
-        outlet: Outlet,
+        sender_queue: SenderQueue,
     ) -> None:
-        """Send some symbols' books to one link that is behind, between the marks `begin` and
+        """Send some symbols' books to one link that is behind, between the messages `begin` and
         `end`. `place`: the number of the last live packet in them, and the first packet's place
         in their tags. It is no part of what is published: no recorder hears of it."""
         tap, self.tap = self.tap, None
         try:
             first = ((place[0] & BLOCK_LAST_MASK) << BLOCK_SHIFT) + place[1]
-            self._block(stream, begin, packets, first, end, [outlet])
+            self._block(stream, begin, packets, first, end, [sender_queue])
         finally:
             self.tap = tap
 
@@ -221,16 +225,16 @@ class Fanout(Splitter):
         packets: list[bytes],
         place: int,
         end: bytes,
-        chosen: list[Outlet],
+        chosen: list[SenderQueue],
     ) -> None:
         """Send a block to the links `chosen`."""
         number: int
         data: bytes
-        outlet: Outlet
+        sender_queue: SenderQueue
         self.quality(stream, begin, chosen)
         tag = SNAPSHOT_BIT | place
-        for outlet in chosen:
-            outlet.chosen = True
+        for sender_queue in chosen:
+            sender_queue.chosen = True
         self.restricted = True
         try:
             for number, data in enumerate(packets):
@@ -239,8 +243,8 @@ class Fanout(Splitter):
         finally:
             self.restricted = False
             self.source = self.ring.data
-            for outlet in chosen:
-                outlet.chosen = False
+            for sender_queue in chosen:
+                sender_queue.chosen = False
         self.quality(stream, end, chosen)
         self._end(False)
 
@@ -317,7 +321,7 @@ class Fanout(Splitter):
         end: cython.ulonglong = self.share_end
         limit: cython.ulonglong = self.share_limit
         offset: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        channel: cython.Py_ssize_t
         first: cython.ulonglong
         kind: cython.int
         stream: Stream
@@ -326,18 +330,18 @@ class Fanout(Splitter):
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
             first = self.ring.words[(offset >> 3) + WORD_RECORD]
             kind = cython.cast(cython.int, (first >> KIND_SHIFT) & KIND_MASK)
-            place = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
-            if kind == PACKET and place < streams:
-                stream = self.streams[place]
+            channel = cython.cast(cython.Py_ssize_t, first >> CHANNEL_SHIFT)
+            if kind == PACKET and channel < streams:
+                stream = self.streams[channel]
                 if position != self.named and self._names(stream, offset):
                     self.named = self.position = position
                     return True
                 self._packet(stream, offset)
             elif kind != PAD:
                 if kind == PACKET:
-                    self._refresh(place, offset)
+                    self._refresh(channel, offset)
                 else:
-                    self._control(kind, place, offset >> 3)
+                    self._control(kind, channel, offset >> 3)
                 if self.event is not None:
                     self.position = position + (first & _LOW_HALF)
                     return True
@@ -349,10 +353,10 @@ class Fanout(Splitter):
     @cython.cfunc
     def _end(self, more: cython.bint) -> cython.int:
         """End of a hand-over: send the batches it filled; those that gather on stay noted."""
-        outlet: Outlet
-        for outlet in self.batching:
-            outlet.more = more
-            outlet.settle_batches()
+        sender_queue: SenderQueue
+        for sender_queue in self.batching:
+            sender_queue.more = more
+            sender_queue.flush_due_batches()
         if more:
             self.batching = [each for each in self.batching if each.has_open_batch()]
         else:
@@ -385,19 +389,19 @@ class Fanout(Splitter):
 
     @cython.cfunc
     def _control(
-        self, kind: cython.int, place: cython.Py_ssize_t, word: cython.Py_ssize_t
+        self, kind: cython.int, channel: cython.Py_ssize_t, word: cython.Py_ssize_t
     ) -> cython.int:
         """End the run at a record that is no packet. Where it moves the stream on, the stream
         stands there when the event is applied."""
         stream: Stream
         following: cython.ulonglong = self.ring.words[word + WORD_NEXT_SEQUENCE]
-        if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and place < len(self.streams):
-            stream = self.streams[place]
+        if kind in (GAP, RESET, SKIPPED, START, WITHDRAWN, PASSED) and channel < len(self.streams):
+            stream = self.streams[channel]
             if kind not in (GAP, PASSED, SKIPPED) or not stream.closed:
                 stream.next_sequence = following
         self.event = ControlEvent(
             _KINDS[kind],
-            place,
+            channel,
             (self.ring.words[word + WORD_PAYLOAD] >> LINE_SHIFT) & LINE_MASK,
             self.ring.words[word + WORD_SEQUENCE],
             following,
@@ -407,7 +411,7 @@ class Fanout(Splitter):
         return 0
 
     def _begin_numbering(self, event: ControlEvent) -> None:
-        """Move the stream and its store to a new numbering, or back to a range lost in error.
+        """Move the stream and its store to a new epoch, or back to a range lost in error.
 
         Called once the event was applied, for applying it may deliver what is stored. (A store's
         numbers ascend.)
@@ -417,8 +421,8 @@ class Fanout(Splitter):
             return
         stream = self.streams[event.channel]
         stream.next_sequence = event.next_sequence
-        if self.keeper is not None and event.kind == RESET:
-            self.keeper.clear(stream.service)
+        if self.book_cache is not None and event.kind == RESET:
+            self.book_cache.clear(stream.service)
         if stream.history is not None:
             stream.history.begin(stream.prefix, event.next_sequence, stream.store.end)
         if stream.store is not None:
@@ -444,7 +448,7 @@ class Fanout(Splitter):
         return True
 
     @cython.cfunc
-    def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
+    def _refresh(self, channel: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
         """End the run at a packet of a refresh line; one outside the sequence is no part of a
         snapshot."""
         word: cython.Py_ssize_t = offset >> 3
@@ -453,7 +457,7 @@ class Fanout(Splitter):
         )
         if self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
             self.event = RefreshLinePacket(
-                place,
+                channel,
                 self.ring.words[word + WORD_SEQUENCE],
                 self._bytes(offset + HEADER_BYTES, size),
             )
@@ -540,8 +544,8 @@ class Fanout(Splitter):
         skip: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
-        if self.keeper is not None and not self.restricted:
-            self.keeper.packet(self._bytes(start, size))
+        if self.book_cache is not None and not self.restricted:
+            self.book_cache.packet(self._bytes(start, size))
         if self.tap is not None:
             self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:
@@ -552,7 +556,7 @@ class Fanout(Splitter):
         return 0
 
     @cython.ccall
-    def settle(self) -> list[Peer]:
+    def flush(self) -> list[Peer]:
         """Write what the pump left in the engines, a write a connection.
 
         Returns the connections that need more than that: full sockets, backlogs, events.
@@ -560,7 +564,7 @@ class Fanout(Splitter):
         peer: Peer
         rest: list = []
         for peer in self.dirty_peers:
-            if not peer.gone and not peer.settle():
+            if not peer.gone and not peer.flush():
                 rest.append(peer)
         self.dirty_peers.clear()
         return rest
@@ -570,9 +574,9 @@ class Fanout(Splitter):
     @cython.ccall
     def note_latency(self, now_ns: cython.longlong) -> cython.int:
         """After the flush: count how long the packets of this pump took from their stamp."""
-        place: cython.Py_ssize_t
+        at: cython.Py_ssize_t
         stream: Stream
-        for place in range(self.stamp_count):
-            stream = self.streams[self.stamp_streams[place]]
-            stream.latency.record(now_ns - self.stamps[place])
+        for at in range(self.stamp_count):
+            stream = self.streams[self.stamp_streams[at]]
+            stream.latency.record(now_ns - self.stamps[at])
         return 0

@@ -10,8 +10,8 @@ can be read in its order, or the result says which numbers are gone and why. Wha
 bounded: packets by the store, notes by `notes_bytes_max`; where notes are dropped, what was
 published before them is not served either, for without them a gap would go unannounced.
 
-Numbers begin anew with each numbering (a reset, a new day), and a tag has the day alone. Where a
-number occurs in several numberings of the day, the oldest that still holds it is meant: nothing is
+Numbers begin anew with each epoch (a reset, a new day), and a tag has the day alone. Where a
+number occurs in several epochs of the day, the oldest that still holds it is meant: nothing is
 left out then, though something may come twice.
 
 Packets outside the sequence stand where they were published. A tag of one names its place as long
@@ -40,8 +40,8 @@ from feedhandler.retrans.store import PacketStore
 
 #: Overhead in bytes of a note: the objects around its bytes.
 NOTE_BYTES = 256
-#: Numberings remembered; a day has one or two. Older ones cannot be resumed.
-NUMBERINGS_MAX = 64
+#: Epochs remembered; a day has one or two. Older ones cannot be resumed.
+EPOCHS_MAX = 64
 #: Bytes of notes kept, as a share of the bytes of packets: quality messages are few and short, and
 #: a snapshot block is what the largest services need room for.
 NOTES_SHARE = 0.5
@@ -70,7 +70,7 @@ class Note:
 
 
 @dataclass(slots=True)
-class Numbering:
+class SequenceEpoch:
     """A run of numbers: tags begin with `prefix`, packets with serial `serial`, numbers with
     `first`; `end` is one past its last number, 0 while it goes on. `goes_on`: the day has turned,
     and the numbers of the run before go on."""
@@ -126,7 +126,7 @@ class History:
         self.floor = -1
         #: The quality message before the oldest note that is left; b"" where there was none.
         self.before = b""
-        self.numberings = deque([Numbering(prefix, 0, 0)])
+        self.epochs = deque([SequenceEpoch(prefix, 0, 0)])
         self._hidden: dict[int, int] = {}
         self._closed_at = -1
 
@@ -148,17 +148,17 @@ class History:
         return max(self.store.taken - self.store.held, self.floor)
 
     def begin(self, prefix: bytes, first: int, end: int, goes_on: bool = False) -> None:
-        """Begin a numbering whose next number is `first`; the one before ended before `end`, or
+        """Begin an epoch whose next number is `first`; the one before ended before `end`, or
         with the newest packet where the store has been cleared already (0). `goes_on`: the numbers
         of the one before go on, on another day."""
-        last, packet = self.numberings[-1], self.store.packet(self.store.taken - 1)
+        last, packet = self.epochs[-1], self.store.packet(self.store.taken - 1)
         last.end = end or (packet[1] if packet is not None else 0)
         if last.serial == self.store.taken:  # nothing was published in it
-            self.numberings.pop()
-        self.numberings.append(Numbering(prefix, self.store.taken, first, goes_on=goes_on))
-        if len(self.numberings) > NUMBERINGS_MAX:
-            self.numberings.popleft()
-            self.floor = max(self.floor, self.numberings[0].serial)
+            self.epochs.pop()
+        self.epochs.append(SequenceEpoch(prefix, self.store.taken, first, goes_on=goes_on))
+        if len(self.epochs) > EPOCHS_MAX:
+            self.epochs.popleft()
+            self.floor = max(self.floor, self.epochs[0].serial)
 
     def note(
         self,
@@ -226,38 +226,38 @@ class History:
         if next_sequence == 0:
             return Found(self.find_end(), 0, "nothing was published yet")
         late = None
-        same_day = [each for each in self.numberings if each.prefix == prefix]
-        for numbering in self._before_the_turn(same_day, sequence) + same_day:
-            if sequence + 1 < numbering.first:
-                late = late or numbering
-            elif sequence < (numbering.end or max(self.store.end, next_sequence)):
-                place = self._after(numbering, sequence, number)
+        same_day = [each for each in self.epochs if each.prefix == prefix]
+        for epoch in self._before_the_turn(same_day, sequence) + same_day:
+            if sequence + 1 < epoch.first:
+                late = late or epoch
+            elif sequence < (epoch.end or max(self.store.end, next_sequence)):
+                place = self._after(epoch, sequence, number)
                 if place is not None:
                     why = "" if place.note >= self.gone else "too late"
                     place.note = max(place.note, self.gone)
                     return Found(place, self._number_at(place, next_sequence), why)
-                late = numbering
+                late = epoch
         if late is not None:
             return self._from_the_oldest("too late", late, sequence, number, next_sequence)
         if same_day:
             return self._ahead(same_day, sequence, number, next_sequence)
         return self._from_the_oldest("another day", None, 0, WHOLE_PACKET, next_sequence)
 
-    def _before_the_turn(self, same_day: list[Numbering], sequence: int) -> list[Numbering]:
-        """Return the numbering of the day before, where another gateway's day had turned a little
+    def _before_the_turn(self, same_day: list[SequenceEpoch], sequence: int) -> list[SequenceEpoch]:
+        """Return the epoch of the day before, where another gateway's day had turned a little
         earlier: it has the number to which that gateway gave today's tag."""
         if not same_day or not same_day[0].goes_on or sequence >= same_day[0].first:
             return []
-        at = self.numberings.index(same_day[0])
-        return [self.numberings[at - 1]] if at else []
+        at = self.epochs.index(same_day[0])
+        return [self.epochs[at - 1]] if at else []
 
     def _ahead(
-        self, same_day: list[Numbering], sequence: int, number: int, next_sequence: int
+        self, same_day: list[SequenceEpoch], sequence: int, number: int, next_sequence: int
     ) -> Found:
         """Find, as `find` does, a number that we have not come to: another gateway's, unless the
-        day has had several numberings. Where the day is over, what follows it follows the tag."""
+        day has had several epochs. Where the day is over, what follows it follows the tag."""
         last, single = same_day[-1], len(same_day) == 1
-        if last is self.numberings[-1]:
+        if last is self.epochs[-1]:
             why = "" if single else "another numbering"
             return Found(self.find_end(), next_sequence, why)
         place = self._after(last, sequence, number) if single else None
@@ -265,20 +265,20 @@ class History:
             return Found(place, self._number_at(place, next_sequence))
         return self._from_the_oldest("another numbering", None, 0, WHOLE_PACKET, next_sequence)
 
-    def _after(self, numbering: Numbering, sequence: int, number: int) -> Place | None:
-        """Return the place behind message `number` of the packet, in this numbering; None where not
+    def _after(self, epoch: SequenceEpoch, sequence: int, number: int) -> Place | None:
+        """Return the place behind message `number` of the packet, in this epoch; None where not
         all that follows it is held. Where only notes at that very place are gone, the place's note
         is one of those."""
         oldest = self.store.taken - self.store.held
-        if oldest > self._end_of(numbering):
+        if oldest > self._end_of(epoch):
             return None
-        if numbering.serial < oldest:  # its first packets are gone
+        if epoch.serial < oldest:  # its first packets are gone
             gone = self.store.gone_next
             whole = number == WHOLE_PACKET
             last = whole and sequence in (gone - 1, self.store.gone_first)
             if sequence < gone and not last:
                 return None
-        serial, skip = self._behind(numbering, sequence, number)
+        serial, skip = self._behind(epoch, sequence, number)
         begun = serial + (skip > 0)
         if begun < self.floor:
             return None
@@ -286,14 +286,14 @@ class History:
         published = self.published_from(serial)
         return Place(published, note, skip if published == serial else 0)
 
-    def _behind(self, numbering: Numbering, sequence: int, number: int) -> tuple[int, int]:
+    def _behind(self, epoch: SequenceEpoch, sequence: int, number: int) -> tuple[int, int]:
         """Return the serial of the packet with the next message after this one, and how many
         messages come before that message in it.
 
         Where numbers count messages, the packet of the next one may begin before `sequence`.
         """
-        end = self._end_of(numbering)
-        serial = self.store.find(numbering.serial, end, sequence)
+        end = self._end_of(epoch)
+        serial = self.store.find(epoch.serial, end, sequence)
         skip = 0
         while serial < end:
             packet = self.store.packet(serial)
@@ -307,24 +307,24 @@ class History:
             serial += 1
         return (serial - 1, skip) if skip else (serial, 0)
 
-    def _end_of(self, numbering: Numbering) -> int:
-        """Return the serial one past the last packet that is published of a numbering."""
-        for each in self.numberings:
-            if each.serial >= numbering.serial and each is not numbering:
+    def _end_of(self, epoch: SequenceEpoch) -> int:
+        """Return the serial one past the last packet that is published of an epoch."""
+        for each in self.epochs:
+            if each.serial >= epoch.serial and each is not epoch:
                 return min(each.serial, self.end)
         return self.end
 
     def _from_the_oldest(
-        self, why: str, late: Numbering | None, sequence: int, number: int, next_sequence: int
+        self, why: str, late: SequenceEpoch | None, sequence: int, number: int, next_sequence: int
     ) -> Found:
         """Go on with the oldest packet there is, and report what is missing before it. `late`: the
-        numbering of the tag, if known."""
+        epoch of the tag, if known."""
         serial = self.published_from(self.oldest)
         place = Place(serial, max(self._first_note(serial), self.gone))
         following = self._number_at(place, next_sequence)
-        numbering = self._numbering_of(serial)
-        first = numbering.first
-        if numbering is late:
+        epoch = self._epoch_of(serial)
+        first = epoch.first
+        if epoch is late:
             first = sequence + (number == WHOLE_PACKET)
         elif late is not None:
             why = "another numbering"
@@ -364,12 +364,12 @@ class History:
                 )
                 return Found(found, self._number_at(found, next_sequence))
         # Half a block is worthless: go on live.
-        numbering = self.numberings[-1]
+        epoch = self.epochs[-1]
         # The bits that a tag has no room for are those of the stream.
         last |= next_sequence & ~BLOCK_LAST_MASK
         if last >= next_sequence > BLOCK_LAST_MASK:
             last -= BLOCK_LAST_MASK + 1
-        first = last + 1 if numbering.prefix == prefix else numbering.first
+        first = last + 1 if epoch.prefix == prefix else epoch.first
         lost = ((first, next_sequence - 1),) if first < next_sequence else ()
         return Found(self.find_end(), next_sequence, "a snapshot that is not kept", lost)
 
@@ -388,7 +388,7 @@ class History:
 
     def prefix_at(self, serial: int) -> bytes:
         """Return the first eight bytes of the tag of the packet with this serial."""
-        return self._numbering_of(serial).prefix
+        return self._epoch_of(serial).prefix
 
     def published_until(self, serial: int, note: Note | None) -> int:
         """Return the serial up to which packets can be read on from this one: to the next note, to
@@ -401,9 +401,9 @@ class History:
         in the middle of what is held, for at the oldest it would soon be overtaken again."""
         serial = self.published_from((self.oldest + self.end + 1) // 2)
         found = Place(serial, max(self._first_note(serial), self.gone))
-        numbering = self._numbering_of(serial)
-        begun = place.serial > numbering.serial
-        first = following if begun else numbering.first
+        epoch = self._epoch_of(serial)
+        begun = place.serial > epoch.serial
+        first = following if begun else epoch.first
         then = self._number_at(found, next_sequence)
         return Found(found, then, "too slow", ((first, then - 1),) if first < then else ())
 
@@ -424,8 +424,8 @@ class History:
         packet = self.store.packet(place.serial) if place.serial < self.end else None
         return next_sequence if packet is None else packet[0]
 
-    def _numbering_of(self, serial: int) -> Numbering:
-        return next(each for each in reversed(self.numberings) if each.serial <= serial)
+    def _epoch_of(self, serial: int) -> SequenceEpoch:
+        return next(each for each in reversed(self.epochs) if each.serial <= serial)
 
     def find_end(self) -> Place:
         """Return the place behind everything that was published."""

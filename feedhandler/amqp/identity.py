@@ -9,11 +9,11 @@ no text contains it. Files and variables are read once, when the identity is mad
 What it leaves to others: TLS itself (`security`), the connection (`attachment`, `publisher`).
 """
 
-import ipaddress
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from feedhandler.addresses import is_loopback
 from feedhandler.amqp.request import Endpoint
 from feedhandler.amqp.security import ClientTls, TlsFault, TlsSession, TlsSettings
 from feedhandler.codecs.errors import ConfigError, UsageError
@@ -77,14 +77,6 @@ def read_password(path: str, where: str) -> str:
     raise ConfigError(f"{where} {path}: {reason}", "a file with the password on its one line")
 
 
-def is_local(host: str) -> bool:
-    """Return whether the host is this machine's loopback."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Identity:
     """Our credentials for the node at `endpoint`. Raises UsageError for an invalid combination,
     ConfigError for files that cannot be used."""
@@ -104,7 +96,7 @@ class Identity:
         files = [login.ca, login.certificate, login.key]
         if any(files) and not endpoint.encrypted:
             raise UsageError(f"{endpoint.shown} is without TLS", "write amqps://")
-        trusted = endpoint.encrypted or login.plain_over_network or is_local(endpoint.host)
+        trusted = endpoint.encrypted or login.plain_over_network or is_loopback(endpoint.host)
         if self.user and not trusted:
             raise UsageError(
                 f"{endpoint.shown}: would send the password unencrypted to another machine",

@@ -148,10 +148,10 @@ cdef class Wire:
         ones."""
         cdef bint last = False
         if self.tls is not None and not self.tls.ready:
-            self.unsent = self.tls.take()
+            self.unsent = self.tls.data_to_send()
             return self.tls.fault is not None
         if self.sasl is not None:
-            data = self.sasl.take()
+            data = self.sasl.data_to_send()
             if self.tls is None:
                 self.unsent = data
             elif data:
@@ -167,7 +167,7 @@ cdef class Wire:
             return last
         if last:
             self.tls.close()
-        self.unsent = self.tls.take()
+        self.unsent = self.tls.data_to_send()
         return last or self.tls.fault is not None
 
     cdef bint _encrypt(self) except -1:

@@ -154,16 +154,16 @@ class TlsSession:
         return size
 
     def write(self, data: memoryview) -> None:
-        """Encrypt plaintext; `take` returns the result."""
+        """Encrypt plaintext; `data_to_send` returns the result."""
         self._object.write(data)
 
-    def take(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to send, and clear them."""
         raw, self._raw = self._raw, b""
         return raw + self._out.read()
 
     def close(self) -> None:
-        """Close our side; `take` returns the bytes."""
+        """Close our side; `data_to_send` returns the bytes."""
         if self.ready and not self._closed and self.fault is None:
             self._closed = True
             with contextlib.suppress(ssl.SSLError):
@@ -340,9 +340,9 @@ class ServerTls:
         _load_pair(own, *self._files[:2], self._where)
         client, server = TlsSession(trusting, False), TlsSession(own, True)
         for _ in range(HANDSHAKE_TURNS):
-            if data := client.take():
+            if data := client.data_to_send():
                 server.receive(data)
-            if data := server.take():
+            if data := server.data_to_send():
                 client.receive(data)
         if client.fault is not None:
             return 0.0

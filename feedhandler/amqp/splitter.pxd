@@ -1,5 +1,5 @@
 from feedhandler.amqp.framing cimport Frame
-from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.sender_queue cimport SenderQueue
 from feedhandler.amqp.stream cimport Route, Stream
 from feedhandler.codecs.message_symbols cimport SymbolWalk
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
@@ -48,10 +48,10 @@ cdef class Splitter:
     cdef int _fetch(self, Py_ssize_t first, Py_ssize_t wanted)
     cdef int _forget_ahead(self)
     cdef int _single(
-        self, Outlet outlet, Route route, unsigned long long sequence, Py_ssize_t number,
+        self, SenderQueue sender_queue, Route route, unsigned long long sequence, Py_ssize_t number,
         long long received_ns, Py_ssize_t start, int built)
     cdef int _body(self, Frame frame, Py_ssize_t start, Py_ssize_t number)
     cdef int _thin(
-        self, Stream stream, Outlet outlet, unsigned long long sequence, long long received_ns,
+        self, Stream stream, SenderQueue sender_queue, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
     cdef Route _route(self, Stream stream, unsigned long long symbol)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
-from cython.cimports.feedhandler.amqp.outlet import Outlet
+from cython.cimports.feedhandler.amqp.sender_queue import SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Route, Stream
 from cython.cimports.feedhandler.codecs.message_symbols import (
     SymbolWalk,
@@ -38,8 +38,8 @@ if cython.compiled:
     from cython.cimports.feedhandler.amqp.prefetch import prefetch
 
 from feedhandler.amqp import framing
-from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain
+from feedhandler.amqp.sender_queue import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.feed import key_word
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
 
@@ -53,9 +53,9 @@ _STAMPED_BUILT = cython.declare(cython.int, 2)
 #: Messages whose routes are found before the first of them is delivered: more than most packets
 #: have. As many places are in `near`.
 _AHEAD = cython.declare(cython.Py_ssize_t, 8)
-#: Bytes that a delivery reads of an outlet, of its link's wrapper, of a template and of the
+#: Bytes that a delivery reads of a sender queue, of its link's wrapper, of a template and of the
 #: template's head.
-_OUTLET_BYTES = cython.declare(cython.size_t, 192)
+_SENDER_QUEUE_BYTES = cython.declare(cython.size_t, 192)
 _SENDER_BYTES = cython.declare(cython.size_t, 128)
 _TEMPLATE_BYTES = cython.declare(cython.size_t, 128)
 _HEAD_BYTES = cython.declare(cython.size_t, 256)
@@ -140,43 +140,43 @@ class Splitter:
         size: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver a packet as it is to the links that take all of its service."""
-        outlet: Outlet
+        sender_queue: SenderQueue
         frame: Frame
         template: Template
         built: cython.int = 0
         bit: cython.int
-        for outlet in stream.whole:
-            if self.restricted and not outlet.chosen:
+        for sender_queue in stream.whole:
+            if self.restricted and not sender_queue.chosen:
                 continue
-            if outlet.grain == _BATCH_GRAIN:
-                if not outlet.has_open_batch() and outlet not in self.batching:
-                    self.batching.append(outlet)
-                template = stream.batch_stamped if outlet.stamp else stream.batch_plain
-                outlet.batch(
+            if sender_queue.grain == _BATCH_GRAIN:
+                if not sender_queue.has_open_batch() and sender_queue not in self.batching:
+                    self.batching.append(sender_queue)
+                template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
+                sender_queue.batch(
                     stream.index, template, sequence, received_ns, self.source, start, size
                 )
                 continue
-            bit = _STAMPED_BUILT if outlet.stamp else _PLAIN_BUILT
-            frame = self.stamped if outlet.stamp else self.plain
+            bit = _STAMPED_BUILT if sender_queue.stamp else _PLAIN_BUILT
+            frame = self.stamped if sender_queue.stamp else self.plain
             if built & bit == 0:
-                template = stream.packet_stamped if outlet.stamp else stream.packet_plain
+                template = stream.packet_stamped if sender_queue.stamp else stream.packet_plain
                 frame.begin(template, sequence, _WHOLE, received_ns)
                 frame.append(self.source, start, size)
                 frame.finish(0)
                 built |= bit
-            outlet.deliver(frame)
+            sender_queue.deliver(frame)
         return 0
 
     @cython.cfunc
     def _end_batches(self, stream: Stream) -> cython.int:
         """Finish the open batches of a service: a packet outside the sequence has a batch of its
         own, so that a batch's tag holds for all its packets."""
-        outlet: Outlet
-        for outlet in stream.whole:
-            outlet.close_batch(stream.index)
-        for outlet in stream.fine:
-            if outlet.grain == _BATCH_GRAIN:
-                outlet.close_batch(stream.index)
+        sender_queue: SenderQueue
+        for sender_queue in stream.whole:
+            sender_queue.close_batch(stream.index)
+        for sender_queue in stream.fine:
+            if sender_queue.grain == _BATCH_GRAIN:
+                sender_queue.close_batch(stream.index)
         return 0
 
     @cython.cfunc
@@ -194,7 +194,7 @@ class Splitter:
         `skip` leading messages were delivered before: then whole-service links, too, get what is
         left as a thinned packet.
         """
-        outlet: Outlet
+        sender_queue: SenderQueue
         route: Route
         first: cython.Py_ssize_t = skip
         ahead: cython.Py_ssize_t
@@ -212,24 +212,24 @@ class Splitter:
                     self._deliver_several(stream, sequence, number, received_ns, start)
                     continue
                 built = 0
-                for outlet in route.singles:
-                    if self.restricted and not outlet.chosen:
+                for sender_queue in route.singles:
+                    if self.restricted and not sender_queue.chosen:
                         continue
-                    if outlet.wants_type(message_type):
+                    if sender_queue.wants_type(message_type):
                         built = self._single(
-                            outlet, route, sequence, number, received_ns, start, built
+                            sender_queue, route, sequence, number, received_ns, start, built
                         )
-                for outlet in route.thinned:
-                    if self.restricted and not outlet.chosen:
+                for sender_queue in route.thinned:
+                    if self.restricted and not sender_queue.chosen:
                         continue
-                    if outlet.wants_type(message_type) and outlet.select(number) == 1:
-                        self.touched.append(outlet)
+                    if sender_queue.wants_type(message_type) and sender_queue.select(number) == 1:
+                        self.touched.append(sender_queue)
             if skip > 0:
                 self._select_for_whole(stream, first, ahead)
             first += ahead
         if self.touched:
-            for outlet in self.touched:
-                self._thin(stream, outlet, sequence, received_ns, start, size)
+            for sender_queue in self.touched:
+                self._thin(stream, sender_queue, sequence, received_ns, start, size)
             self.touched.clear()
         return 0
 
@@ -238,14 +238,14 @@ class Splitter:
         self, stream: Stream, first: cython.Py_ssize_t, count: cython.Py_ssize_t
     ) -> cython.int:
         """Select messages for the links that take the whole service."""
-        outlet: Outlet
+        sender_queue: SenderQueue
         number: cython.Py_ssize_t
         for number in range(first, first + count):
-            for outlet in stream.whole:
-                if self.restricted and not outlet.chosen:
+            for sender_queue in stream.whole:
+                if self.restricted and not sender_queue.chosen:
                     continue
-                if outlet.select(number) == 1:
-                    self.touched.append(outlet)
+                if sender_queue.select(number) == 1:
+                    self.touched.append(sender_queue)
         return 0
 
     @cython.cfunc
@@ -259,7 +259,7 @@ class Splitter:
     ) -> cython.int:
         """Deliver a message that names several symbols: to each link once, with the key of the
         first symbol that the link wants."""
-        outlet: Outlet
+        sender_queue: SenderQueue
         route: Route
         built: cython.int
         at: cython.Py_ssize_t = start + self.index.offsets[number]
@@ -271,16 +271,18 @@ class Splitter:
         while symbol != self.table.no_symbol:
             route = self._route(stream, symbol)
             built = 0
-            for outlet in route.singles + route.thinned:
-                if outlet in reached or not outlet.wants_type(message_type):
+            for sender_queue in route.singles + route.thinned:
+                if sender_queue in reached or not sender_queue.wants_type(message_type):
                     continue
-                if self.restricted and not outlet.chosen:
+                if self.restricted and not sender_queue.chosen:
                     continue
-                reached.append(outlet)
-                if outlet in route.singles:
-                    built = self._single(outlet, route, sequence, number, received_ns, start, built)
-                elif outlet.select(number) == 1:
-                    self.touched.append(outlet)
+                reached.append(sender_queue)
+                if sender_queue in route.singles:
+                    built = self._single(
+                        sender_queue, route, sequence, number, received_ns, start, built
+                    )
+                elif sender_queue.select(number) == 1:
+                    self.touched.append(sender_queue)
             symbol = next_symbol(self.table, self.source, self.header, self.walk)
         return 0
 
@@ -309,7 +311,7 @@ class Splitter:
         than one by one.
         """
         route: Route
-        outlet: Outlet
+        sender_queue: SenderQueue
         each: cython.Py_ssize_t
         wanted: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t = min(_AHEAD, self.index.count - first)
@@ -322,8 +324,8 @@ class Splitter:
             route = self._route(stream, self.index.symbols[first + each])
             self.ahead[each] = route
             if cython.compiled and len(route.singles) > 0:
-                outlet = route.singles[0]
-                prefetch(cython.cast(cython.p_void, outlet), _OUTLET_BYTES)
+                sender_queue = route.singles[0]
+                prefetch(cython.cast(cython.p_void, sender_queue), _SENDER_QUEUE_BYTES)
                 prefetch(cython.cast(cython.p_void, route.plain), _TEMPLATE_BYTES)
                 self.near[wanted] = cython.cast(cython.int, each)
                 wanted += 1
@@ -333,25 +335,25 @@ class Splitter:
 
     @cython.cfunc
     def _fetch(self, first: cython.Py_ssize_t, wanted: cython.Py_ssize_t) -> cython.int:
-        """Prefetch what the first outlets of these routes (`near`) lead to, step by step."""
+        """Prefetch what the first sender queues of these routes (`near`) lead to, step by step."""
         route: Route
-        outlet: Outlet
+        sender_queue: SenderQueue
         each: cython.Py_ssize_t
         kept: cython.Py_ssize_t = 0
         for each in range(wanted):
             route = self.ahead[self.near[each]]
-            outlet = route.singles[0]
-            if outlet.wants_type(self.index.types[first + self.near[each]]):
-                prefetch(cython.cast(cython.p_void, outlet.sender), _SENDER_BYTES)
+            sender_queue = route.singles[0]
+            if sender_queue.wants_type(self.index.types[first + self.near[each]]):
+                prefetch(cython.cast(cython.p_void, sender_queue.sender), _SENDER_BYTES)
                 if route.plain is not None:
                     prefetch(cython.address(route.plain.view[0]), _HEAD_BYTES)
                 self.near[kept] = self.near[each]
                 kept += 1
         for each in range(kept):
             route = self.ahead[self.near[each]]
-            outlet = route.singles[0]
-            if outlet.sender is not None:
-                outlet.sender.fetch()
+            sender_queue = route.singles[0]
+            if sender_queue.sender is not None:
+                sender_queue.sender.fetch()
         return 0
 
     @cython.cfunc
@@ -378,7 +380,7 @@ class Splitter:
     @cython.cfunc
     def _single(
         self,
-        outlet: Outlet,
+        sender_queue: SenderQueue,
         route: Route,
         sequence: cython.ulonglong,
         number: cython.Py_ssize_t,
@@ -387,11 +389,11 @@ class Splitter:
         built: cython.int,
     ) -> cython.int:
         """Deliver one message alone; return which frames hold it by now."""
-        frame: Frame = self.stamped if outlet.stamp else self.plain
-        bit: cython.int = _STAMPED_BUILT if outlet.stamp else _PLAIN_BUILT
+        frame: Frame = self.stamped if sender_queue.stamp else self.plain
+        bit: cython.int = _STAMPED_BUILT if sender_queue.stamp else _PLAIN_BUILT
         if built & bit == 0:
             frame.begin(
-                route.template(outlet.stamp),
+                route.template(sender_queue.stamp),
                 sequence,
                 cython.cast(cython.uint, number),
                 received_ns,
@@ -399,7 +401,7 @@ class Splitter:
             frame.tell_sent(self.header.send_time)
             self._body(frame, start, number)
             frame.finish(0)
-        outlet.deliver(frame)
+        sender_queue.deliver(frame)
         return built | bit
 
     @cython.cfunc
@@ -424,7 +426,7 @@ class Splitter:
     def _thin(
         self,
         stream: Stream,
-        outlet: Outlet,
+        sender_queue: SenderQueue,
         sequence: cython.ulonglong,
         received_ns: cython.longlong,
         start: cython.Py_ssize_t,
@@ -435,12 +437,12 @@ class Splitter:
         number: cython.Py_ssize_t
         length: cython.Py_ssize_t = self.header.body
         template: Template
-        frame: Frame = self.stamped if outlet.stamp else self.plain
-        count: cython.Py_ssize_t = outlet.selected_count
-        outlet.selected_count = 0
+        frame: Frame = self.stamped if sender_queue.stamp else self.plain
+        count: cython.Py_ssize_t = sender_queue.selected_count
+        sender_queue.selected_count = 0
         copy(self.thin, 0, self.source, start, length)
         for place in range(count):
-            number = outlet.selected[place]
+            number = sender_queue.selected[place]
             copy(
                 self.thin,
                 length,
@@ -456,17 +458,17 @@ class Splitter:
             cython.cast(cython.uint, length),
             cython.cast(cython.int, count),
         )
-        if outlet.grain == _BATCH_GRAIN:
-            if not outlet.has_open_batch() and outlet not in self.batching:
-                self.batching.append(outlet)
-            template = stream.batch_stamped if outlet.stamp else stream.batch_plain
-            outlet.batch(stream.index, template, sequence, received_ns, self.thin, 0, length)
+        if sender_queue.grain == _BATCH_GRAIN:
+            if not sender_queue.has_open_batch() and sender_queue not in self.batching:
+                self.batching.append(sender_queue)
+            template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
+            sender_queue.batch(stream.index, template, sequence, received_ns, self.thin, 0, length)
             return 0
-        template = stream.packet_stamped if outlet.stamp else stream.packet_plain
+        template = stream.packet_stamped if sender_queue.stamp else stream.packet_plain
         frame.begin(template, sequence, _WHOLE, received_ns)
         frame.append(self.thin, 0, length)
         frame.finish(0)
-        outlet.deliver(frame)
+        sender_queue.deliver(frame)
         return 0
 
     @cython.cfunc
@@ -497,16 +499,16 @@ class Splitter:
         alias = self.alias_of(symbol)
         if alias is not None:
             words.append(alias)
-        wanted: list[Outlet] = [
-            outlet
-            for outlet in stream.candidates(words)
-            if any(outlet.subscription.wants_symbol(feed, service, word) for word in words)
+        wanted: list[SenderQueue] = [
+            sender_queue
+            for sender_queue in stream.candidates(words)
+            if any(sender_queue.subscription.wants_symbol(feed, service, word) for word in words)
         ]
         route = Route(
             f"{stream.key}.{words[0]}",
             stream.prefix,
-            tuple(outlet for outlet in wanted if outlet.grain == Grain.MESSAGE),
-            tuple(outlet for outlet in wanted if outlet.grain != Grain.MESSAGE),
+            tuple(sender_queue for sender_queue in wanted if sender_queue.grain == Grain.MESSAGE),
+            tuple(sender_queue for sender_queue in wanted if sender_queue.grain != Grain.MESSAGE),
             self.tells_send_time,
         )
         if not stream.keep_route(symbol, words, route):

@@ -15,8 +15,8 @@ from cython.cimports.feedhandler.histogram import Histogram
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.history import NOTES_SHARE, History
-from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.routing import Grain
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.retrans.store import PacketStore
 
 
@@ -34,8 +34,8 @@ class Route:
         self,
         key: str,
         prefix: bytes,
-        singles: tuple[Outlet, ...],
-        thinned: tuple[Outlet, ...],
+        singles: tuple[SenderQueue, ...],
+        thinned: tuple[SenderQueue, ...],
         timed: bool,
     ) -> None:
         self.key = key
@@ -77,9 +77,9 @@ class Stream:
         self.index = index
         self.service = service
         self.key = key
-        self.whole: list[Outlet] = []
-        self.fine: list[Outlet] = []
-        self.concerned: list[Outlet] = []
+        self.whole: list[SenderQueue] = []
+        self.fine: list[SenderQueue] = []
+        self.concerned: list[SenderQueue] = []
         self.symbols = SymbolMap(symbols_max)
         self.symbols_max = symbols_max
         self.routes = []
@@ -157,7 +157,7 @@ class Stream:
                 places.append(place)
         return known
 
-    def candidates(self, words: list[str]) -> list[Outlet]:
+    def candidates(self, words: list[str]) -> list[SenderQueue]:
         """Return those of the fine links that ask for a symbol that has these words for names."""
         found = dict.fromkeys(self.taking_all)
         for word in words:
@@ -166,45 +166,49 @@ class Stream:
 
     # -- links ------------------------------------------------------------------------------
 
-    def admit(self, outlet: Outlet) -> None:
+    def admit(self, sender_queue: SenderQueue) -> None:
         """Add a link that this service concerns, if it is not in the lists already."""
-        subscription = outlet.subscription
+        subscription = sender_queue.subscription
         feed, service = self.words
-        if not subscription.concerns(feed, service) or outlet in self.whole or outlet in self.fine:
+        if (
+            not subscription.concerns(feed, service)
+            or sender_queue in self.whole
+            or sender_queue in self.fine
+        ):
             return
         if subscription.quality:
-            self.concerned.append(outlet)
+            self.concerned.append(sender_queue)
         if (
             subscription.grain != Grain.MESSAGE
             and subscription.types is None
             and subscription.wants_service(feed, service)
         ):
-            self.whole.append(outlet)
+            self.whole.append(sender_queue)
             return
-        self.fine.append(outlet)
+        self.fine.append(sender_queue)
         named = subscription.named(feed, service)
         if named is None:
-            self.taking_all.append(outlet)
+            self.taking_all.append(sender_queue)
             self.forget_routes()
             return
         for word in named:
-            self.naming.setdefault(word, []).append(outlet)
+            self.naming.setdefault(word, []).append(sender_queue)
             self.forget_word(word)
 
-    def withhold(self, outlet: Outlet) -> None:
+    def withhold(self, sender_queue: SenderQueue) -> None:
         """Remove a link from this service."""
         for links in (self.whole, self.concerned):
-            if outlet in links:
-                links.remove(outlet)
-        if outlet not in self.fine:
+            if sender_queue in links:
+                links.remove(sender_queue)
+        if sender_queue not in self.fine:
             return
-        self.fine.remove(outlet)
-        if outlet in self.taking_all:
-            self.taking_all.remove(outlet)
+        self.fine.remove(sender_queue)
+        if sender_queue in self.taking_all:
+            self.taking_all.remove(sender_queue)
             self.forget_routes()
             return
-        for word in outlet.subscription.named(*self.words):
-            self.naming[word].remove(outlet)
+        for word in sender_queue.subscription.named(*self.words):
+            self.naming[word].remove(sender_queue)
             if not self.naming[word]:
                 del self.naming[word]
             self.forget_word(word)

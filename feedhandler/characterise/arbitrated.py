@@ -88,7 +88,7 @@ def characterise_arbitrated(
         account = by_path[_shown(file.path)]
         for tallied in stitched(group, results, account, lambda x: runner([x], packets_only)):
             lines.add(tallied.columns)
-            lines.settle()
+            lines.resolve()
             kept.append(_exactly(group[0], tallied))
     plans = plans_of(lines, feed)
     tasks = [Task(part, request, plan) for part, plan in zip(kept, plans, strict=True)]
@@ -98,7 +98,7 @@ def characterise_arbitrated(
     digest = Digest(request.channels)
     for part in sorted(parts, key=lambda each: each.place):
         digest.add(part.columns)
-        digest.settle()
+        digest.resolve()
     return Outcome(digest, accounts, lines)
 
 
@@ -207,7 +207,7 @@ def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
     selector = Selector(request.selection, table)
     order = InOrder(table, plan, messages=request.messages)
     for batch in SliceReader(part).batches():
-        order.take(batch if request.selection.is_everything else selector(batch))
+        order.add(batch if request.selection.is_everything else selector(batch))
     return order.finish()
 
 

@@ -205,7 +205,7 @@ class Samples(Struct):
 
     of: dict[int, Sample] = {}
 
-    def take(self, table: FeedTable, batch: DatagramBatch) -> None:
+    def add(self, table: FeedTable, batch: DatagramBatch) -> None:
         """Sample the numbered packets of the next batch of datagrams."""
         headers = read_headers(table, batch.data, batch.offset, batch.length)
         mine = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.DATA)

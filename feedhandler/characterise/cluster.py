@@ -285,7 +285,7 @@ def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
     order = Window.partitionBy("line", "service", "symbol").orderBy("ordinal")
     since = f.col("time_ns") - f.lag("time_ns").over(order)
     length = f.length(f.bin("since")) - 8
-    # The bucket of `scale.bucket_of`: 128 to each power of two, one each below 256.
+    # The bucket of `histogram.fine_bucket_of`: 128 to each power of two, one each below 256.
     bucket = f.when(f.col("since") < 256, f.col("since")).otherwise(
         f.expr("shiftright(since, cast(length(bin(since)) - 8 as int))") + 128 * length
     )

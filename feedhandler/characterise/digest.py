@@ -8,9 +8,9 @@ capture gives what one tally of the whole gives, and merging is associative: how
 merged first, the result is the same to the byte.
 
 What depends on all that came before (which copies pair up across boundaries, which epoch a stretch
-begins in) is not decided while digests are merged: stretches keep what it takes, and it is settled
-in their order when somebody asks. A digest of which that was asked can be merged into, but is not
-merged into another one any more.
+begins in) is not decided while digests are merged: stretches keep what it takes, and `resolve`
+decides it in their order. A digest that was resolved can be merged into, but is not merged into
+another one any more.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feedhandler.characterise import moments
+from feedhandler.characterise import millisecond_buckets
 from feedhandler.characterise.channels import ChannelMap, key_of
-from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.skew import APART_NS_MAX, LEFT_MAX
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
 from feedhandler.codecs.scanner import REJECT_COUNT
+from feedhandler.histogram import FINE_BUCKETS, fine_bucket_of
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
@@ -66,10 +66,10 @@ Symbol = tuple[int, int, int, int]
 
 
 class Histogram:
-    """A histogram on the log scale of `scale`; times that went backwards are counted apart."""
+    """A histogram on the fine scale of `histogram`; times that went backwards are counted apart."""
 
     def __init__(self) -> None:
-        self.buckets = np.zeros(BUCKETS, np.int64)
+        self.buckets = np.zeros(FINE_BUCKETS, np.int64)
         self.within_1ms = self.within_10ms = self.backwards = 0
 
     def add(self, since_ns: Array) -> None:
@@ -78,7 +78,7 @@ class Histogram:
             if since < 0:
                 self.backwards += 1
                 continue
-            self.buckets[bucket_of(since)] += 1
+            self.buckets[fine_bucket_of(since)] += 1
             self.within_1ms += since <= 1_000_000
             self.within_10ms += since <= 10_000_000
 
@@ -138,7 +138,7 @@ class Digest:
         self.foreign = np.zeros(REJECT_COUNT, np.int64)
         self.overflow = np.zeros(2, np.int64)
         self._places: dict[Channel, int] = {}
-        self._moments: list[Columns] = []
+        self._buckets: list[Columns] = []
         self._minutes: list[Array] = []
         self._symbols: dict[tuple[int, int], Symbol] = {}
         self._skews: dict[tuple[int, int], Histogram] = {}
@@ -176,7 +176,7 @@ class Digest:
             )
         )
         self._add_minutes(part["minutes"], places)
-        self._moments.append(moments_of(part))
+        self._buckets.append(buckets_of(part))
         self.foreign += part["foreign"]
         self.overflow += part["overflow"]
 
@@ -203,7 +203,7 @@ class Digest:
         self._unsettled += [_renumbered(stretch, places) for stretch in other._unsettled]
         for minutes in other._minutes:
             self._add_minutes(minutes, places)
-        self._moments += other._moments
+        self._buckets += other._buckets
         self.foreign += other.foreign
         self.overflow += other.overflow
 
@@ -286,16 +286,16 @@ class Digest:
     @property
     def pairs(self) -> dict[tuple[int, int], Histogram]:
         """Histograms of skew; see the class."""
-        self.settle()
+        self.resolve()
         return self._pairs
 
     @property
     def stretches(self) -> list[tuple[dict[int, int], Array]]:
         """Of each stretch the epochs and runs; see the class."""
-        self.settle()
+        self.resolve()
         return self._stretches
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Decide what depends on all that came before, for the stretches that came since."""
         for stretch in self._unsettled:
             for pair in stretch.pairs:
@@ -380,14 +380,14 @@ class Digest:
 
     # -- the whole ------------------------------------------------------------------------------
 
-    def moments(self) -> Array:
+    def buckets(self) -> Array:
         """Return the milliseconds with packets, i64[4, n].
 
         Rows: milliseconds since 1970, rising; packets; payload bytes; file bytes.
         """
-        rows = np.empty((4, sum(map(moments.count, self._moments))), np.int64)
+        rows = np.empty((4, sum(map(millisecond_buckets.count, self._buckets))), np.int64)
         used = 0
-        for part in map(moments.expanded, self._moments):
+        for part in map(millisecond_buckets.expanded, self._buckets):
             # A stretch mostly begins in the millisecond in which the one before it ended.
             same = int(used > 0 and part.shape[1] > 0 and rows[0, used - 1] == part[0, 0])
             rows[1:, used - same : used] += part[1:, :same]
@@ -409,7 +409,7 @@ class Digest:
     def runs(self) -> dict[int, dict[int, Array]]:
         """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
         may touch and overlap."""
-        self.settle()
+        self.resolve()
         rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
         found: dict[int, dict[int, Array]] = {}
         for place in np.unique(rows[0]).tolist():
@@ -455,9 +455,10 @@ def _renumbered(stretch: Stretch, places: Array) -> Stretch:
     )
 
 
-def moments_of(part: Columns) -> Columns:
-    """Select the compact moments (`moments.expanded`) among a stretch's columns."""
-    return {name: part[f"moments_{name}"] for name in moments.NAMES}
+def buckets_of(part: Columns) -> Columns:
+    """Select the compact millisecond buckets (`millisecond_buckets.expanded`) among a stretch's
+    columns."""
+    return {name: part[f"moments_{name}"] for name in millisecond_buckets.NAMES}
 
 
 def summed(parts: list[Array], columns: int) -> Array:

@@ -1,8 +1,8 @@
 """A session's tables while its recordings are written: what is counted is kept, batch by batch.
 
-A `Following` keeps the pieces of each batch (`pieces`) in a file named by the batch's number, so
-that a batch that is done again replaces its predecessor and counts once; after a restart, even a
-`kill -9`, all that was counted is found again. Pieces have an order, by recording and byte, and the
+A `Following` keeps the blobs of each batch (`tally_blobs`) in a file named by the batch's number,
+so that a batch that is done again replaces its predecessor and counts once; after a restart, even a
+`kill -9`, all that was counted is found again. Blobs have an order, by recording and byte, and the
 digest is made of them in that order, whatever batches brought them: it equals the digest of the job
 over the same files. `offset` is how far each recording is read.
 
@@ -20,9 +20,15 @@ from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
 from feedhandler.characterise.growing import Offset, located, news, reach, recordings
 from feedhandler.characterise.job import FileAccount, Outcome, Request, note, tally_slice
-from feedhandler.characterise.pieces import Piece, packed, read_pieces, write_pieces, write_whole
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
+from feedhandler.characterise.tally_blobs import (
+    TallyBlob,
+    packed,
+    read_blobs,
+    write_blobs,
+    write_whole,
+)
 from feedhandler.codecs.errors import DISK_FAULTS, PeerError, UsageError, unwritable
 
 _BATCH = "batch-{:010}.tallies"
@@ -81,51 +87,51 @@ class Following:
                 found[name] = max(found.get(name, 0), report.ended)
         return found
 
-    def take(self, number: int, pieces: Sequence[Piece]) -> None:
-        """Store a batch's pieces, in place of an earlier batch of that number; return once on disk.
+    def store(self, number: int, blobs: Sequence[TallyBlob]) -> None:
+        """Store a batch's blobs, in place of an earlier batch of that number; return once on disk.
 
         Raises `UsageError` where another batch has counted some of it, or the folder cannot be
         written.
         """
-        pieces = sorted(pieces, key=lambda each: each.place)
+        blobs = sorted(blobs, key=lambda each: each.place)
         others = self._offset_of([each for each in self._batches if each != number])
-        for each in pieces:
+        for each in blobs:
             if each.report.began < others.get(each.name, 0):
                 raise UsageError(
                     f"{shown(each.name)}: byte {each.report.began:,} was counted before",
                     "somebody else follows into this folder: give another --out",
                 )
         try:
-            write_pieces(self._folder / _BATCH.format(number), pieces)
+            write_blobs(self._folder / _BATCH.format(number), blobs)
         except OSError as error:
             raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
-        self._batches[number] = [(each.place, each.report) for each in pieces]
-        if again or not self._add(pieces):
+        self._batches[number] = [(each.place, each.report) for each in blobs]
+        if again or not self._add(blobs):
             self._read_all()
 
-    def _add(self, pieces: Sequence[Piece]) -> bool:
-        """Add pieces that come behind all that is in the digest; return whether they did."""
-        if not pieces:
+    def _add(self, blobs: Sequence[TallyBlob]) -> bool:
+        """Add blobs that come behind all that is in the digest; return whether they did."""
+        if not blobs:
             return True
-        if self._latest is not None and pieces[0].place <= self._latest:
+        if self._latest is not None and blobs[0].place <= self._latest:
             return False
-        for each in pieces:
+        for each in blobs:
             self._digest.add(each.columns)
-            self._digest.settle()
-        self._latest = pieces[-1].place
+            self._digest.resolve()
+        self._latest = blobs[-1].place
         return True
 
     def _read_all(self) -> None:
         """Rebuild the digest from all batches."""
-        pieces = []
+        blobs = []
         self._batches = {}
         for path in sorted(self._folder.glob(_PATTERN)):
-            found = read_pieces(path)
+            found = read_blobs(path)
             self._batches[int(path.stem[6:])] = [(each.place, each.report) for each in found]
-            pieces += found
+            blobs += found
         self._digest, self._latest = Digest(self._channels), None
-        self._add(sorted(pieces, key=lambda each: each.place))
+        self._add(sorted(blobs, key=lambda each: each.place))
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
         """Return what the job would find in what is read by now.
@@ -170,10 +176,10 @@ def _record_at(file: CaptureFile, place: int) -> SliceReport:
     return reader.report
 
 
-def piece_of(part: Slice, request: Request) -> Piece:
+def blob_of(part: Slice, request: Request) -> TallyBlob:
     """Tally one slice as a piece."""
     tallied = tally_slice(part, request)
-    return Piece(part.file.path, part.start, tallied.report, packed(tallied.columns))
+    return TallyBlob(part.file.path, part.start, tallied.report, packed(tallied.columns))
 
 
 def batches_here(
@@ -186,5 +192,5 @@ def batches_here(
         if not slices:
             return
         number = following.last + 1
-        following.take(number, [piece_of(part, request) for part in slices])
+        following.store(number, [blob_of(part, request) for part in slices])
         yield number

@@ -95,8 +95,8 @@ class InOrder:
         self._tallies: dict[tuple[int, int, int], Tally] = {}
         self._firsts: dict[tuple[int, int, int], int] = {}
 
-    def take(self, batch: DatagramBatch) -> None:
-        """Take the next datagrams of the slice."""
+    def add(self, batch: DatagramBatch) -> None:
+        """Add the next datagrams of the slice."""
         headers = read_headers(self._table, batch.data, batch.offset, batch.length)
         line = batch.destination.astype(np.uint64) << np.uint64(16) | batch.destination_port
         mine = (headers.verdict == Reject.FINE) & (headers.compressed == 0)
@@ -223,7 +223,7 @@ class InOrder:
         # A channel is on one line here: where packets name no service, on its first.
         named = self._plan.channels is None or self._plan.channels.by_service
         place = np.zeros(len(rows.number), np.int64) if named else rows.service
-        self._tallies[key].take(
+        self._tallies[key].count(
             batch.data,
             batch.offset,
             batch.length,

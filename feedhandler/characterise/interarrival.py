@@ -14,9 +14,9 @@ negative: those are counted apart (`backwards`) and are in no bucket.
 
 import cython
 import numpy as np
-from cython.cimports.feedhandler.characterise.scale import bucket_of
+from cython.cimports.feedhandler.histogram import fine_bucket_of
 
-from feedhandler.characterise.scale import BUCKETS
+from feedhandler.histogram import FINE_BUCKETS
 
 #: Symbols of all channels together; what comes beyond is counted (`overflow`) and left out.
 SYMBOLS_MAX = 1 << 22
@@ -37,8 +37,8 @@ class Interarrival:
 
     A row for each symbol of a channel, in order of appearance: symbols u64, channels i32, counts
     i64, first_ns and last_ns i64, first_cells i32 (the cell of the first occurrence). A row for
-    each cell: buckets u32[BUCKETS], within_1ms, within_10ms, backwards i64. `rows` and `cells` are
-    how many are in use.
+    each cell: buckets u32[FINE_BUCKETS], within_1ms, within_10ms, backwards i64. `rows` and `cells`
+    are how many are in use.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Interarrival:
 
     def _allot_cells(self, cells: cython.Py_ssize_t) -> None:
         """Allocate so many cells, and keep those in use."""
-        buckets = np.zeros((cells, BUCKETS), np.uint32)
+        buckets = np.zeros((cells, FINE_BUCKETS), np.uint32)
         tallies = np.zeros((3, cells), np.int64)
         if self.cells:
             buckets[: self.cells] = np.asarray(self.buckets)[: self.cells]
@@ -128,7 +128,7 @@ class Interarrival:
         if since < 0:
             self.tallies[2, cell] += 1
             return 0
-        self.buckets[cell, bucket_of(since)] += 1
+        self.buckets[cell, fine_bucket_of(since)] += 1
         self.tallies[0, cell] += since <= _WITHIN_SHORT
         self.tallies[1, cell] += since <= _WITHIN_LONG
         return 0

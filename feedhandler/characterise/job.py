@@ -135,7 +135,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     reader = SliceReader(part, lasting=False)
     for batch in reader.batches():
         chosen = batch if request.selection.is_everything else selector(batch)
-        tally.take(
+        tally.count(
             chosen.data,
             chosen.offset,
             chosen.length,
@@ -233,7 +233,7 @@ def characterise(
         account = by_path[shown(group[0].file.path)]
         for tallied in stitched(group, results, account, lambda each: runner([each], request)):
             digest.add(tallied.columns)
-            digest.settle()
+            digest.resolve()
     return Outcome(digest, accounts)
 
 
@@ -258,7 +258,7 @@ def _add_joined(
                 account.slices += 1
                 note(account, report)
             digest.merge(run.digest)
-            digest.settle()
+            digest.resolve()
             continue
         # Of the first slice the report is enough: it does not count.
         results = itertools.chain([Tallied(run.reports[0], {})], runner(parts[1:], request))
@@ -270,7 +270,7 @@ def _add_joined(
             )
             for tallied in again:
                 digest.add(tallied.columns)
-                digest.settle()
+                digest.resolve()
 
 
 def with_channels(
@@ -314,7 +314,7 @@ def sample_slice(task: tuple[Slice, Request]) -> Samples:
     samples = Samples()
     # A slice that begins at a wrong guess holds a few bytes that are no packets of the feed.
     for batch in SliceReader(part, lasting=False).batches():
-        samples.take(table, batch if request.selection.is_everything else selector(batch))
+        samples.add(table, batch if request.selection.is_everything else selector(batch))
     return samples
 
 

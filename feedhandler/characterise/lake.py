@@ -50,12 +50,12 @@ from feedhandler.characterise.lake_identity import (
     quick_identity,
 )
 from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
-from feedhandler.characterise.pieces import write_whole
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
 from feedhandler.characterise.tables import Table
 from feedhandler.characterise.tally import TOTALS, Tally
+from feedhandler.characterise.tally_blobs import write_whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 
@@ -289,7 +289,7 @@ def _decode_slice(
     reader = SliceReader(part)
     with _Writers(Path(staging), part.number) as writers:
         for batch in reader.batches():
-            tally.take(
+            tally.count(
                 batch.data,
                 batch.offset,
                 batch.length,
@@ -418,7 +418,7 @@ def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Out
         accounts.append(about.account)
         for columns in tallies:
             digest.add(columns)
-            digest.settle()
+            digest.resolve()
     return Outcome(digest, accounts)
 
 

@@ -59,9 +59,9 @@ def profile_of(tables: Tables, name: str) -> Profile:
         raise UsageError(
             f"sessions of {tables.feed.name} cannot be generated", f"profiles are of {FEED}"
         )
-    if not tables.moments.shape[1]:
+    if not tables.buckets.shape[1]:
         raise UsageError("nothing of the feed was read", "a profile needs packets")
-    first_ns, last_ns = (int(tables.moments[0, place]) * 1_000_000 for place in (0, -1))
+    first_ns, last_ns = (int(tables.buckets[0, place]) * 1_000_000 for place in (0, -1))
     start, end = _moment(tables, first_ns), _moment(tables, last_ns)
     stretch = last_ns - first_ns < STRETCH_MINUTES * 60 * SECOND_NS
     if end.date() != start.date():
@@ -160,7 +160,7 @@ def _heartbeat_s(tables: Tables, duration_ns: int) -> float:
 
 def _rate_mbps(tables: Tables, duration_ns: int) -> float:
     """Return the mean rate in Mbit/s of Ethernet frames, of all channels together."""
-    packets, _, on_file = tables.moments[1:].sum(axis=1).tolist()
+    packets, _, on_file = tables.buckets[1:].sum(axis=1).tolist()
     frames = on_file - RECORD_HEADER_BYTES * packets
     return round(frames * 8_000 / max(1_000_000, duration_ns), 3)
 

@@ -11,9 +11,9 @@ capture. A pair whose times go backwards is counted apart.
 
 import cython
 import numpy as np
-from cython.cimports.feedhandler.characterise.scale import bucket_of
+from cython.cimports.feedhandler.histogram import fine_bucket_of
 
-from feedhandler.characterise.scale import BUCKETS
+from feedhandler.histogram import FINE_BUCKETS
 
 #: Numbers of a service that may wait for their second copy: at 100,000 packets a second, 80 ms.
 RING = 8_192
@@ -35,8 +35,8 @@ _FIRST_ROOM = 8
 class Skew:
     """Skew histograms; see the module's text.
 
-    A row for each pair of channels: first_channels and later_channels i32, buckets u32[BUCKETS] and
-    backwards i64. `left_behind` counts leftovers beyond the bound.
+    A row for each pair of channels: first_channels and later_channels i32, buckets
+    u32[FINE_BUCKETS] and backwards i64. `left_behind` counts leftovers beyond the bound.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Skew:
         self._channels = memoryview(channels)
 
     def _allot_pairs(self, pairs: cython.Py_ssize_t) -> None:
-        buckets = np.zeros((pairs, BUCKETS), np.uint32)
+        buckets = np.zeros((pairs, FINE_BUCKETS), np.uint32)
         sides = np.zeros((2, pairs), np.int32)
         backwards = np.zeros(pairs, np.int64)
         if self.pairs:
@@ -129,7 +129,7 @@ class Skew:
         if since < 0:
             self._backwards[pair] += 1
         else:
-            self._buckets[pair, bucket_of(since)] += 1
+            self._buckets[pair, fine_bucket_of(since)] += 1
         return 0
 
     @cython.cfunc

@@ -22,8 +22,8 @@ complete    `yes`: nothing is being written, so that a stream takes the latest f
 `spark.readStream` reads the same while captures are written: a folder of rotating recordings.
 There `ordinal` counts within a batch.
 
-A row of `tallies` is a slice, counted where it was read: what `following` keeps (`pieces`), for a
-session's tables without rows. `packets_only`: `yes` leaves messages alone.
+A row of `tallies` is a slice, counted where it was read: what `following` keeps (`tally_blobs`),
+for a session's tables without rows. `packets_only`: `yes` leaves messages alone.
 
 Window, service and line are also pushed down from simple filters: `register` has Spark do that.
 Module and reader are pickled: neither keeps anything open.
@@ -67,10 +67,9 @@ except ImportError:  # pragma: no cover (Spark before 4.2)
 from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.cluster import is_local
 from feedhandler.characterise.files import find_captures, look_at, shown
-from feedhandler.characterise.following import piece_of
+from feedhandler.characterise.following import blob_of
 from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
 from feedhandler.characterise.job import Request
-from feedhandler.characterise.pieces import Piece
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
@@ -81,15 +80,16 @@ from feedhandler.characterise.slices import (
     SliceReport,
     slice_bytes,
 )
+from feedhandler.characterise.tally_blobs import TallyBlob
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.reading import DatagramBatch
-from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
+from feedhandler.replay.playing.time_spec import parse_time_spec
 
 #: Workers that slices are cut for by default.
 WORKERS = 4
-#: A piece of a recording, as `pieces.Piece` has it; the report as JSON.
+#: A tally of a recording, as `tally_blobs.TallyBlob` has it; the report as JSON.
 TALLY_SCHEMA = pa.schema(
     [("name", pa.string()), ("start", pa.int64()), ("report", pa.binary()), ("tally", pa.binary())]
 )
@@ -135,12 +135,7 @@ class Asked(Struct, frozen=True):
     @property
     def selection(self) -> Selection:
         """The part of the captures that is read."""
-        return Selection(
-            from_ns=self.from_ns,
-            until_ns=self.until_ns,
-            groups=self.groups,
-            services=self.services,
-        )
+        return self.request.selection
 
     def row_maker(self) -> RowMaker:
         """Make the maker of rows. Raises `UsageError`."""
@@ -162,10 +157,10 @@ def _moment_ns(text: str | None) -> int | None:
         return None
     if text.lstrip("-").isdigit():
         return int(text)
-    moment = parse_moment(text)
-    if moment.since != "epoch":
+    spec = parse_time_spec(text)
+    if spec.since != "epoch":
         raise UsageError(f"'{text}' is no full time", "give 2026-11-20T09:00:00Z, say")
-    return moment.ns
+    return spec.ns
 
 
 def _number(text: str, what: str) -> int:
@@ -274,15 +269,15 @@ class FeedhandlerReader(DataSourceReader):
 
 def _tally_row(part: Slice, request: Request) -> pa.RecordBatch:
     """Tally one slice as a row."""
-    piece = piece_of(part, request)
+    piece = blob_of(part, request)
     row = {**structs.asdict(piece), "report": msgspec.json.encode(piece.report)}
     return pa.RecordBatch.from_pylist([row], TALLY_SCHEMA)
 
 
-def piece_of_row(row: Any) -> Piece:
+def blob_of_row(row: Any) -> TallyBlob:
     """Restore the piece that a row of tallies holds."""
     report = msgspec.json.decode(bytes(row.report), type=SliceReport)
-    return Piece(row.name, row.start, report, bytes(row.tally))
+    return TallyBlob(row.name, row.start, report, bytes(row.tally))
 
 
 def narrowed(asked: Asked, condition: Filter) -> Asked:

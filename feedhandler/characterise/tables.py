@@ -26,11 +26,11 @@ from feedhandler.characterise import ranges
 from feedhandler.characterise.channels import Label, endpoint_text
 from feedhandler.characterise.digest import Channel, Histogram, summed
 from feedhandler.characterise.job import FileAccount, Outcome
-from feedhandler.characterise.scale import lower_bounds
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import SECOND_NS
+from feedhandler.histogram import FINE_BOUNDS, percentiles_of
 from feedhandler.spans import span_text
 
 Array = np.ndarray[Any, Any]
@@ -116,9 +116,9 @@ class Tables:
         self._order = {each: n for n, each in enumerate(dict.fromkeys(self.services_found))}
 
     @functools.cached_property
-    def moments(self) -> Array:
-        """The rows of `Digest.moments`, computed on first use."""
-        return self.digest.moments()
+    def buckets(self) -> Array:
+        """The rows of `Digest.buckets`, computed on first use."""
+        return self.digest.buckets()
 
     def _find_refresh(self) -> set[int]:
         """Find the places of the channels on refresh lines."""
@@ -245,10 +245,10 @@ class Tables:
 
     def seconds(self) -> Array:
         """Return the seconds since 1970 with packets, as `binned` returns them."""
-        return binned(self.moments, 1_000)
+        return binned(self.buckets, 1_000)
 
     def peaks_by(self, column: int, name: str, title: str) -> Table:
-        """List the seconds with most of one column of the moments: Tables 2 and 3."""
+        """List the seconds with most of one column of the millisecond buckets: Tables 2 and 3."""
         seconds = self.seconds()
         order = np.lexsort((seconds[0], -seconds[column]))[:PEAKS]
         rows = [
@@ -402,7 +402,7 @@ class Tables:
         rows = [
             [edge, count, round(share, 6)]
             for edge, count, share in zip(
-                lower_bounds()[filled].tolist(), counts.tolist(), shares.tolist(), strict=True
+                FINE_BOUNDS[filled].tolist(), counts.tolist(), shares.tolist(), strict=True
             )
         ]
         title = "Same-symbol interarrival, cumulative (Figure 6)"
@@ -490,7 +490,7 @@ class Tables:
         """Find the fullest second, tenth, hundredth and thousandth of a second."""
         rows: list[list[Any]] = []
         for width_ms in PEAK_WIDTHS_MS:
-            bins = binned(self.moments, width_ms)
+            bins = binned(self.buckets, width_ms)
             if not bins.shape[1]:
                 continue
             spanned = int(bins[0, -1] - bins[0, 0]) + 1
@@ -509,12 +509,12 @@ class Tables:
 
     def bursts(self) -> Table:
         """Measure the bursts: how long packets come without an empty millisecond between them."""
-        moments = self.moments
+        buckets = self.buckets
         rows: list[list[Any]] = []
-        if moments.shape[1]:
-            starts = np.flatnonzero(np.concatenate([[True], np.diff(moments[0]) != 1]))
-            packets = np.add.reduceat(moments[1], starts)
-            lengths = np.diff(np.concatenate([starts, [moments.shape[1]]]))
+        if buckets.shape[1]:
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(buckets[0]) != 1]))
+            packets = np.add.reduceat(buckets[1], starts)
+            lengths = np.diff(np.concatenate([starts, [buckets.shape[1]]]))
             for name, values in (("milliseconds", lengths), ("packets", packets)):
                 shares = [rank_of(values, share) for share in QUANTILES]
                 mean = ratio(float(values.sum()), len(values))
@@ -617,13 +617,14 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
 
 
-def binned(moments: Array, width_ms: int) -> Array:
-    """Sum the moments in bins of `width_ms`: i64[4, n], the first row counts bins since 1970."""
-    if width_ms == 1 or not moments.shape[1]:
-        return moments
-    bins = moments[0] // width_ms
+def binned(buckets: Array, width_ms: int) -> Array:
+    """Sum the millisecond buckets in bins of `width_ms`: i64[4, n], the first row counts bins since
+    1970."""
+    if width_ms == 1 or not buckets.shape[1]:
+        return buckets
+    bins = buckets[0] // width_ms
     starts = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
-    return np.concatenate([bins[None, starts], np.add.reduceat(moments[1:], starts, axis=1)])
+    return np.concatenate([bins[None, starts], np.add.reduceat(buckets[1:], starts, axis=1)])
 
 
 def summed_minutes(parts: list[Array]) -> Array:
@@ -639,11 +640,7 @@ def rank_of(values: Array, share: float) -> int:
 
 def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
     """Return the lower edges of the buckets in which these shares of the times end, in ns."""
-    running = np.cumsum(histogram.buckets)
-    if not running[-1]:
-        return [0] * len(shares)
-    ranks = [max(1, int(np.ceil(share * running[-1]))) for share in shares]
-    return lower_bounds()[np.searchsorted(running, ranks)].tolist()
+    return percentiles_of(histogram.buckets, *shares, bounds=FINE_BOUNDS)
 
 
 def tables_of(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:

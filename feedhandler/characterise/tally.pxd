@@ -8,7 +8,7 @@ from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 cdef class Tally:
     cdef readonly Interarrival interarrival
     cdef readonly Skew skew
-    cdef public Py_ssize_t channels, cells, types, moments, minutes, runs
+    cdef public Py_ssize_t channels, cells, types, buckets, minutes, runs
     cdef Py_ssize_t _room
     cdef public long long channel_overflow
     cdef public long long[::1] foreign
@@ -33,7 +33,7 @@ cdef class Tally:
     cdef int[::1] _type_codes
     cdef int[:, ::1] _cell_of
     cdef long long[:, ::1] _cells
-    cdef long long[:, ::1] _moments
+    cdef long long[:, ::1] _buckets
     cdef long long[:, ::1] _minutes
     cdef unsigned long long[:, ::1] _runs
 

@@ -2,13 +2,14 @@
 # (Every view is made in `__init__`.)
 """The content of one stretch of a capture, counted in one compiled walk; no I/O, mergeable.
 
-`Tally.take` walks datagrams given as columns: packet header, then the messages where they are
+`Tally.count` walks datagrams given as columns: packet header, then the messages where they are
 wanted. It keeps only what `digest` can merge with the next stretch's; of that, only the
 milliseconds with packets grow with the capture:
 
 - *channels*: a service on one group and port, its refresh packets apart. Totals, and totals by
   minute. A packet whose body is compressed is a refresh packet: no other is sent so.
-- *moments*: each millisecond in which packets came, of all channels together (`moments`).
+- *millisecond buckets*: each millisecond in which packets came, of all channels together
+  (`millisecond_buckets`).
 - *runs*: the numbers that a channel brought, as ranges. A reset or a new session that goes back
   begins a new *epoch*; the state at the stretch's begin is kept, so that `digest` can number them.
 - *cells*: a channel and a message type, with counts and bytes.
@@ -37,7 +38,7 @@ from cython.cimports.feedhandler.codecs.scanner import (
     scan_messages,
 )
 
-from feedhandler.characterise.moments import compact
+from feedhandler.characterise.millisecond_buckets import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
 
 if cython.compiled:
@@ -122,10 +123,10 @@ class Tally:
         self._type_codes = memoryview(np.zeros(TYPES_MAX, np.int32))
         self._cell_of = memoryview(np.full((CHANNELS_MAX, TYPES_MAX), -1, np.int32))
         self._cells = memoryview(np.zeros((4, 64), np.int64))
-        self._moments = memoryview(np.zeros((4, _FIRST_ROOM), np.int64))
+        self._buckets = memoryview(np.zeros((4, _FIRST_ROOM), np.int64))
         self._minutes = memoryview(np.zeros((6, _FIRST_ROOM), np.int64))
         self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
-        self.moments = self.minutes = self.runs = 0
+        self.buckets = self.minutes = self.runs = 0
         self._room = _FIRST_ROOM
         # The current millisecond: its begin and end, and its counts; likewise the current minute.
         self._moment_from = self._moment_until = _NEVER
@@ -160,7 +161,7 @@ class Tally:
         self._reached = memoryview(np.zeros(room, np.uint64))
         self._epochs = memoryview(np.zeros(room, np.int64))
 
-    def take(
+    def count(
         self, data: np.ndarray, offset: np.ndarray, length: np.ndarray, frame_length: np.ndarray,
         time_ns: np.ndarray, destination: np.ndarray, port: np.ndarray,
     ) -> None:  # fmt: skip
@@ -272,13 +273,13 @@ class Tally:
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
         """Make room for what so many packets may add, and each channel's current minute and run."""
         packets += CHANNELS_MAX
-        used: cython.Py_ssize_t = max(self.moments, self.minutes, self.runs)
+        used: cython.Py_ssize_t = max(self.buckets, self.minutes, self.runs)
         if used + packets <= self._room:
             return
-        self._moments = _grown(self._moments, self.moments, packets)
+        self._buckets = _grown(self._buckets, self.buckets, packets)
         self._minutes = _grown(self._minutes, self.minutes, packets)
         self._runs = _grown(self._runs, self.runs, packets)
-        self._room = min(self._moments.shape[1], self._minutes.shape[1], self._runs.shape[1])
+        self._room = min(self._buckets.shape[1], self._minutes.shape[1], self._runs.shape[1])
 
     @cython.cfunc
     @cython.inline
@@ -393,13 +394,13 @@ class Tally:
     @cython.nogil
     @cython.exceptval(-1, check=True)
     def _close_moment(self) -> cython.int:
-        at: cython.Py_ssize_t = self.moments
+        at: cython.Py_ssize_t = self.buckets
         if self._moment_packets:
-            self._moments[0, at] = self._moment_from // _MILLISECOND
-            self._moments[1, at] = self._moment_packets
-            self._moments[2, at] = self._moment_payload
-            self._moments[3, at] = self._moment_file
-            self.moments = at + 1
+            self._buckets[0, at] = self._moment_from // _MILLISECOND
+            self._buckets[1, at] = self._moment_packets
+            self._buckets[2, at] = self._moment_payload
+            self._buckets[3, at] = self._moment_file
+            self.buckets = at + 1
         self._moment_packets = self._moment_payload = self._moment_file = 0
         return 0
 
@@ -566,7 +567,7 @@ class Tally:
             "overflow": np.array([self.channel_overflow, self.interarrival.overflow], np.int64),
         }
         parts = [
-            ("moments", compact(np.asarray(self._moments)[:, : self.moments])),
+            ("moments", compact(np.asarray(self._buckets)[:, : self.buckets])),
             ("symbol", self.interarrival.columns()),
             ("interarrival", self.interarrival.histograms()),
             ("skew", self.skew.histograms()),

@@ -413,7 +413,7 @@ def user(
 
 
 @app.command(hidden=True)
-def receipts(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
+def ledger_client(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
     """One of the demo's subscribers: receives, counts, and writes down what it got."""
     from feedhandler.ops import ledger_client as ops
 

@@ -201,7 +201,7 @@ def receive(
     as_json: Json = False,
 ) -> Work:
     """Receive channels, until Ctrl-C: joins their lines, asks for what both lack, and prints the
-    ordered stream with its gaps. What it joined too late for, or nobody had, is made good by the
+    ordered stream with its gaps. What it joined too late for, or no server had, is made good by the
     books' present state, where the definition names a server of it. Exit code 1 where something was
     lost, or a channel is sealed and could not be read.
 

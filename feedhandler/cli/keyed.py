@@ -117,8 +117,8 @@ def put(
     key: Key = "",
     plain_over_network: PlainOverNetwork = False,
 ) -> Work:
-    """Put the lines of a file; each counts once, its line number is its sequence. Whoever gives id
-    and epoch may run it again after a crash. Exit code 1 where a line was refused.
+    """Put the lines of a file; each counts once, its line number is its sequence. With id and
+    epoch it may be run again after a crash. Exit code 1 where a line was refused.
 
     \b
     Examples:
@@ -150,7 +150,7 @@ def work(
 ) -> Work:
     """Run a command for each message, until Ctrl-C: the message is its standard input, the
     environment has FEEDHANDLER_TOKEN, FEEDHANDLER_FENCE and FEEDHANDLER_TRIES. Exit code 0 of the
-    command: done; 65: no good to anybody; any other: it comes again.
+    command: done; 65: refused for good; any other: it comes again.
 
     \b
     Example:

@@ -266,7 +266,7 @@ def status(
     as_json: Json = False,
 ) -> Work:
     """Ask a running member how it is: what it has counted, measures, and waits for. Exit code 1
-    where it is not ready, misses messages or has set a child apart; 3 where nobody answers.
+    where it is not ready, misses messages or has set a child apart; 3 where no member answers.
 
     \b
     Example:

@@ -66,7 +66,7 @@ def verify(path: Folder, json: AsJson = False) -> Work:
 
 @queue.command("cancel")
 def cancel(path: Folder, ids: Ids = None, everything: All = False) -> Work:
-    """Cancel items of a queue that nobody has open. Exit code 1 where one was not pending.
+    """Cancel items of a queue that no process has open. Exit code 1 where one was not pending.
 
     \b
     Examples:

@@ -4,12 +4,11 @@ Names end in their unit; every setting has a default, but for what a user may re
 configuration holds passwords as hashes only, and even those are never shown.
 """
 
-import ipaddress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.addresses import split_address
+from feedhandler.addresses import is_loopback, split_address
 from feedhandler.amqp.users import (
     ANONYMOUS,
     Entitlement,
@@ -18,6 +17,7 @@ from feedhandler.amqp.users import (
     entitlement_of,
     parse_hash,
 )
+from feedhandler.codecs.toml_text import setting as _setting
 
 #: Users of one node; an installation with more would want a directory service.
 MAX_USERS = 10_000
@@ -29,10 +29,6 @@ MASK = "***"
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-.@]{1,64}$")]
 _Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    return Meta(description=description, **bounds)
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +155,7 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _setting("whether clients may come in without a name; auto: on loopback, without users"),
     ] = "auto"
     plain_without_tls: Annotated[
-        bool, _setting("take passwords on connections without TLS, which anybody can read")
+        bool, _setting("take passwords on connections without TLS, in clear text")
     ] = False
     queue_bytes: Annotated[
         _Bytes,
@@ -221,14 +217,6 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return self.anonymous
         addresses = [each for each in (self.address, self.tls.address) if each is not None]
         return not self.users and all(is_loopback(host) for host, _ in addresses)
-
-
-def is_loopback(host: str) -> bool:
-    """Check whether an address can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 Fault = tuple[tuple[str | int, ...], str, str]

@@ -28,6 +28,7 @@ from feedhandler.codecs.toml_text import (
     path_text,
 )
 from feedhandler.codecs.toml_text import WrongKey as _Wrong
+from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.config.amqp import fault_of as amqp_fault_of
 from feedhandler.config.observing import HealthConfig, MetricsConfig
@@ -36,7 +37,7 @@ from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_q
 from feedhandler.config.recording import FILES_MIN, RecordConfig
 from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.notes import LogConfig
+from feedhandler.operator_log import LogConfig
 from feedhandler.retrans.settings import RecoverySettings
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
@@ -60,9 +61,9 @@ _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
 #: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this describes each in a line.
 ARBITRATION_MEANING = {
-    "gap_wait_us": "a hole is announced lost after this long without either line",
+    "gap_wait_us": "a gap is declared lost after this long without either line",
     "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
-    "hold_packets": "packets held behind a hole at most",
+    "hold_packets": "packets held behind a gap at most",
     "packet_bytes_max": "longest datagram taken; longer ones are dropped and counted",
     "max_jump": "widest forward jump that needs no confirmation; 0: by hold_packets",
     "quarantine_packets": "packets beyond the window that wait for confirmation at most",
@@ -84,7 +85,7 @@ RECOVERY_MEANING = {
     "request_timeout_us": "a request without an answer or a further packet for this long failed",
     "retries": "how often a range is asked for again before it is abandoned",
     "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
-    "recovery_wait_us": "longest that a hole holds the live stream back, beyond gap_wait_us",
+    "recovery_wait_us": "longest that a gap holds the live stream back, beyond gap_wait_us",
     "refresh_timeout_us": "a refresh without progress for this long failed",
     "refresh_clock_us": "how far the refresh server's clock may be behind the live lines'",
     "refresh_tries": "refresh requests made before a service is left stale for a while",
@@ -99,11 +100,6 @@ RECOVERY_MEANING = {
     "reconnect_max_us": "longest wait before connecting again",
 }
 _MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    """Make the metadata of a setting: one line for the operator, and the value's bounds."""
-    return Meta(description=description, **bounds)
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -254,7 +250,7 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     service: Annotated[int, _setting("the service, second word of keys", ge=0, le=65535)]
     retransmission: Annotated[
-        str, _setting("the server that is asked for what every line lost; empty: nobody")
+        str, _setting("the server that is asked for what every line lost; empty: none")
     ] = ""
     refresh: Annotated[
         str, _setting("the server that is asked for snapshots; empty: only unasked ones")

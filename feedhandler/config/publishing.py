@@ -4,19 +4,20 @@ A password is never shown: not by `repr`, not in an error, not by `config show`.
 the URL, in an environment variable or in a file; the latter two are read when the gateway starts.
 """
 
-import ipaddress
 import os
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 
+from feedhandler.addresses import is_loopback
 from feedhandler.amqp import brokers
 from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import setting as _setting
 
 #: The mask of a password where a URL is shown.
 MASK = "***"
@@ -32,10 +33,6 @@ JOURNAL_PACKET_BYTES = 80_000
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=65_536, le=2**32)]
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    return Meta(description=description, **bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +55,7 @@ class Place:
     @property
     def local(self) -> bool:
         """Whether the broker is on this machine."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
 
 class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

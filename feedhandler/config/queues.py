@@ -1,11 +1,12 @@
 """`[[queue]]`: the settings of a durable queue of the embedded node."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import Geometry
 from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes_max
@@ -22,10 +23,6 @@ _ANY_DAY = TradingDay("UTC")
 
 NAME = re.compile(r"[A-Za-z0-9_\-]{1,64}")
 _Name = Annotated[str, Meta(pattern=rf"^{NAME.pattern}$")]
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    return Meta(description=description, **bounds)
 
 
 class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +64,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
         _setting("failed deliveries a message may have before it is dead; 0: any", ge=0, le=255),
     ] = 20
     dead: Annotated[
-        str, _setting("the queue that dead messages go to; empty: they are cancelled and told of")
+        str, _setting("the queue that dead messages go to; empty: they are cancelled and logged")
     ] = ""
     day_end: Annotated[
         str,

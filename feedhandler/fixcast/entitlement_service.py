@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
-from feedhandler.amqp.identity import is_local
+from feedhandler.addresses import is_loopback
 from feedhandler.amqp.users import Users
 from feedhandler.codecs.errors import ConfigError, PeerError, reason_of
 from feedhandler.fixcast.entitlement import (
@@ -43,7 +43,7 @@ _READ_BYTES = 64 << 10
 
 def check_secrecy(host: str, tls: ssl.SSLContext | None, plain: bool) -> None:
     """Check that passwords and keys do not go in clear over a network. Raises `ConfigError`."""
-    if tls is None and not plain and not is_local(host):
+    if tls is None and not plain and not is_loopback(host):
         raise ConfigError(
             f"passwords and keys would go to {host} in clear",
             "use TLS, or --plain-over-network where the network is trusted",
@@ -134,7 +134,7 @@ class EntitlementService:
                     client.tasks.add(task)
                     task.add_done_callback(client.tasks.discard)
 
-    def take(self, id: int, data: bytes) -> None:
+    def receive(self, id: int, data: bytes) -> None:
         """Handle a client's bytes."""
         self.do(self.server.received(id, data, time.time_ns()))
         self._turn()
@@ -179,7 +179,7 @@ class _Client(asyncio.Protocol):
         self._service.leave(self._id)
 
     def data_received(self, data: bytes) -> None:
-        self._service.take(self._id, data)
+        self._service.receive(self._id, data)
 
     def write(self, data: bytes) -> None:
         """Send data; disconnect where too much is unread."""

@@ -227,7 +227,7 @@ class Following:
         self._on_book = on_book
         self._asked = 0
 
-    def take(self, events: list[StreamEvent], numbering: int) -> None:
+    def receive(self, events: list[StreamEvent], numbering: int) -> None:
         """Take the stream's events, in order; `numbering` as `Reception.numbering` has it."""
         follower = self.follower
         for event in events:

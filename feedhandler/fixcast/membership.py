@@ -65,7 +65,7 @@ class Membership:
         """Whether the group is to be joined."""
         return self.standing is not Standing.OUT
 
-    def look(self, missing: bool, now_ns: int) -> bool:
+    def update(self, missing: bool, now_ns: int) -> bool:
         """Take whether something is `missing`; return whether the group is to be joined."""
         if now_ns >= self.deadline_ns and not missing:
             self._go(Input.WAIT_OVER, now_ns)

@@ -29,8 +29,8 @@ from feedhandler.fixcast.channels import (
     Retransmission,
     host_and_port,
 )
+from feedhandler.fixcast.epoch_file import EpochFile, StoredEpoch
 from feedhandler.fixcast.messages import Header, enveloped
-from feedhandler.fixcast.numbering import Kept, NumberingFile
 from feedhandler.fixcast.pacing import OVERHEAD_BYTES, TokenBucket
 from feedhandler.fixcast.resend_service import ResendService
 from feedhandler.fixcast.sending import (
@@ -99,7 +99,7 @@ class PublisherSettings:
     sending: SendingSettings = field(default_factory=SendingSettings)
 
 
-class _Outlet:
+class _ChannelOutput:
     """One channel with its sockets."""
 
     def __init__(
@@ -122,7 +122,7 @@ class _Outlet:
         self.sealer = protection.sealer(channel.id) if protection else None
         self.answers_sealer = protection.sealer(channel.id) if protection else None
         self.sender = ChannelSender(header, settings.sending, bucket, self.sealer)
-        self.kept = NumberingFile(settings.state, channel.id) if settings.state else None
+        self.kept = EpochFile(settings.state, channel.id) if settings.state else None
         self.sockets: list[tuple[socket.socket, tuple[str, int]]] = []
         self.lines: LineSender | None = None
         self.room = asyncio.Event()
@@ -149,13 +149,13 @@ class _Outlet:
             made = open_sender(line, interface, settings.hops)
             self.sockets.append((made, (line.group, line.port)))
         self.lines = LineSender(self.sockets)
-        before = self.kept.read() if self.kept else Kept()
+        before = self.kept.read() if self.kept else StoredEpoch()
         goes_on = settings.numbering == "keep" and 0 < before.next <= NUMBER_MAX
         numbering = before.numbering
         if not goes_on:
             numbering = next_numbering(before.numbering, time.time_ns())
         if self.kept:
-            self.kept.write(Kept(numbering))
+            self.kept.write(StoredEpoch(numbering))
         self.sender.start(time.monotonic_ns(), numbering, before.next if goes_on else 1)
 
     def send(self, now_ns: int) -> None:
@@ -195,7 +195,7 @@ class _Outlet:
             each.close()
         if self.kept:
             if ended and session.numbering:
-                self.kept.write(Kept(session.numbering, session.next))
+                self.kept.write(StoredEpoch(session.numbering, session.next))
             self.kept.close()
 
 
@@ -237,7 +237,7 @@ class Publisher:
                 known = ", ".join(channels.channels)
                 raise UsageError(f"there is no channel {id}", f"there are: {known}")
         self._ids = list(ids or channels.channels)
-        self._outlets: dict[str, _Outlet] = {}
+        self._outputs: dict[str, _ChannelOutput] = {}
         self._services: dict[str, ResendService] = {}
         self._answers: dict[str, _Answers] = {}
         self._alarm: Alarm | None = None
@@ -254,11 +254,11 @@ class Publisher:
         try:
             for id in self._ids:
                 channel = self.channels.channels[id]
-                outlet = self._outlets[id] = _Outlet(
+                output = self._outputs[id] = _ChannelOutput(
                     channel, self.settings, self._bucket, self._protection, self._network
                 )
-                outlet.open(self.settings)
-                await self._serve(outlet)
+                output.open(self.settings)
+                await self._serve(output)
         except BaseException:
             await self._close(ended=False)
             raise
@@ -272,8 +272,8 @@ class Publisher:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            for outlet in self._outlets.values():
-                outlet.sender.stop(time.monotonic_ns())
+            for output in self._outputs.values():
+                output.sender.stop(time.monotonic_ns())
             await self._drained()
         finally:
             await self._close(ended=kind is None)
@@ -285,8 +285,8 @@ class Publisher:
         The reasons are names of the operating system's errors, and `answers_dropped`.
         """
         counts = Counter(self._counts)
-        for outlet in self._outlets.values():
-            for number, count in (outlet.lines.errors if outlet.lines else {}).items():
+        for output in self._outputs.values():
+            for number, count in (output.lines.errors if output.lines else {}).items():
                 counts[errno.errorcode.get(number, "OSError")] += count
         return counts
 
@@ -295,11 +295,11 @@ class Publisher:
 
         Raises `UsageError` where it is no application message, or too long.
         """
-        outlet = self._outlet(channel)
-        while outlet.sender.full:
-            outlet.room.clear()
-            await outlet.room.wait()
-        number = outlet.sender.publish(message, time.monotonic_ns())
+        output = self._output(channel)
+        while output.sender.full:
+            output.room.clear()
+            await output.room.wait()
+        number = output.sender.publish(message, time.monotonic_ns())
         self._soon()
         return number
 
@@ -310,10 +310,10 @@ class Publisher:
         that is no application message, or too long; its hint says which one. Those before it are
         published.
         """
-        outlet, given = self._outlet(channel), list(messages)
+        output, given = self._output(channel), list(messages)
         if not given:
             raise UsageError("there is nothing to publish", "give one message or more")
-        sender, done = outlet.sender, 0
+        sender, done = output.sender, 0
         turn_ns = time.monotonic_ns() + TURN_NS
         while done < len(given):
             now_ns = time.monotonic_ns()
@@ -323,19 +323,19 @@ class Publisher:
                 at = f"message {done + 1} of {len(given)}; those before it are published"
                 raise UsageError(error.message, f"{error.hint} ({at})") from None
             done += count
-            self._sent(outlet, now_ns)
+            self._sent(output, now_ns)
             if not count and sender.full:
-                outlet.room.clear()
-                await outlet.room.wait()
+                output.room.clear()
+                await output.room.wait()
             elif now_ns >= turn_ns:
                 await asyncio.sleep(0)
                 turn_ns = time.monotonic_ns() + TURN_NS
         return sender.session.next - 1
 
-    def _sent(self, outlet: _Outlet, now_ns: int) -> None:
+    def _sent(self, output: _ChannelOutput, now_ns: int) -> None:
         """Send what may leave, and set the alarm for the rest."""
-        outlet.send(now_ns)
-        deadline_ns = outlet.sender.deadline_ns
+        output.send(now_ns)
+        deadline_ns = output.sender.deadline_ns
         if deadline_ns < self._alarm_ns:
             self._set_alarm(deadline_ns)
 
@@ -346,10 +346,10 @@ class Publisher:
 
     def skip(self, channel: str, next_number: int) -> None:
         """Leave out the numbers up to `next_number`, which a GapFill announces."""
-        outlet = self._outlet(channel)
-        first = outlet.sender.session.next
-        outlet.sender.skip(next_number, time.monotonic_ns())
-        outlet.served.skip(first, next_number - 1)
+        output = self._output(channel)
+        first = output.sender.session.next
+        output.sender.skip(next_number, time.monotonic_ns())
+        output.served.skip(first, next_number - 1)
         self._soon()
 
     def _soon(self) -> None:
@@ -359,23 +359,23 @@ class Publisher:
 
     def sender(self, channel: str) -> ChannelSender:
         """Return a channel's sender, for its counters and numbers."""
-        return self._outlet(channel).sender
+        return self._output(channel).sender
 
     @property
     def served(self) -> dict[str, ServedChannel]:
         """What was sent, by channel, for servers that answer requests."""
-        return {id: outlet.served for id, outlet in self._outlets.items()}
+        return {id: output.served for id, output in self._outputs.items()}
 
     @property
     def answered(self) -> Counter[str]:
         """Counts of all servers of Resend Requests, added up."""
         return sum((each.server.counts for each in self._services.values()), Counter())
 
-    def _outlet(self, channel: str) -> _Outlet:
+    def _output(self, channel: str) -> _ChannelOutput:
         try:
-            return self._outlets[channel]
+            return self._outputs[channel]
         except KeyError:
-            known = ", ".join(self._outlets) or "none, for it is not entered"
+            known = ", ".join(self._outputs) or "none, for it is not entered"
             raise UsageError(
                 f"channel {channel} is not published here", f"there are: {known}"
             ) from None
@@ -390,10 +390,10 @@ class Publisher:
         if self._protection is not None and now_ns >= self._refresh_ns:
             self._refresh_ns = now_ns + KEYS_REFRESH_NS
             self._protection.refresh(time.time_ns() - now_ns, time.time_ns())
-        for outlet in self._outlets.values():
-            outlet.sender.tick(now_ns)
-            outlet.send(now_ns)
-            deadline_ns = min(deadline_ns, outlet.sender.deadline_ns)
+        for output in self._outputs.values():
+            output.sender.tick(now_ns)
+            output.send(now_ns)
+            deadline_ns = min(deadline_ns, output.sender.deadline_ns)
         for answers in self._answers.values():
             deadline_ns = min(deadline_ns, self._send_answers(answers, now_ns))
         self._set_alarm(deadline_ns)
@@ -407,9 +407,9 @@ class Publisher:
 
     # -- Resend Requests ------------------------------------------------------------------------
 
-    async def _serve(self, outlet: _Outlet) -> None:
+    async def _serve(self, output: _ChannelOutput) -> None:
         """Answer requests for a channel where the definition says."""
-        group = self.channels.retransmission_of(outlet.channel)
+        group = self.channels.retransmission_of(output.channel)
         if group is None or not group.asked or not self.settings.serves:
             return
         resend = self.settings.resend
@@ -433,7 +433,7 @@ class Publisher:
         where = group.server or group.id
         if where not in self._services:
             self._services[where] = await self._service(group)
-        self._services[where].server.add(outlet.channel.id, outlet.served)
+        self._services[where].server.add(output.channel.id, output.served)
 
     async def _service(self, group: Retransmission) -> ResendService:
         """Start the service that takes the requests of a retransmission group."""
@@ -451,17 +451,17 @@ class Publisher:
 
     def _answer(self, answer: Answer) -> None:
         """Send an answer to all receivers, by the main group or that of retransmissions."""
-        outlet = self._outlets[answer.channel]
+        output = self._outputs[answer.channel]
         now_ns = time.monotonic_ns()
-        packer = plain_packer(self.settings.sending, 1, outlet.sealer)
+        packer = plain_packer(self.settings.sending, 1, output.sealer)
         datagrams = [each for message in answer.messages for each in packer.add(message, 0)]
         datagrams += packer.flush()
         if self.settings.resend.route == "main":
             for datagram in datagrams:
-                outlet.sender.repeat(datagram, now_ns)
+                output.sender.repeat(datagram, now_ns)
         else:
-            datagrams = outlet.sealed(datagrams, now_ns)
-            waiting = self._answers[outlet.channel.retransmission].waiting
+            datagrams = output.sealed(datagrams, now_ns)
+            waiting = self._answers[output.channel.retransmission].waiting
             room = max(WAITING_MAX - len(waiting), 0)
             self._counts["answers_dropped"] += max(len(datagrams) - room, 0)
             waiting += datagrams[:room]
@@ -469,12 +469,12 @@ class Publisher:
 
     def _written(self, answer: Answer) -> list[bytes]:
         """Encode an answer for a TCP session: messages, or sealed datagrams in `US` messages."""
-        outlet = self._outlets[answer.channel]
-        if outlet.answers_sealer is None:
+        output = self._outputs[answer.channel]
+        if output.answers_sealer is None:
             return answer.messages
-        packer = plain_packer(self.settings.sending, 1, outlet.answers_sealer)
+        packer = plain_packer(self.settings.sending, 1, output.answers_sealer)
         datagrams = [each for message in answer.messages for each in packer.add(message, 0)]
-        sealed = outlet.sealed([*datagrams, *packer.flush()], time.monotonic_ns())
+        sealed = output.sealed([*datagrams, *packer.flush()], time.monotonic_ns())
         return [enveloped(each) for each in sealed]
 
     def _send_answers(self, answers: _Answers, now_ns: int) -> int:
@@ -491,15 +491,15 @@ class Publisher:
     async def _drained(self) -> None:
         """Wait until no datagram waits."""
         self._turn()
-        while any(outlet.sender.waiting for outlet in self._outlets.values()):
-            for outlet in self._outlets.values():
-                outlet.room.clear()
-            waiting = next(o for o in self._outlets.values() if o.sender.waiting)
+        while any(output.sender.waiting for output in self._outputs.values()):
+            for output in self._outputs.values():
+                output.room.clear()
+            waiting = next(o for o in self._outputs.values() if o.sender.waiting)
             await waiting.room.wait()
 
     async def _close(self, ended: bool) -> None:
-        for outlet in self._outlets.values():
-            for sealer in (outlet.sealer, outlet.answers_sealer):
+        for output in self._outputs.values():
+            for sealer in (output.sealer, output.answers_sealer):
                 self._counts += sealer.counts if sealer is not None else Counter()
         for service in self._services.values():
             await service.close()
@@ -510,8 +510,8 @@ class Publisher:
             self._alarm.close()
         for answers in self._answers.values():
             answers.sock.close()
-        for outlet in self._outlets.values():
-            outlet.close(ended)
+        for output in self._outputs.values():
+            output.close(ended)
 
 
 def protection_of(keys: Path | None) -> "Protection | None":

@@ -337,7 +337,7 @@ class Receiver:
             return
         self._take(channel, events)
         if following := self._following.get(channel):
-            following.take(events, self.receivers[channel].reception.numbering)
+            following.receive(events, self.receivers[channel].reception.numbering)
 
     def _turn(self) -> None:
         """Do what is due on every channel, and set the timer for what is due next."""
@@ -352,7 +352,7 @@ class Receiver:
             self._open_sealed(self.receivers[id], opener.tick(now_ns), now_ns)
             deadline_ns = min(deadline_ns, opener.deadline_ns)
         for group in self._groups:
-            group.look(group.missing, now_ns)
+            group.update_membership(group.missing, now_ns)
             deadline_ns = min(deadline_ns, group.membership.deadline_ns)
         for id, receiver in self.receivers.items():
             if receiver.deadline_ns <= now_ns:
@@ -399,9 +399,9 @@ class _Group:
         """Whether its channels wait for requested messages."""
         return any(each.requester and each.requester.waiting for each in self._receivers)
 
-    def look(self, missing: bool, now_ns: int) -> None:
+    def update_membership(self, missing: bool, now_ns: int) -> None:
         """Join or leave the group, as the membership says."""
-        member = self.membership.look(missing, now_ns)
+        member = self.membership.update(missing, now_ns)
         if member and self._sock is None:
             try:
                 self._sock = self._owner.join(

@@ -77,7 +77,7 @@ class ResendService:
                 data = topic.recv(REQUEST_BYTES_MAX)
             except BlockingIOError:
                 return
-            self.take(data, ALL)
+            self.receive(data, ALL)
 
     async def close(self) -> None:
         """Stop listening, and end the connections."""
@@ -108,7 +108,7 @@ class ResendService:
         self._clients.pop(id, None)
         self.server.forget(id)
 
-    def take(self, message: bytes, id: int) -> None:
+    def receive(self, message: bytes, id: int) -> None:
         """Handle a client's message: a request, or a TestRequest, which is answered."""
         if reply := self._form.reply(message):
             if client := self._clients.get(id):
@@ -160,7 +160,7 @@ class _Client(asyncio.Protocol):
         except PeerError:
             messages = []
         for message in messages:
-            self._service.take(message, self._id)
+            self._service.receive(message, self._id)
         if self._stream.fault:
             self._service.counts["not_fix"] += 1
             self.close()

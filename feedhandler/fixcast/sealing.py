@@ -178,7 +178,7 @@ class ReplayWindow:
             return Reason.BEHIND_WINDOW
         return Reason.REPLAYED if self._bits >> behind & 1 else None
 
-    def mark(self, counter: int) -> None:
+    def accept(self, counter: int) -> None:
         """Mark a counter as received."""
         ahead = counter - self.highest
         if ahead > 0:
@@ -259,7 +259,7 @@ class Opener:
 
     def accept(self, opened: Opened, line: int) -> None:
         """Mark a datagram as received from this line: a second copy is a replay."""
-        opened.session.windows[line].mark(opened.counter)
+        opened.session.windows[line].accept(opened.counter)
         self.counts["opened"] += 1
 
     @property

@@ -1,8 +1,9 @@
 """One channel's way out: messages are numbered, kept, packed and paced into datagrams.
 
 A `ChannelSender` is the publisher without its sockets. `publish` takes application messages, `tick`
-does what is due, and `take` returns the datagrams that may leave now, each for every line. The wait
-for the token bucket is bounded: while a channel is `full`, nothing more may be published on it.
+does what is due, and `pop_due` returns the datagrams that may leave now, each for every line. The
+wait for the token bucket is bounded: while a channel is `full`, nothing more may be published on
+it.
 
 Messages of a channel in clear are stamped, packed and kept by compiled code (`stamping`,
 `send_queue`), one at a time or many; on a sealed one each datagram is sealed when it is complete.
@@ -205,7 +206,7 @@ class ChannelSender:
         self.queue.gone(self._bucket, count, now_ns)
         self.counts["datagrams"] += count
 
-    def take(self, now_ns: int) -> list[bytes]:
+    def pop_due(self, now_ns: int) -> list[bytes]:
         """Return the datagrams that leave now, each for every line."""
         taken: list[bytes] = []
         while count := self.due(now_ns, self.queue.places):
@@ -220,9 +221,9 @@ class ChannelSender:
 
     @property
     def deadline_ns(self) -> int:
-        """When `tick`, or `take` where datagrams wait, has something to do next.
+        """When `tick`, or `pop_due` where datagrams wait, has something to do next.
 
-        Call `take` first: only it determines when the bucket is ready.
+        Call `pop_due` first: only it determines when the bucket is ready.
         """
         deadline_ns = min(self.session.deadline_ns, self.queue.deadline_ns)
         if self.queue.count:

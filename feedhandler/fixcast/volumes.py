@@ -75,7 +75,7 @@ class VolumeMeter:
         self._busiest: Weights = {}
         self._minute_number = self._minute_bytes = self._busiest_bytes = 0
 
-    def take(self, batch: DatagramBatch) -> None:
+    def add(self, batch: DatagramBatch) -> None:
         """Measure datagrams, which are roughly in the order of their times.
 
         Raises `UsageError` where there are more than `INSTRUMENTS_MAX` instruments.

@@ -16,12 +16,12 @@ What it promises:
   another line shows the same one, a heartbeat fits it, or, with nothing else alive for `resync_us`,
   its line goes on from it; below, until its own line goes on below it (`sequencer.py`).
 * An unsequenced packet is published once, when its first copy comes, and changes nothing else: it
-  begins no stream, reveals no hole, and is never late (see below).
+  begins no stream, reveals no gap, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
   announced ranges. What happens at each bound is counted.
 
 `states.py` has the action for each input as a table. Before the table is used, packets that do not
-belong to the current numbering are sorted out: the feed's reset packet and a new session id begin a
+belong to the current epoch are sorted out: the feed's reset packet and a new session id begin a
 new one (an *epoch*), everything held is released with its gaps announced, and what the other line
 still brings from before is counted as stale. `epochs.py` says when a reset is believed, and how
 such stragglers are recognised; `output.Outside` handles unsequenced packets.
@@ -61,7 +61,7 @@ from feedhandler.ingest.states import State, flat_table
 #: Wait before a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number without a later send time begins a
-#: numbering anew as well (no line lags by a minute; send times may count from midnight).
+#: epoch anew as well (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
 #: Shortest interval of a channel's MISMATCH records: lines that differ permanently do so in every
 #: packet, and a record for each would double what subscribers get. The counters count each.
@@ -195,7 +195,7 @@ class Arbiter:
     def is_old(self, header, now_ns):
         """Return whether this packet would be dropped as a copy, and its messages need no check.
 
-        Not where it may still be believed: a low number may begin a numbering whose reset waits for
+        Not where it may still be believed: a low number may begin an epoch whose reset waits for
         ring room, or, when nothing has fitted for `resync_us`, one whose reset was not seen.
         """
         return (
@@ -215,7 +215,7 @@ class Arbiter:
         the time of this process.
         """
         self.out.received_ns = received_ns
-        self.watch.hear(line, now_ns, self.stream.expected)
+        self.watch.line_alive(line, now_ns, self.stream.expected)
         if header.kind == kinds.DATA:
             self.watch.latest[line] = header.next_sequence
         if (
@@ -230,7 +230,7 @@ class Arbiter:
         return self._sort(line, header, data, start, received_ns, now_ns)
 
     def tick(self, now_ns):
-        """Let time pass: deadlines of holes, of the start, of lines, of a full ring."""
+        """Let time pass: deadlines of gaps, of the start, of lines, of a full ring."""
         if now_ns >= self.watch.next_check:
             self.watch.check(now_ns, self.stream.expected)
         if now_ns >= self.work_deadline:
@@ -246,7 +246,7 @@ class Arbiter:
     # -- packets ----------------------------------------------------------------------------
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
-        """Sort out what is not of this numbering, then act by the table."""
+        """Sort out what is not of this epoch, then act by the table."""
         if header.kind >= kinds.CONTROL and header.kind != kinds.SKIP:
             if header.kind == kinds.UNSEQUENCED:
                 return self._outside(line, header, data, start, received_ns, now_ns)
@@ -295,7 +295,7 @@ class Arbiter:
         if line < self.line_count and (
             self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
         ):
-            self.stream.belief.hear(line, self.stream.copies.are_again(header))
+            self.stream.belief.note_input(line, self.stream.copies.are_again(header))
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -404,7 +404,7 @@ class Arbiter:
         return states.HELD
 
     def _make_room(self, sequence, now_ns):
-        """Give the earliest hole up now, up to the first packet at hand: the hold is full.
+        """Give the earliest gap up now, up to the first packet at hand: the hold is full.
 
         Nothing is given up where a contradicted packet can be dropped instead.
         """
@@ -424,7 +424,7 @@ class Arbiter:
         """Drop a number that was expected before: late, from before the start, or a duplicate.
 
         It is published where it makes an announced loss be withdrawn, and quarantined where it may
-        begin a numbering.
+        begin an epoch.
         """
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
@@ -455,14 +455,14 @@ class Arbiter:
         """
         self.out.count_line(line, columns.LINE_MISMATCHES)
         self.out.count(columns.CHANNEL_MISMATCHES, 1)
-        if now_ns >= self.next_alarm and self.out.mark(
+        if now_ns >= self.next_alarm and self.out.control_event(
             records.MISMATCH, line, header.sequence, header.next_sequence, 0
         ):
             self.next_alarm = now_ns + ALARM_INTERVAL_NS
         return 0
 
     def _is_newer(self, header, now_ns):
-        """Return whether a low number looks like a new numbering whose reset was not seen.
+        """Return whether a low number looks like a new epoch whose reset was not seen.
 
         Only when nothing has fitted for `resync_us`, and then by the send time.
         """
@@ -488,7 +488,7 @@ class Arbiter:
     def _start_at(self, number, now_ns):
         """Join the stream at `number`; return 0 when the ring has no room for the record."""
         slot: cython.Py_ssize_t
-        if not self.out.mark(records.START, 0, number, number, 0):
+        if not self.out.control_event(records.START, 0, number, number, 0):
             self.stream.blocked = True
             self._settle(now_ns)
             return 0
@@ -537,7 +537,7 @@ class Arbiter:
     def _settle(self, now_ns):
         """Set the state and the next deadline from the present conditions."""
         if self.joined:
-            self.stream.tell()
+            self.stream.report_gaps()
         self.work_deadline = NEVER
         if self.pending_cause:
             self.state = states.RENUMBERING
@@ -558,22 +558,22 @@ class Arbiter:
             self.state = states.FLOWING
         return 0
 
-    # -- new numberings ---------------------------------------------------------------------
+    # -- new epochs ---------------------------------------------------------------------
 
     def _is_repeated_reset(self, header):
-        """Return whether this is a FIX Logon repeated before anything of its numbering has come."""
+        """Return whether this is a FIX Logon repeated before anything of its epoch has come."""
         begun: cython.bint = self.joined and self.stream.expected == self.epochs.first
         return self.stream.copies.is_fix and begun and header.next_sequence == self.epochs.first
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
-        """Handle the feed's reset packet, which begins a new numbering once it is believed."""
+        """Handle the feed's reset packet, which begins a new epoch once it is believed."""
         slot: cython.Py_ssize_t
         old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.epochs.is_copy(line, header, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
-        slot = self.pool.take(line, header, data, start, received_ns, now_ns, whole)
+        slot = self.pool.store(line, header, data, start, received_ns, now_ns, whole)
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
@@ -602,7 +602,7 @@ class Arbiter:
         return 0
 
     def _renumber(self, cause, session, number, slot, now_ns):
-        """Begin a new numbering at `number`, after everything held is released."""
+        """Begin a new epoch at `number`, after everything held is released."""
         self.stream.force_all(records.BY_RESET)
         self.pending_cause = cause
         self.pending_session = session
@@ -617,7 +617,9 @@ class Arbiter:
         slot: cython.Py_ssize_t = self.pending_slot
         if not self.pending_told:
             self.out.session = self.pending_session
-            if not self.out.mark(records.RESET, 0, 0, self.pending_next, self.pending_cause):
+            if not self.out.control_event(
+                records.RESET, 0, 0, self.pending_next, self.pending_cause
+            ):
                 self.out.session = self.session
                 self.stream.blocked = True
                 return 0
@@ -632,7 +634,7 @@ class Arbiter:
         return 1
 
     def _enter_epoch(self, now_ns):
-        """Enter the new epoch, whose RESET record is written, and forget the old numbering.
+        """Enter the new epoch, whose RESET record is written, and forget the old epoch.
 
         What is needed to recognise its stragglers is kept.
         """
@@ -719,7 +721,7 @@ class Arbiter:
         )
         self.out.count_line(line, columns.LINE_QUARANTINED)
         if evidence != REPEATED:
-            slot = self.pool.take(line, header, data, start, received_ns, now_ns, print_64)
+            slot = self.pool.store(line, header, data, start, received_ns, now_ns, print_64)
             if slot < 0:
                 self.out.count_line(line, columns.LINE_OVERSIZE)
             else:
@@ -762,7 +764,7 @@ class Arbiter:
         sequence: cython.ulonglong
         next_sequence: cython.ulonglong
         for at in range(self.quarantine.capacity):
-            slot = self.quarantine.take(at)
+            slot = self.quarantine.remove(at)
             if slot < 0:
                 continue
             sequence = self.pool.word(slot, slots.SEQUENCE)

@@ -5,7 +5,7 @@ cdef class Belief:
     cdef unsigned long long[::1] _heard, _below, _copied, _shown, _claimed
     cdef unsigned long long[::1] _distrusted_until, _forged_until
 
-    cpdef int hear(self, int line, bint again) except -1 nogil
+    cpdef int note_input(self, int line, bint again) except -1 nogil
     cpdef int progress(self, int line) except -1 nogil
     cpdef int copy(
         self, int line, unsigned long long sequence,

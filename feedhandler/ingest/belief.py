@@ -1,8 +1,8 @@
-"""Evidence of lines for holes, and which of it to believe.
+"""Evidence of lines for gaps, and which of it to believe.
 
 A line's numbers do not go back, except where a message is marked as sent again. So a packet ahead
 of the stream (or a heartbeat's number) below which its own line then goes on either overtook the
-packets before it or is forged: it is *contradicted*, and is no evidence of a hole. What makes it
+packets before it or is forged: it is *contradicted*, and is no evidence of a gap. What makes it
 believed or contradicted:
 
  what comes after it | then it is |
@@ -55,7 +55,7 @@ class Belief:
 
     # -- inputs ------------------------------------------------------------------------------
 
-    def hear(self, line, again):
+    def note_input(self, line, again):
         """Record an input from a line; one sent `again` does not show how far the line is."""
         self.serial += 1
         if not again:

@@ -1,4 +1,4 @@
-"""Epochs: which numbering a packet belongs to, while the lines disagree about it.
+"""Epochs: which epoch a packet belongs to, while the lines disagree about it.
 
 A sequence reset begins a new epoch on the line that shows it first. For a window after it the other
 line still brings packets from before, and its own copy of the reset. Both must change nothing. A
@@ -20,8 +20,8 @@ too, or where what follows agrees; until then it is *pending*, in a slot of the 
 ---|---|
  a reset to the same number on another line | believed |
  on any line, the number it names, sent no earlier | believed |
- on its line, a later number of its numbering, by its send time | believed |
- on its line, sent no earlier, a number from where the line was in the old numbering on | forged |
+ on its line, a later number of its epoch, by its send time | believed |
+ on its line, sent no earlier, a number from where the line was in the old epoch on | forged |
  anything else | pending |
 
 New sessions need none of this: their ids distinguish them. The last few are remembered.
@@ -70,7 +70,7 @@ class Epochs:
         return now_ns < self.ends
 
     def suspend(self, slot, line, header, old):
-        """Make a reset without evidence pending; `old`: its line's place in the old numbering."""
+        """Make a reset without evidence pending; `old`: its line's place in the old epoch."""
         self.pending = slot
         self.pending_line = line
         self.pending_time = header.send_time

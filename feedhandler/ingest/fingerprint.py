@@ -195,7 +195,7 @@ class CompareWindow:
 
     @cython.locals(place=cython.ulonglong)
     def clear(self):
-        """Forget everything, for a new numbering."""
+        """Forget everything, for a new epoch."""
         place = 0
         while place <= self.mask:
             self.entries[place * 2] = 0

@@ -7,7 +7,7 @@ cdef class PacketPool:
     cdef Py_ssize_t free_count
     cdef readonly Py_ssize_t slot_bytes
 
-    cpdef Py_ssize_t take(
+    cpdef Py_ssize_t store(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long noticed_ns,
         unsigned long long fingerprint) except -2 nogil

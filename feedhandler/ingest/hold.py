@@ -3,7 +3,7 @@
 `PacketPool` owns a fixed number of slots; a slot is a row of words (the header fields that are
 needed later, timestamps, the fingerprint) and room for one packet's bytes. Free slots are a stack,
 so that only as much memory is ever touched as was needed at once. `Hold` is the sequence of slots
-that wait behind a hole, ordered by sequence number; nearly every insertion is an append.
+that wait behind a gap, ordered by sequence number; nearly every insertion is an append.
 
 Promises: nothing is allocated after construction; a packet that finds no free slot, or is longer
 than a slot, is refused (-1). Left to the arbiter: what happens then.
@@ -48,7 +48,7 @@ class PacketPool:
         self.slot_bytes = slot_bytes
 
     @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
-    def take(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
+    def store(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
         """Copy a packet into a free slot and return the slot; -1: none is free, or it is too long.
 
         A heartbeat has nothing to copy: its slot stands for the number it names. Raises
@@ -176,9 +176,9 @@ class Hold:
     def insert(self, slot, fresh):
         """Insert a slot in order; return 1, or 0 when the hold is full.
 
-        The hole before the new packet was noticed when another line's packet behind it came, if
+        The gap before the new packet was noticed when another line's packet behind it came, if
         there is one. Where the packet has just come (`fresh`), its own line has gone on below the
-        packets it brought behind it: those are no evidence of a hole any more, and their ORDER
+        packets it brought behind it: those are no evidence of a gap any more, and their ORDER
         becomes 0.
         """
         if self.count >= self.capacity:
@@ -209,7 +209,7 @@ class Hold:
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     def notice_again(self, now_ns, order):
-        """Restart the age of every hole now, and give every packet this order."""
+        """Restart the age of every gap now, and give every packet this order."""
         at = 0
         while at < self.count:
             slot = self.order[(self.head + at) & self.mask]

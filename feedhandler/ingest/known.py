@@ -45,10 +45,10 @@ def take_copy(arbiter, line, header, data, start, size, received_ns, now_ns):
     header.count = cython.cast(cython.int, span)
     header.length = cython.cast(cython.uint, size)
     arbiter.out.received_ns = received_ns
-    arbiter.watch.hear(line, now_ns, arbiter.stream.expected)
+    arbiter.watch.line_alive(line, now_ns, arbiter.stream.expected)
     arbiter.watch.latest[line] = end
     if line < arbiter.line_count and arbiter.state != states.FLOWING:
-        arbiter.stream.belief.hear(line, False)
+        arbiter.stream.belief.note_input(line, False)
     arbiter.stream.copy(line, header)
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

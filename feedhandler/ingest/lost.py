@@ -126,7 +126,7 @@ class LostRanges:
         return 0
 
     def clear(self):
-        """Forget all ranges, for a new numbering."""
+        """Forget all ranges, for a new epoch."""
         self.count = 0
         return 0
 
@@ -165,7 +165,7 @@ class Runs:
                 or self.count[line] == slots.RUN_MAX
             ):
                 self.forget(line)
-        slot = self.pool.take(
+        slot = self.pool.store(
             line, header, data, start, received_ns, now_ns,
             fingerprint(data, start + header.body, header.length - header.body),
         )  # fmt: skip

@@ -18,7 +18,7 @@ cdef class Output:
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long skip) except -1 nogil
     cpdef int held(self, PacketPool pool, Py_ssize_t slot, unsigned long long skip) except -1 nogil
-    cpdef int mark(
+    cpdef int control_event(
         self, int kind, int line, unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long auxiliary) except -1 nogil
     cpdef unsigned long long won_by_others(

@@ -81,7 +81,7 @@ class Output:
 
     def _skipped(self, line, sequence, next_sequence):
         """Write a record that the publisher skips these numbers."""
-        if not self.mark(records.SKIPPED, line, sequence, next_sequence, 0):
+        if not self.control_event(records.SKIPPED, line, sequence, next_sequence, 0):
             return 0
         self.counters[columns.CHANNEL_SKIPPED] += next_sequence - sequence
         return 1
@@ -95,9 +95,9 @@ class Output:
             self.counters[columns.CHANNEL_MESSAGES] += messages - skip
         return 1
 
-    def mark(self, kind, line, sequence, next_sequence, auxiliary):
+    def control_event(self, kind, line, sequence, next_sequence, auxiliary):
         """Write a record without payload."""
-        if not self.ring.write_mark(
+        if not self.ring.write_control_event(
             kind, self.channel, line, sequence, next_sequence,
             self.received_ns, self.session, auxiliary,
         ):  # fmt: skip
@@ -183,7 +183,7 @@ class Outside:
         if self.waiting >= _OUTSIDE_MAX:
             self.out.count_line(line, columns.LINE_REFUSED)
             return 0
-        slot = self.pool.take(line, header, data, start, received_ns, now_ns, 0)
+        slot = self.pool.store(line, header, data, start, received_ns, now_ns, 0)
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return 0

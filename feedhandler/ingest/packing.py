@@ -247,7 +247,7 @@ class Copies:
         )  # fmt: skip
 
     def clear(self):
-        """Forget all first copies, for a new numbering."""
+        """Forget all first copies, for a new epoch."""
         return self.window.clear()
 
 

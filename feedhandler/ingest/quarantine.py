@@ -147,7 +147,7 @@ class Quarantine:
                     first = sequence
         return first
 
-    def take(self, place):
+    def remove(self, place):
         """Remove an entry without freeing its slot; return the slot, or -1."""
         slot: cython.Py_ssize_t = self.places[place]
         self.places[place] = -1
@@ -163,7 +163,7 @@ class Quarantine:
         return 0
 
     def forget_runs(self):
-        """Forget the runs, for a new numbering."""
+        """Forget the runs, for a new epoch."""
         line: cython.Py_ssize_t
         for line in range(self.run_length.shape[0]):
             self.run_length[line] = 0

@@ -340,7 +340,7 @@ cdef class Receiver:
         """Give a channel packets that were missing; return False when the inlet is full.
 
         The event loop calls it. `channel` is the index in the ring's records; `epoch` the one that
-        the hole was reported with; `received_ns`: when they came (CLOCK_REALTIME).
+        the gap was reported with; `received_ns`: when they came (CLOCK_REALTIME).
         """
         return self._into_inlet(self.inlet.write_packet(
             channel, 0, 0, 0, 0, 0, received_ns, 0, 0, 0, epoch, data, 0, len(data)))
@@ -348,12 +348,12 @@ cdef class Receiver:
     def give_up(self, int channel, unsigned long long until, unsigned long long epoch):
         """Have what is missing below `until` announced; return False when the inlet is full."""
         return self._into_inlet(
-            self.inlet.write_mark(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
+            self.inlet.write_control_event(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
 
     def disprove(self, int channel, unsigned long long number, unsigned long long epoch):
         """Report that `number` was not sent yet; return False when the inlet is full."""
         return self._into_inlet(
-            self.inlet.write_mark(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
+            self.inlet.write_control_event(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
 
     def _into_inlet(self, written):
         if self.inlet.publish() and self.inlet_fd >= 0:

@@ -20,7 +20,7 @@ class RecordKind(IntEnum):
     LINE_SILENT = 5
     LINE_BACK = 6
     MISMATCH = 7
-    HOLE = 8
+    GAP_NOTICED = 8
     CLOSED = 9
     MISSING = 10
     WITHDRAWN = 11
@@ -34,12 +34,12 @@ class GapCause(IntEnum):
     DEADLINE = 1  # every line had gap_wait_us to bring it, and recovery recovery_wait_us
     HOLD_FULL = 2  # no room to hold more packets behind it
     JUMP = 3  # a jump beyond the window was confirmed
-    RESET = 4  # the numbering ended with the range still missing
+    RESET = 4  # the epoch ended with the range still missing
     REFUSED = 5  # recovery knows that it cannot be had
 
 
 class ResetCause(IntEnum):
-    """What began the new numbering (w7 of a RESET record)."""
+    """What began the new epoch (w7 of a RESET record)."""
 
     PACKET = 1  # the feed's own sequence reset packet
     SESSION = 2  # a new session id in the packet header
@@ -80,7 +80,7 @@ class RefreshLinePacket(NamedTuple):
     LINE_SILENT,
     LINE_BACK,
     MISMATCH,
-    HOLE,
+    GAP_NOTICED,
     CLOSED,
     MISSING,
     WITHDRAWN,

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """Recovery's inputs to a channel: packets it brings back, and refusals.
 
-The arbiter reports holes that its lines did not fill (`MISSING` records, see `sequencer.py`), with
+The arbiter reports gaps that its lines did not fill (`MISSING` records, see `sequencer.py`), with
 the epoch they belong to. Recovery's answers may come at any time, also after a reset has begun a
-new numbering: an answer of another epoch changes nothing.
+new epoch: an answer of another epoch changes nothing.
 
-A packet brought back is judged like one of a line, by its number alone, but it can neither begin a
-numbering nor move the window, and it counts on a separate line (index `line_count`).
+A packet brought back is judged like one of a line, by its number alone, but it can neither begin an
+epoch nor move the window, and it counts on a separate line (index `line_count`).
 """
 
 import cython
@@ -19,7 +19,7 @@ def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
     """Give `arbiter` the packet `data[start:start + header.length]`; return a `Verdict`.
 
     `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
-    `epoch` the one that the hole was reported with.
+    `epoch` the one that the gap was reported with.
     """
     place: cython.int
     line: cython.int = arbiter.line_count
@@ -56,10 +56,10 @@ def _drop(arbiter, header, data, start, now_ns):
 
 
 def give_up(arbiter, until, now_ns, epoch):
-    """Announce every hole below `until` as lost, because no server has what is missing there."""
+    """Announce every gap below `until` as lost, because no server has what is missing there."""
     if epoch != arbiter.stream.epoch or not arbiter.joined:
         return 0
-    # A hole with no believed evidence behind it is no loss.
+    # A gap with no believed evidence behind it is no loss.
     until = min(until, arbiter.stream.believed_end())
     if until > arbiter.stream.expected:
         arbiter.stream.force(until, records.BY_REFUSAL)

@@ -25,7 +25,7 @@ cdef class Ring:
         unsigned long long received_ns, unsigned long long session,
         unsigned int skip, unsigned int body, unsigned long long auxiliary,
         const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length) except -1 nogil
-    cpdef int write_mark(
+    cpdef int write_control_event(
         self, int kind, int channel, int line,
         unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long received_ns, unsigned long long session,

@@ -18,12 +18,13 @@ delivered before | its sequence | the sequence after it | raw send time |
 | PACKET, of kind UNSEQUENCED | a packet outside the sequence | a number of its own, with \
 `UNSEQUENCED_BIT` | expected | raw send time |
 | GAP | this range was lost on every line | first missing | one past the last | `GapCause` |
-| RESET | a new numbering begins | 0 | the number the next packet carries | `ResetCause` |
+| RESET | a new epoch begins | 0 | the number the next packet carries | `ResetCause` |
 | START | the stream was joined here | first sequence | the same | 0 |
 | LINE_SILENT, LINE_BACK | `line` fell silent, or came back | expected | expected | 0 |
 | MISMATCH | `line` showed other message bytes than the first copy; may precede the packet | \
 sequence | next sequence | 0 |
-| HOLE | a first hole was noticed (where recovery listens) | expected | end of the hole | epoch |
+| GAP_NOTICED | a first gap was noticed (where recovery listens) | expected | end of the \
+gap | epoch |
 | MISSING | the lines had their time; recovery is asked for this range | first missing | one past \
 the last | epoch |
 | CLOSED | nothing is missing any more | expected | expected | epoch |
@@ -41,7 +42,7 @@ The producer writes at `head` and shows a whole batch at once by `publish` (atom
 consumer reads from `tail` to `published`, releases what it has read, and before it sleeps calls
 `arm`: only then does the next `publish` ask for a wake-up. In that way the eventfd is written
 once per sleep and not once per batch. A consumer that would rather find more at a time says by
-`rest` until when it wishes to sleep (CLOCK_MONOTONIC); whoever wakes it keeps to that.
+`rest` until when it wishes to sleep (CLOCK_MONOTONIC); its writer keeps to that.
 
 Promises: records come out in the order written, whole, each once; a record that does not fit is
 refused (`write_*` return 0) and nothing is overwritten. Left to others: waking and sleeping.
@@ -227,7 +228,7 @@ class Ring:
         return 1
 
     @cython.locals(offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
-    def write_mark(
+    def write_control_event(
         self, kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
     ):
         """Write one record without payload; 1, or 0 when there is no room for it."""
@@ -290,7 +291,7 @@ class Ring:
                 )
             )
         return bool(
-            self.write_mark(
+            self.write_control_event(
                 kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
             )
         )

@@ -16,7 +16,7 @@ cdef class Sequencer:
     cdef public unsigned long long last_send_time, first_time
     cdef public unsigned long long epoch
     cdef unsigned long long gap_wait, give_up_wait, asked
-    cdef bint recovering, hole_told
+    cdef bint recovering, gap_told
     cdef unsigned long long known_next, known_since, later_next, later_since
     cdef unsigned long long forced_until
     cdef int cause
@@ -56,7 +56,7 @@ cdef class Sequencer:
     cpdef int force(self, unsigned long long until, int cause) noexcept nogil
     cpdef int force_all(self, int cause) except -1 nogil
     cpdef int release(self, unsigned long long now_ns) except -1 nogil
-    cpdef int tell(self) except -1 nogil
+    cpdef int report_gaps(self) except -1 nogil
     cpdef bint waiting(self) except -1 nogil
     cpdef unsigned long long deadline(self) except? 6148914691236517205 nogil
     cpdef unsigned long long lowest(self) except? 6148914691236517205 nogil
@@ -68,7 +68,7 @@ cdef class Sequencer:
     cdef bint _is_alike(
         self, Py_ssize_t slot, PacketHeader header, const unsigned char[::1] data,
         Py_ssize_t start) except -1 nogil
-    cdef Py_ssize_t _next_hole(self) except -2 nogil
+    cdef Py_ssize_t _next_gap(self) except -2 nogil
     cdef int _report(self, unsigned long long now_ns) except -1 nogil
     cdef int _believe_below(self, int line, unsigned long long number) except -1 nogil
     cdef bint _again_aside(

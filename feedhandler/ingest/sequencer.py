@@ -1,24 +1,24 @@
-"""The ordered part of a channel: the next is written, others are held, holes have deadlines.
+"""The ordered part of a channel: the next is written, others are held, gaps have deadlines.
 
 A `Sequencer` knows the next number, `expected`, and moves it only when the record that moves it has
-been written: a packet, or the announcement of a gap. It judges nothing; the arbiter decides which
+been written: a packet, or a declared loss. It judges nothing; the arbiter decides which
 packets belong to the stream, and when it begins anew (`arbitration.py`).
 
-A *hole* is a range of missing numbers, noticed when a packet behind it is held or a heartbeat names
-a later number. It is given up `gap_wait_us` after that, each hole by its own clock, or earlier when
-forced; then a GAP record announces it as lost.
+A *gap* is a range of missing numbers, noticed when a packet behind it is held or a heartbeat names
+a later number. It is given up `gap_wait_us` after that, each gap by its own clock, or earlier when
+forced; then a GAP record declares it lost.
 
-Where there is recovery (`recovery_wait_ns`), the hole is not given up then but reported, once, with
-a MISSING record, and has that much longer. HOLE and CLOSED records report that a first hole was
-noticed, and that none is left.
+Where there is recovery (`recovery_wait_ns`), the gap is not given up then but reported, once, with
+a MISSING record, and has that much longer. GAP_NOTICED and CLOSED records report that a first
+gap was noticed, and that none is left.
 
 `blocked` means that the ring had no room for the next record; `release` continues there.
 
-A packet ahead, or a heartbeat's number, is no evidence of a hole where its own line goes on below
+A packet ahead, or a heartbeat's number, is no evidence of a gap where its own line goes on below
 it: it is *contradicted* (`belief.py`), has no clock, and stands aside until the stream comes to it.
-A hole is as old as the first believed packet behind it. When the stream comes to a packet aside,
+A gap is as old as the first believed packet behind it. When the stream comes to a packet aside,
 that is written where its line may just have reordered (it came less than `gap_wait_us` ago), or
-where recovery or a given-up hole leads to it. Otherwise the stream waits, as if it had not come,
+where recovery or a given-up gap leads to it. Otherwise the stream waits, as if it had not come,
 for the real one; and it is written where none comes, because what a line has brought is not lost.
 """
 
@@ -51,9 +51,9 @@ ISLAND_WAIT_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 class Sequencer:
     """Order for one channel: records go to `out`, waiting packets into `pool`.
 
-    `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then
+    `hold_packets` wait at most, a gap waits `gap_wait_ns` for the lines and then
     `recovery_wait_ns` for recovery, and `copies` (`packing.Copies`) compares what comes twice.
-    Holes below `asked` were reported as missing; `epoch` goes into these records. `first_time` is
+    Gaps below `asked` were reported as missing; `epoch` goes into these records. `first_time` is
     the send time of the first packet published since the start or restart, `last_send_time` the
     latest's. Packets of line `lines` are recovery's.
     """
@@ -81,7 +81,7 @@ class Sequencer:
         self.gap_wait = gap_wait_ns
         self.give_up_wait = gap_wait_ns + recovery_wait_ns
         self.recovering = recovery_wait_ns > 0
-        self.hole_told = False
+        self.gap_told = False
         self.asked = self.epoch = 0
         self.expected = 0
         self.blocked = False
@@ -136,10 +136,10 @@ class Sequencer:
             return SAME_AGAIN
         if self.is_full():
             return NO_ROOM
-        # A heartbeat may have shown the hole before this packet did.
+        # A heartbeat may have shown the gap before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
-        slot = self.pool.take(line, header, data, start, received_ns, noticed, print_64)
+        slot = self.pool.store(line, header, data, start, received_ns, noticed, print_64)
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)
@@ -399,7 +399,7 @@ class Sequencer:
         if self.known_next > self.expected:
             if number > self.known_next:
                 if number > self.later_next:
-                    # An older hole has its own deadline; this one is handled after it.
+                    # An older gap has its own deadline; this one is handled after it.
                     self.later_next = number
                     self.later_since = now_ns
                     self.later_line = line
@@ -422,13 +422,13 @@ class Sequencer:
         return 0
 
     def force(self, until, cause):
-        """Give up every hole before `until` at the next `release`, for `cause` (`GapCause`)."""
+        """Give up every gap before `until` at the next `release`, for `cause` (`GapCause`)."""
         self.forced_until = until
         self.cause = cause
         return 0
 
     def force_all(self, cause):
-        """Give up every known hole, and so release everything that is held and believed.
+        """Give up every known gap, and so release everything that is held and believed.
 
         Contradicted packets beyond are dropped.
         """
@@ -446,7 +446,7 @@ class Sequencer:
         return self.force(last, cause)
 
     def release(self, now_ns):
-        """Write held packets in order and give up the holes that are due."""
+        """Write held packets in order and give up the gaps that are due."""
         slot: cython.Py_ssize_t
         end: cython.ulonglong
         self.blocked = False
@@ -482,7 +482,7 @@ class Sequencer:
         """Pass the first island, with a PASSED record; or be blocked."""
         end: cython.ulonglong = self.islands.end[0]
         if end > self.expected:
-            if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
+            if not self.out.control_event(records.PASSED, 0, self.expected, end, self.epoch):
                 self.blocked = True
                 return 0
             self.expected = end
@@ -538,10 +538,10 @@ class Sequencer:
         hold.drop_lowest()
         return 1
 
-    def _next_hole(self):
-        """Return the place of the packet behind the first unreported hole; -1 for none.
+    def _next_gap(self):
+        """Return the place of the packet behind the first unreported gap; -1 for none.
 
-        `asked` moves up to where that hole begins.
+        `asked` moves up to where that gap begins.
         """
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
@@ -561,12 +561,12 @@ class Sequencer:
         return -1
 
     def _report(self, now_ns):
-        """Report every hole that is `gap_wait` old with a MISSING record, or be blocked."""
+        """Report every gap that is `gap_wait` old with a MISSING record, or be blocked."""
         at: cython.Py_ssize_t
         end: cython.ulonglong
         noticed: cython.ulonglong
         while True:
-            at = self._next_hole()
+            at = self._next_gap()
             if at >= 0:
                 end = self.pool.word(self.hold.slot(at), slots.SEQUENCE)
                 noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
@@ -577,26 +577,26 @@ class Sequencer:
                 return 0
             if self.islands.count and self.asked < self.islands.first[0] < end:
                 end = self.islands.first[0]
-            if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
+            if not self.out.control_event(records.MISSING, 0, self.asked, end, self.epoch):
                 self.blocked = True
                 return 0
             self.out.count(columns.CHANNEL_MISSING, end - self.asked)
             self.asked = end
 
-    def tell(self):
-        """Write HOLE when a first hole is noticed, CLOSED when the last is gone; or be blocked."""
+    def report_gaps(self):
+        """Write GAP_NOTICED at a first gap, CLOSED when the last is gone; or be blocked."""
         waiting: cython.bint
         end: cython.ulonglong = self.expected
         self._set_aside()
         waiting = self.hold.count > 0 or self.known_next > self.expected
-        if not self.recovering or waiting == self.hole_told:
+        if not self.recovering or waiting == self.gap_told:
             return 0
         if waiting:
             end = self.lowest() if self.hold.count else self.known_next
-        if self.out.mark(
-            records.HOLE if waiting else records.CLOSED, 0, self.expected, end, self.epoch
+        if self.out.control_event(
+            records.GAP_NOTICED if waiting else records.CLOSED, 0, self.expected, end, self.epoch
         ):
-            self.hole_told = waiting
+            self.gap_told = waiting
         else:
             self.blocked = True
         return 0
@@ -668,7 +668,7 @@ class Sequencer:
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
         line: cython.int
-        if not self.out.mark(records.GAP, 0, self.expected, end, self.cause):
+        if not self.out.control_event(records.GAP, 0, self.expected, end, self.cause):
             self.blocked = True
             return 0
         self.lost.add(
@@ -718,7 +718,7 @@ class Sequencer:
         )
 
     def deadline(self):
-        """Return when the earliest hole must be given up, or the next one reported."""
+        """Return when the earliest gap must be given up, or the next one reported."""
         deadline: cython.ulonglong = NEVER
         noticed: cython.ulonglong
         at: cython.Py_ssize_t
@@ -733,7 +733,7 @@ class Sequencer:
                 deadline = noticed + self.give_up_wait
         if not self.recovering:
             return deadline
-        at = self._next_hole()
+        at = self._next_gap()
         if at >= 0:
             noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
             if noticed + self.gap_wait < deadline:
@@ -753,13 +753,13 @@ class Sequencer:
     def begin(self, number, now_ns):
         """Join the stream at `number`, with what is held already.
 
-        The waits of its holes begin now, because nothing was known to be missing before.
+        The waits of its gaps begin now, because nothing was known to be missing before.
         """
         self.expected = self.asked = number
         return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
-        """Begin a new numbering at `number`, with nothing held: forget the old one."""
+        """Begin a new epoch at `number`, with nothing held: forget the old one."""
         self.expected = self.asked = number
         self.known_next = 0
         self.later_next = 0

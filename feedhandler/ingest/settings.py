@@ -5,7 +5,7 @@ import msgspec
 #: Upper limit on senders of one line: a server and its stand-ins.
 SOURCES_MAX = 4
 #: Default `max_jump` in multiples of the hold, where a feed counts packets: twice the hold, so that
-#: behind a hole the hold overflows, and gives the hole up, before honest packets look like a jump.
+#: behind a gap the hold overflows, and gives the gap up, before honest packets look like a jump.
 PACKETS_PER_HOLD = 2
 #: The same where a feed counts messages: a full packet carries about so many.
 MESSAGES_PER_PACKET = 64
@@ -17,14 +17,14 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """Settings of one channel's arbitration; times in microseconds, sizes as named."""
 
     gap_wait_us: int = 10_000
-    """how long a missing packet may still come, from the instant the hole was noticed; more than
+    """how long a missing packet may still come, from the instant the gap was noticed; more than
     the usual skew of the two lines, less than a subscriber minds waiting"""
 
     start_wait_us: int = 10_000
     """how long to look for the lowest number when joining a stream in its middle"""
 
     hold_packets: int = 16_384
-    """most packets held behind a hole, while the other line and then recovery may fill it: a tenth
+    """most packets held behind a gap, while the other line and then recovery may fill it: a tenth
     of a second at the highest rates"""
 
     packet_bytes_max: int = 2048

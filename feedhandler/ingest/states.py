@@ -4,7 +4,7 @@ A channel is in one of five states:
 
 JOINING      no number is expected yet: packets are collected for a moment, to start at the lowest
 FLOWING      everything up to `expected` is published, nothing is known to be missing WAITING
-something is missing; packets behind the hole are held, and each hole has a deadline BLOCKED
+something is missing; packets behind the gap are held, and each gap has a deadline BLOCKED
 the ring lacked room; packets are held and written as soon as there is some RENUMBERING  a reset or
 new session waits for ring room; until then nothing new is taken
 
@@ -53,11 +53,11 @@ class Action(IntEnum):
     """Actions on an input."""
 
     NOTHING = 0  # only note that the line is alive
-    AGREE = 1  # the line expects the same number: the numbering is alive
+    AGREE = 1  # the line expects the same number: the epoch is alive
     START = 2  # join the stream here
     HINT = 3  # remember the number as one that the stream may be joined at
     PUBLISH = 4  # write it to the ring, then what it releases
-    HOLD = 5  # keep it until the hole before it is closed or given up
+    HOLD = 5  # keep it until the gap before it is closed or given up
     DROP = 6  # count as duplicate, late or stale; compare with the first copy
     REVEAL = 7  # everything before the heartbeat's number is missing: the deadline runs
     QUARANTINE = 8  # set it aside until it is confirmed

@@ -8,7 +8,7 @@ cdef class LineWatch:
     cdef readonly unsigned long long next_check
 
     cpdef int start(self, unsigned long long now_ns) except -1 nogil
-    cpdef int hear(
+    cpdef int line_alive(
         self, int line, unsigned long long now_ns, unsigned long long expected) except -1 nogil
     cpdef int check(
         self, unsigned long long now_ns, unsigned long long expected) except -1 nogil

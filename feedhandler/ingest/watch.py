@@ -36,14 +36,16 @@ class LineWatch:
         self.next_check = now_ns + self.wait
         return 0
 
-    def hear(self, line, now_ns, expected):
+    def line_alive(self, line, now_ns, expected):
         """Record that the line is alive, and announce it if it was silent.
 
         Without ring room its next packet announces it. `next_check` may be too early for a line
         that was heard since, never too late.
         """
         self.heard[line] = now_ns
-        if self.silent[line] and self.out.mark(records.LINE_BACK, line, expected, expected, 0):
+        if self.silent[line] and self.out.control_event(
+            records.LINE_BACK, line, expected, expected, 0
+        ):
             self.silent[line] = 0
             if now_ns + self.wait < self.next_check:
                 self.next_check = now_ns + self.wait
@@ -59,7 +61,7 @@ class LineWatch:
                 continue
             due = self.heard[line] + self.wait
             if now_ns >= due:
-                if self.out.mark(records.LINE_SILENT, line, expected, expected, 0):
+                if self.out.control_event(records.LINE_SILENT, line, expected, expected, 0):
                     self.silent[line] = 1
                     self.out.count_line(line, columns.LINE_SILENCES)
                     continue

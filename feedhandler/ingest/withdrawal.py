@@ -42,7 +42,7 @@ def _take_back(stream, line, now_ns):
     at: cython.Py_ssize_t
     slot: cython.Py_ssize_t
     first: cython.ulonglong = stream.runs.first[line]
-    if not stream.out.mark(records.WITHDRAWN, line, stream.expected, first, stream.epoch):
+    if not stream.out.control_event(records.WITHDRAWN, line, stream.expected, first, stream.epoch):
         return 0
     _distrust(stream, first, now_ns)
     stream.out.count(

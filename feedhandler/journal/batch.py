@@ -1,7 +1,7 @@
 """Selection of what goes into one segment: waiting items, status changes and groups of both.
 
-What it is for: a group is taken as a whole or not yet, wherever it waits (`Waiting`); the producer
-states of all groups in a segment are written once, each the latest. No I/O.
+What it is for: a group is taken as a whole or not yet, wherever it waits (`PendingBatch`); the
+producer states of all groups in a segment are written once, each the latest. No I/O.
 """
 
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from feedhandler.journal.segments import SEGMENT_PLAIN, SEGMENT_VERSION, segment
 class Batch:
     """Content of one segment: items, status changes and groups.
 
-    `count` and `size`: the number of items and their bytes; `marks`: the first of the waiting ones;
-    `changes`: the marks as records; `groups`: groups of those items; `bundles`: groups without
-    items. `records`: all records, with empty ones in front for `moves`, which are filled in when
-    the items' ids are assigned. `length`: the segment's size in bytes.
+    `count` and `size`: the number of items and their bytes; `entries`: the first of the waiting
+    ones; `changes`: the status changes as records; `groups`: groups of those items; `bundles`:
+    groups without items. `records`: all records, with empty ones in front for `moves`, which are
+    filled in when the items' ids are assigned. `length`: the segment's size in bytes.
     """
 
-    marks: list[Any]
+    entries: list[Any]
     changes: list[Record]
     count: int = 0
     size: int = 0
@@ -46,13 +46,15 @@ class Batch:
         self.length = segment_bytes(self.count, self.size, len(self.records))
 
     @classmethod
-    def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "Batch":
-        """Make a batch with groups, of as many marks as take `most` records, but at least one."""
+    def of(
+        cls, entries: list[Any], count: int, size: int, groups: list[Group], most: int
+    ) -> "Batch":
+        """Make a batch with groups, of as many entries as take `most` records, but at least one."""
         changes: list[Record] = []
         bundles: list[Group] = []
         taken = places = 0
-        for mark in marks:
-            bundle = mark if isinstance(mark, Group) else None
+        for entry in entries:
+            bundle = entry if isinstance(entry, Group) else None
             places += bundle.places if bundle else 1
             if taken and places > most:
                 break
@@ -61,12 +63,12 @@ class Batch:
                 changes += bundle.records
                 bundles.append(bundle)
             else:
-                changes.append(mark)
-        return cls(marks[:taken], changes, count, size, groups, bundles)
+                changes.append(entry)
+        return cls(entries[:taken], changes, count, size, groups, bundles)
 
     def changes_alone(self) -> "Batch":
         """Return the batch without its items and their groups."""
-        return Batch(self.marks, self.changes, bundles=self.bundles)
+        return Batch(self.entries, self.changes, bundles=self.bundles)
 
     @property
     def all_groups(self) -> list[Group]:

@@ -184,11 +184,11 @@ class Block:
         self.pledges = [pledge for pledge in self.pledges if pledge.group is not group]
         self.touch(sequence)
 
-    def mark(self, number: int, status: int, sequence: int) -> bool:
+    def set_status(self, number: int, status: int, sequence: int) -> bool:
         """Set the status of item `number`, where it is pending; return whether it was."""
-        return self.mark_run(number, 1, status, sequence)
+        return self.set_run(number, 1, status, sequence)
 
-    def mark_run(self, first: int, count: int, status: int, sequence: int) -> bool:
+    def set_run(self, first: int, count: int, status: int, sequence: int) -> bool:
         """Set the status of `count` items from `first` on; return False unless all are pending.
 
         It is journalled with `sequence` at the earliest.
@@ -201,13 +201,13 @@ class Block:
         self.touch(sequence)
         return True
 
-    def mark_read(self, first: int, count: int, status: int, sequence: int) -> int:
+    def apply_run(self, first: int, count: int, status: int, sequence: int) -> int:
         """Apply a status record for `count` items from `first` on; return how many it changed.
 
         It changes pending items, and those whose bytes do not verify: these had ended before the
         loss could matter.
         """
-        if self.mark_run(first, count, status, sequence):
+        if self.set_run(first, count, status, sequence):
             return count
         marked = 0
         for at in range(first - self.first_id, first - self.first_id + count):

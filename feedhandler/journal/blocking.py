@@ -159,7 +159,7 @@ class BlockingQueue:
         """Yield what is undelivered, oldest first, handed out or not, without taking it."""
         after = 0
         while True:
-            items = self.engine.look(after, LOOK)
+            items = self.engine.peek(after, LOOK)
             if not items:
                 return
             yield from items
@@ -168,8 +168,8 @@ class BlockingQueue:
     def delivered(self, *numbers: int) -> int:
         """Record that these items were delivered; return how many were pending, once durable."""
         delivered, forward = self._durably(lambda: self.engine.delivery.deliver(numbers))
-        self.engine.tell(self.engine.on_delivered, delivered)
-        self.engine.tell(self.engine.on_forward, forward)
+        self.engine.call_back(self.engine.on_delivered, delivered)
+        self.engine.call_back(self.engine.on_forward, forward)
         return len(delivered)
 
     def release(self, number: int) -> None:
@@ -196,14 +196,14 @@ class BlockingQueue:
         durable.
         """
         cancelled, forward = self._durably(self.engine.cancel_all)
-        self.engine.tell(self.engine.on_cancelled, cancelled)
-        self.engine.tell(self.engine.on_forward, forward)
+        self.engine.call_back(self.engine.on_cancelled, cancelled)
+        self.engine.call_back(self.engine.on_forward, forward)
         return cancelled, forward
 
     def expire(self) -> list[int]:
         """Expire what is left of past trading days, and return the ids; `get` does so too."""
         expired: list[int] = self._durably(self.engine.day_over)
-        self.engine.tell(self.engine.on_expired, expired)
+        self.engine.call_back(self.engine.on_expired, expired)
         return expired
 
     def close_order(self, number: int) -> None:
@@ -229,11 +229,11 @@ class BlockingQueue:
         engine = self.engine
         engine.check()
         result = change()
-        marks, done = engine.marks_now()
+        changes, done = engine.changes_now()
         with self._changed:
             self._tell_changed()
         if not done:
-            self._until(lambda: engine.durable_marks >= marks)
+            self._until(lambda: engine.durable_changes >= changes)
         return result
 
     def _stopped(self) -> None:

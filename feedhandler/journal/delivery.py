@@ -242,7 +242,7 @@ class Delivery:
             if block is not None and self._mark(block, slot, 1, Status.DAMAGED):
                 self.damaged += 1
 
-    def look(self, after: int, limit: int) -> list[Item]:
+    def peek(self, after: int, limit: int) -> list[Item]:
         """Read up to `limit` undelivered items with ids above `after`, handed out or not.
 
         Raises `OSError`.
@@ -553,7 +553,7 @@ class Delivery:
 
     def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
         """Set the status of a locked block's items and journal it; False unless all are pending."""
-        if not block.mark_run(first, count, status, self._store.sequence + 1):
+        if not block.set_run(first, count, status, self._store.sequence + 1):
             return False
         if block.moved and count == 1:
             first = self._store.numbers.get(first, first)
@@ -712,7 +712,7 @@ class Delivery:
 
     def _status_ended(self, number: int) -> Status | None:
         with self._store.lock:
-            return self._store.ended.status(number)
+            return self._store.tombstones.status(number)
 
     def first_since(self, stamp_ns: int) -> int:
         """Return the first id whose segment was journalled at `stamp_ns` or later."""
@@ -749,7 +749,7 @@ class Delivery:
         first = max(self.first_since(stamp_ns), after + 1)
         moved = (n for n, slot in sorted(self._store.slots.items())
                  if n >= first and self._byte_at(live, slot) == Status.DELIVERED)  # fmt: skip
-        before = self._store.ended.delivered_since(stamp_ns, after)
+        before = self._store.tombstones.delivered_since(stamp_ns, after)
         # A block is recycled when nothing in it is pending, whatever older blocks still hold.
         yield from heapq.merge(moved, before, self._delivered_in(live, first))
 

@@ -12,6 +12,7 @@ callers get `QueueStopped`, nothing is retried, nothing more is acknowledged.
 """
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,6 @@ from typing import Any, TypeVar, cast
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.cancels import CancelAnswer, ForwardPage
 from feedhandler.journal.delivery import Delivery
-from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
@@ -32,7 +32,8 @@ from feedhandler.journal.reading import Item
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BlocksNeeded, Flush, Store
-from feedhandler.notes import Level, tell
+from feedhandler.journal.tombstone_index import KEEP_NS
+from feedhandler.operator_log import log_event
 
 #: Pause after a failed attempt to create a block.
 GROWTH_PAUSE_NS = 5_000_000_000
@@ -53,7 +54,7 @@ class QueueClosed(FeedhandlerError):
 class Committed:
     """A group that was taken.
 
-    `first_id` to `end_id` - 1 are its items' ids; `groups` and `marks`: the engine's counts at
+    `first_id` to `end_id` - 1 are its items' ids; `groups` and `changes`: the engine's counts at
     which it is durable (`Engine.has_committed`); `ends`: ids that it ends, by status; `forward`:
     ids whose cancel is to be forwarded.
     """
@@ -61,7 +62,7 @@ class Committed:
     first_id: int
     end_id: int
     groups: int
-    marks: int
+    changes: int
     ends: dict[Status, list[int]]
     forward: list[int]
 
@@ -90,7 +91,7 @@ class Engine:
         self.clock = clock
         self.stopped: FeedhandlerError | None = None
         self.durable_id = 0
-        self.durable_marks = self.durable_groups = 0
+        self.durable_changes = self.durable_groups = 0
         self.growth_failures = 0
         self.on_delivered: Callback | None = None
         self.on_cancelled: Callback | None = None
@@ -116,7 +117,7 @@ class Engine:
         self.report: RecoveryReport = opened.report
         self.expired_at_open = opened.expired
         self.durable_id = self.store.visible_end - 1
-        self.durable_marks = self.store.marks_added
+        self.durable_changes = self.store.changes_added
         self.day_ns = settings.day_began_ns(began)
 
     # -- the disk ---------------------------------------------------------------------------
@@ -139,15 +140,15 @@ class Engine:
         assert store.in_flight is not None
         if store.in_flight.groups:  # a group may have changed any block
             with store.everything(), self.lock:
-                self._count(store.settle())
+                self._count(store.complete_flush())
         else:
             with store.live[-1].lock, self.lock:
-                self._count(store.settle())
+                self._count(store.complete_flush())
 
     def _count(self, flush: Flush) -> None:
         """Update the counts of what is durable by that flush."""
         self.durable_id = max(self.durable_id, flush.next_id - 1)
-        self.durable_marks = flush.marks_end
+        self.durable_changes = flush.changes_end
         self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
@@ -222,11 +223,12 @@ class Engine:
     def _tell_growth(self, made: bool, failure: OSError | None) -> None:
         """Report to the operator, once each, that the queue cannot grow, or grows again."""
         if made:
-            tell("queue_grows", f"queue {self.folder}: grows again", Level.INFO, queue=self.folder)
+            text = f"queue {self.folder}: grows again"
+            log_event("queue_grows", text, logging.INFO, queue=self.folder)
         else:
             why = failure.strerror if failure is not None else "unknown"
             text = f"queue {self.folder}: cannot grow ({why}); make room, it tries again by itself"
-            tell("queue_cannot_grow", text, Level.ERROR, queue=self.folder)
+            log_event("queue_cannot_grow", text, logging.ERROR, queue=self.folder)
 
     def _give_up_growth(self, made: Any) -> None:
         """Remove the unfinished block's file.
@@ -319,26 +321,26 @@ class Engine:
             for status in (Status.DELIVERED, Status.CANCELLED, Status.EXPIRED)
         }
         with self.lock:
-            waiting = self.store.waiting
+            pending = self.store.pending
             return Committed(
                 group.first_id,
                 group.end_id,
-                waiting.groups_added if group.among_items else 0,
-                0 if group.among_items else waiting.marks_added,
+                pending.groups_added if group.among_items else 0,
+                0 if group.among_items else pending.changes_added,
                 ends_by,
                 forward,
             )
 
     def has_committed(self, committed: Committed) -> bool:
         """Return whether that group is durable."""
-        return self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
+        return self.durable_groups >= committed.groups and self.durable_changes >= committed.changes
 
     def tell_committed(self, committed: Committed) -> None:
         """Call the callbacks for what a durable group ended."""
-        self.tell(self.on_delivered, committed.ends[Status.DELIVERED])
-        self.tell(self.on_cancelled, committed.ends[Status.CANCELLED])
-        self.tell(self.on_expired, committed.ends[Status.EXPIRED])
-        self.tell(self.on_forward, committed.forward)
+        self.call_back(self.on_delivered, committed.ends[Status.DELIVERED])
+        self.call_back(self.on_cancelled, committed.ends[Status.CANCELLED])
+        self.call_back(self.on_expired, committed.ends[Status.EXPIRED])
+        self.call_back(self.on_forward, committed.forward)
 
     def producer(self, producer: bytes) -> ProducerState | None:
         """Return a producer's (epoch, sequence), in-flight changes included; None: not known."""
@@ -359,9 +361,9 @@ class Engine:
         """Take up to `limit` pending items, oldest first, that no other consumer has."""
         return self._read(lambda: self.delivery.take(limit))
 
-    def look(self, after: int, limit: int) -> list[Item]:
+    def peek(self, after: int, limit: int) -> list[Item]:
         """Return up to `limit` undelivered items with ids above `after`, handed out or not."""
-        return self._read(lambda: self.delivery.look(after, limit))
+        return self._read(lambda: self.delivery.peek(after, limit))
 
     def day_over(self) -> list[int]:
         """Expire what is left of a trading day that ended since the last call; return the ids."""
@@ -394,13 +396,13 @@ class Engine:
         """Start of what may need forwarding: the day of anything earlier is over."""
         return self.day_ns or self.clock() - KEEP_NS
 
-    def marks_now(self) -> tuple[int, bool]:
+    def changes_now(self) -> tuple[int, bool]:
         """Return how many status changes there have been, and whether all are durable."""
         with self.lock:
-            marks = self.store.marks_added
-            return marks, self.durable_marks >= marks
+            changes = self.store.changes_added
+            return changes, self.durable_changes >= changes
 
-    def tell(self, callback: Callback | None, numbers: list[int]) -> None:
+    def call_back(self, callback: Callback | None, numbers: list[int]) -> None:
         """Call the callback for each id."""
         if callback is not None:
             for number in numbers:
@@ -409,16 +411,16 @@ class Engine:
     def tell_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
         """Call the callback for the outcome of a cancel; a cancelled item is reported once."""
         if changed:
-            self.tell(self.on_cancelled, [number])
+            self.call_back(self.on_cancelled, [number])
         elif answer is CancelAnswer.DELIVERED:
-            self.tell(self.on_forward, [number])
+            self.call_back(self.on_forward, [number])
 
     def tell_released(self, number: int, status: Status) -> None:
         """Call the callback for the status of an item that was given back."""
         if status is Status.CANCELLED:
-            self.tell(self.on_cancelled, [number])
+            self.call_back(self.on_cancelled, [number])
         elif status is Status.EXPIRED:
-            self.tell(self.on_expired, [number])
+            self.call_back(self.on_expired, [number])
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the queue, for people and for metrics."""

@@ -5,5 +5,5 @@ from cpython.pythread cimport PyThread_type_lock
 
 cdef class Mutex:
     cdef PyThread_type_lock _lock
-    cpdef bint take(self)
+    cpdef bint lock(self)
     cpdef bint give(self)

@@ -40,7 +40,7 @@ class Mutex:
             PyThread_free_lock(self._lock)
 
     @cython.ccall
-    def take(self) -> cython.bint:
+    def lock(self) -> cython.bint:
         """Acquire; blocks, not interruptible."""
         if cython.compiled:
             if PyThread_acquire_lock(self._lock, NOWAIT_LOCK) == 0:
@@ -59,12 +59,12 @@ class Mutex:
         return True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire as `take`, or without waiting unless `blocking`; return whether it was acquired.
+        """Acquire as `lock`, or without waiting unless `blocking`; return whether it was acquired.
 
         Raises `ValueError` where a time-out is given.
         """
         if blocking and timeout < 0:
-            return self.take()
+            return self.lock()
         if blocking:
             raise ValueError("a mutex is waited for without a time-out")
         if cython.compiled:
@@ -76,7 +76,7 @@ class Mutex:
         self.give()
 
     def __enter__(self) -> "Mutex":
-        self.take()
+        self.lock()
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -13,8 +13,6 @@ import msgspec
 
 from feedhandler.journal.block import Lock
 from feedhandler.journal.delivery import Delivery
-from feedhandler.journal.ended import KEEP_NS, READ_BYTES_MAX, Ended
-from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Files, Replace, Step, Sync, Write, carry_out
 from feedhandler.journal.layout import (
     HEADER_MAGIC,
@@ -35,6 +33,8 @@ from feedhandler.journal.recovery import (
 )
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import Store, creation
+from feedhandler.journal.tombstone_index import KEEP_NS, READ_BYTES_MAX, TombstoneIndex
+from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
 
 
 @dataclass(slots=True)
@@ -75,28 +75,28 @@ def open_store(
         if not files.exists(os.path.join(folder, name)):
             carry_out(files, [Create(os.path.join(folder, name), 0)])
     since_ns = settings.day_began_ns(now_ns) or now_ns - KEEP_NS
-    ended = Ended(found.queue_id)
+    tombstones = TombstoneIndex(found.queue_id)
     path = os.path.join(folder, ENDED_NAME)
     if not files.exists(path):
         carry_out(files, [Create(path, 0)])
     data = files.pread(path, READ_BYTES_MAX, 0)
-    shorter = ended.load(data, since_ns)
+    shorter = tombstones.load(data, since_ns)
     for block in found.live:
         # The block was about to be recycled when a crash came: its own statuses count.
-        ended.forget(block.first_id, block.next_id)
-    if ended.damaged:
-        found.report.problems.append(damaged_pages(path, ended.damaged))
+        tombstones.forget(block.first_id, block.next_id)
+    if tombstones.damaged:
+        found.report.problems.append(damaged_pages(path, tombstones.damaged))
     if shorter is not None:
         carry_out(files, [Replace(path, shorter)])
         data = shorter
-    store = Store(found, settings, ended, new_lock)
+    store = Store(found, settings, tombstones, new_lock)
     store.ended_end = pages(len(data))
     carry_out(files, store.tidy(found.report.torn))
     delivery = Delivery(store, files)
     expired = delivery.expire(day) if (day := settings.day_began_ns(now_ns)) else []
     while (flush := store.seal(now_ns)) is not None:
         carry_out(files, flush.steps)
-        store.settle()
+        store.complete_flush()
     return Opened(store, delivery, found.report, expired)
 
 

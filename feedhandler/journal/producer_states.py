@@ -114,7 +114,7 @@ class ProducerStates:
         self.uncovered = [0, 0]
         self.slot = 0
 
-    def settle(self, states: Mapping[bytes, ProducerState], sequence: int) -> None:
+    def record(self, states: Mapping[bytes, ProducerState], sequence: int) -> None:
         """Record states that are on the disk, in the segment of that sequence."""
         for producer, state in states.items():
             self.settled.pop(producer, None)

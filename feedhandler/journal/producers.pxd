@@ -1,8 +1,8 @@
 """C view of commit scheduling in an event loop."""
 
-from feedhandler.journal.acknowledgement cimport Acknowledgement, Acknowledgements
+from feedhandler.journal.commit_waiter cimport CommitWaiter, CommitWaiters
 from feedhandler.journal.mutex cimport Mutex
-from feedhandler.journal.waiting cimport Waiting
+from feedhandler.journal.pending_batch cimport PendingBatch
 from feedhandler.journal.writer cimport Writer
 
 
@@ -14,12 +14,12 @@ cdef class Producers:
     cdef object _new_future
     cdef Mutex _lock
     cdef object _clock
-    cdef Acknowledgements _durable
-    cdef Acknowledgements _marked
+    cdef CommitWaiters _durable
+    cdef CommitWaiters _changed
     cdef readonly object _consumers
-    cdef Acknowledgements _grouped
+    cdef CommitWaiters _grouped
     cdef object _room
-    cdef Waiting _waiting
+    cdef PendingBatch _pending
     cdef Writer _writer
     cdef Py_ssize_t _room_bytes
     cdef Py_ssize_t _journal_bytes
@@ -39,7 +39,7 @@ cdef class Producers:
     cdef Py_ssize_t _first_asks
     cdef Py_ssize_t _second_asks
     cdef Py_ssize_t _peak
-    cdef Acknowledgement _put(self, object content)
+    cdef CommitWaiter _put(self, object content)
     cdef bint _ask(self)
     cdef bint _start(self)
     cdef long long _hand_over(self, list steps)

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
 """Commit scheduling in an event loop: when waiting items become a segment, and who is woken then.
 
-What it is for: `put` and its like add to what waits and await an `Acknowledgement`; this module
+What it is for: `put` and its like add to what waits and await a `CommitWaiter`; this module
 decides when the waiting items become a segment, and wakes the tasks once it is durable. Segments,
 and checkpoints when they are due, are built in the event loop, which costs less than passing the
 interpreter lock to and fro, and are written by a thread that never takes it (`Writer`). That thread
@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import cython
-from cython.cimports.feedhandler.journal.acknowledgement import Acknowledgement, Acknowledgements
+from cython.cimports.feedhandler.journal.commit_waiter import CommitWaiter, CommitWaiters
 from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
@@ -64,11 +64,11 @@ class Producers:
         self._new_future = self._loop.create_future
         self._lock = engine.lock
         self._clock = engine.clock
-        self._durable, self._marked = Acknowledgements(), Acknowledgements()
-        self._grouped = Acknowledgements()
+        self._durable, self._changed = CommitWaiters(), CommitWaiters()
+        self._grouped = CommitWaiters()
         self._consumers: deque[asyncio.Future[None]] = deque()
         self._room = deque()
-        self._waiting = engine.store.waiting
+        self._pending = engine.store.pending
         self._room_bytes = engine.settings.waiting_bytes_max
         self._journal_bytes = engine.store.journal_bytes
         self._item_bytes_max = engine.store.item_bytes_max
@@ -89,41 +89,41 @@ class Producers:
 
     async def put(self, content: bytes) -> int:
         """Put one item and return its id once it is durable. Waits where the queue is full."""
-        while self._waiting.content_bytes >= self._room_bytes:
+        while self._pending.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
-        acknowledgement: Acknowledgement = self._put(content)
-        await acknowledgement
-        return acknowledgement.target
+        waiter: CommitWaiter = self._put(content)
+        await waiter
+        return waiter.target
 
     @cython.cfunc
-    def _put(self, content: object) -> Acknowledgement:
-        """Put one item and return its acknowledgement, whose target is the item's id."""
+    def _put(self, content: object) -> CommitWaiter:
+        """Put one item and return its waiter, whose target is the item's id."""
         if len(content) > self._item_bytes_max:
             self._store.check_sizes([content])
-        self._lock.take()
+        self._lock.lock()
         try:
             if self.engine.stopped is not None:
                 self.engine.check()
-            number: cython.longlong = self._waiting.put(content)
+            number: cython.longlong = self._pending.put(content)
         finally:
             self._lock.give()
-        acknowledgement: Acknowledgement = self._durable.add(number)
+        waiter: CommitWaiter = self._durable.add(number)
         self._ask()
-        return acknowledgement
+        return waiter
 
     async def put_many(self, contents: list[bytes]) -> range:
         """Put items and return their ids once all are durable. Waits where the queue is full."""
         items = list(contents)
-        while self._waiting.content_bytes >= self._room_bytes:
+        while self._pending.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
         first = self._add(items)
         last = first + len(items) - 1
         if items:
-            acknowledgement: Acknowledgement = self._durable.add(last)
+            waiter: CommitWaiter = self._durable.add(last)
             self._ask()
-            await acknowledgement
+            await waiter
         return range(first, last + 1)
 
     def put_soon(self, contents: list[bytes]) -> int:
@@ -154,14 +154,14 @@ class Producers:
         id. Returns the new items' ids. Waits where the queue is full. Raises `UsageError` where an
         item is not pending or the group is larger than a segment can be: then nothing was done.
         """
-        while puts and self._waiting.content_bytes >= self._room_bytes:
+        while puts and self._pending.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
         committed = self.commit_soon(puts, ends, marks, producers)
         if self.engine.durable_groups < committed.groups:
             await self._grouped.add(committed.groups)
-        elif self.engine.durable_marks < committed.marks:
-            await self._marked.add(committed.marks)
+        elif self.engine.durable_changes < committed.changes:
+            await self._changed.add(committed.changes)
         self.engine.tell_committed(committed)
         return range(committed.first_id, committed.end_id)
 
@@ -182,23 +182,23 @@ class Producers:
         return committed
 
     def change_soon(self, change: Callable[[], Answer]) -> tuple[Answer, int]:
-        """Apply a change without waiting; return its result and the `engine.durable_marks` that
+        """Apply a change without waiting; return its result and the `engine.durable_changes` that
         covers it.
 
         `on_settled` says when to check.
         """
         self.engine.check()
         result = change()
-        marks, done = self.engine.marks_now()
+        changes, done = self.engine.changes_now()
         if not done:
             self._ask()
-        return result, marks
+        return result, changes
 
     async def _durably(self, change: Callable[[], Answer]) -> Answer:
         """Apply a change and return its result once that is durable."""
-        result, marks = self.change_soon(change)
-        if self.engine.durable_marks < marks:
-            await self._marked.add(marks)
+        result, changes = self.change_soon(change)
+        if self.engine.durable_changes < changes:
+            await self._changed.add(changes)
         return result
 
     # -- waiting ----------------------------------------------------------------------------
@@ -230,9 +230,9 @@ class Producers:
         # Tasks are resumed within this call, unless a task is closing the queue and runs this.
         at_once: cython.bint = not self._ending
         try:
-            self._durable.tell(engine.durable_id, error, at_once)
-            self._marked.tell(engine.durable_marks, error, at_once)
-            self._grouped.tell(engine.durable_groups, error, at_once)
+            self._durable.complete(engine.durable_id, error, at_once)
+            self._changed.complete(engine.durable_changes, error, at_once)
+            self._grouped.complete(engine.durable_groups, error, at_once)
         except BaseException:
             self._loop.call_soon(self._heard)  # the others, if the loop goes on
             raise
@@ -250,7 +250,7 @@ class Producers:
     def _ask(self) -> cython.bint:
         """Schedule a segment for something that was just added."""
         self._fresh += 1
-        if self._waiting.content_bytes >= self._journal_bytes or (
+        if self._pending.content_bytes >= self._journal_bytes or (
             self._peak >= HALVED_MIN and 2 * self._fresh >= self._peak
         ):
             return self._start()
@@ -295,7 +295,7 @@ class Producers:
                 self._first_asks, self._first_end = self._fresh, end
             self._handed += 1
             self._fresh = 0
-            if self._waiting.content_bytes < self._journal_bytes:
+            if self._pending.content_bytes < self._journal_bytes:
                 return True
         return True
 
@@ -345,7 +345,7 @@ class Producers:
 
     def _heard(self) -> None:
         """Handle the writer's notification that something was done."""
-        self._writer.hear()
+        self._writer.clear_wakeup()
         self._collect()
 
     @cython.cfunc

@@ -58,7 +58,7 @@ class PersistentQueue(Producers):
         queue = cls(engine)
         day = asyncio.create_task(queue._watch_days()) if watch_days else None
         try:
-            engine.tell(on_expired, engine.expired_at_open)
+            engine.call_back(on_expired, engine.expired_at_open)
             yield queue
         finally:
             if day is not None:
@@ -110,7 +110,7 @@ class PersistentQueue(Producers):
         """Yield what is undelivered, oldest first, handed out or not, without taking it."""
         after = 0
         while True:
-            items = self.engine.look(after, LOOK)
+            items = self.engine.peek(after, LOOK)
             if not items:
                 return
             for item in items:
@@ -120,8 +120,8 @@ class PersistentQueue(Producers):
     async def delivered(self, *numbers: int) -> int:
         """Record that these items were delivered; return how many were pending, once durable."""
         delivered, forward = await self._durably(lambda: self.engine.delivery.deliver(numbers))
-        self.engine.tell(self.engine.on_delivered, delivered)
-        self.engine.tell(self.engine.on_forward, forward)
+        self.engine.call_back(self.engine.on_delivered, delivered)
+        self.engine.call_back(self.engine.on_forward, forward)
         return len(delivered)
 
     async def release(self, number: int) -> None:
@@ -149,14 +149,14 @@ class PersistentQueue(Producers):
         durable.
         """
         cancelled, forward = await self._durably(self.engine.cancel_all)
-        self.engine.tell(self.engine.on_cancelled, cancelled)
-        self.engine.tell(self.engine.on_forward, forward)
+        self.engine.call_back(self.engine.on_cancelled, cancelled)
+        self.engine.call_back(self.engine.on_forward, forward)
         return cancelled, forward
 
     async def expire(self) -> list[int]:
         """Expire what is left of past trading days, and return the ids; a timer does so too."""
         expired: list[int] = await self._durably(self.engine.day_over)
-        self.engine.tell(self.engine.on_expired, expired)
+        self.engine.call_back(self.engine.on_expired, expired)
         return expired
 
     def close_order(self, number: int) -> None:

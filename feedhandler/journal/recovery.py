@@ -442,7 +442,7 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
             segment.sequence,
         )  # fmt: skip
         for ordinal in segment.damaged:
-            block.mark(segment.first_id + ordinal, Status.DAMAGED, segment.sequence)
+            block.set_status(segment.first_id + ordinal, Status.DAMAGED, segment.sequence)
         report.items += segment.item_count
         report.items_damaged += len(segment.damaged) + max(lost, 0)
     if segment.version != SEGMENT_PLAIN:
@@ -451,7 +451,7 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
         report.changes += _change_range(recovered, first, count, status, segment.sequence)
     if segment.version != SEGMENT_PLAIN and segment.sequence > recovered.snapshot.roll.sequence:
         for producer, state in producers_in(segment.statuses):
-            recovered.producers.settle({producer: state}, segment.sequence)
+            recovered.producers.record({producer: state}, segment.sequence)
             recovered.producers.latest[producer] = state
     report.changes_damaged += segment.statuses_lost
     if segment.repaired or not segment.whole or segment.damaged or segment.statuses_lost:
@@ -482,7 +482,7 @@ def _change_range(
         if number != slot:
             marked += _change_range(recovered, slot, 1, status, sequence, snapshot=snapshot)
     if status <= STATUS_MAX:
-        return marked + mark_range(live, first, count, status, sequence)
+        return marked + apply_range(live, first, count, status, sequence)
     if not MARK_MIN <= status < MARK_MIN + MARKED:
         return marked
     for block, numbers in blocks_of(live, first, count):
@@ -566,10 +566,10 @@ def blocks_of(live: list[Block], first: int, count: int) -> Iterator[tuple[Block
         at += 1
 
 
-def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
+def apply_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
     """Give the pending ones of `count` ids from `first` on `status`; return how many those were."""
     return sum(
-        block.mark_read(numbers.start, len(numbers), status, sequence)
+        block.apply_run(numbers.start, len(numbers), status, sequence)
         for block, numbers in blocks_of(live, first, count)
     )
 

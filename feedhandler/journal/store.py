@@ -2,8 +2,8 @@
 
 What it is for: `add` takes contents into the journal and gives them ids, `record` takes status
 changes; `seal` makes a segment of what waits and plans the writes and syncs that make it durable
-(`Flush`); once these are done, `settle` makes it count. One flush at a time: so whatever does not
-verify behind the last good segment was never acknowledged.
+(`Flush`); once these are done, `complete_flush` makes it count. One flush at a time: so whatever
+does not verify behind the last good segment was never acknowledged.
 
 When the block is full the next one is begun: a free one, or one in which nothing is pending. Before
 a block is recycled everything that only its status records had is in the checkpoints of the blocks
@@ -36,9 +36,6 @@ from dataclasses import dataclass
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.batch import Batch
 from feedhandler.journal.block import Block, Lock
-from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
-from feedhandler.journal.ended import KEEP_NS, Ended, Run, runs_of
-from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
 from feedhandler.journal.groups import (
     Group,
@@ -62,6 +59,7 @@ from feedhandler.journal.layout import (
     pack_header,
     pages,
 )
+from feedhandler.journal.pending_batch import PendingBatch
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.recovery import Recovered, block_path, control_path
 from feedhandler.journal.segments import (
@@ -70,13 +68,15 @@ from feedhandler.journal.segments import (
     segment_bytes,
 )
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
-from feedhandler.journal.waiting import Waiting
+from feedhandler.journal.tombstone_index import FILE_BYTES_MAX as ENDED_BYTES_MAX
+from feedhandler.journal.tombstone_index import KEEP_NS, Run, TombstoneIndex, runs_of
+from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
 
 #: Upper limit on the status records of one segment: more wait for the next.
-MARKS_MAX = 4096
+CHANGES_MAX = 4096
 #: After so many status records checkpoints are due, whatever their bytes: each takes recovery a
 #: microsecond.
-MARKS_CHECKPOINT = 1 << 16
+CHANGES_CHECKPOINT = 1 << 16
 #: Bytes reserved for what a segment has besides items; a great many status changes take more.
 SEGMENT_SLACK = 16 << 10
 #: Upper limit on the bytes blanked behind an interrupted write, so that recovery finds an end.
@@ -88,23 +88,23 @@ BLOCK_NAME = "block-{:06}.queue"
 
 @dataclass(slots=True)
 class Flush:
-    """One segment in flight: execute `steps` in order, then call `settle`.
+    """One segment in flight: execute `steps` in order, then call `complete_flush`.
 
-    `next_id`: ids below are durable afterwards; `marks_end`: how many status changes are (counted
+    `next_id`: ids below are durable afterwards; `changes_end`: how many status changes are (counted
     from the queue's opening); `groups_end`: how many of the groups that wait among items. `groups`:
     all groups in it.
     """
 
     steps: list[Step]
     next_id: int
-    marks_end: int
+    changes_end: int
     length: int = 0
     items: int = 0
     first_id: int = 0
     stamp_ns: int = 0
     crc: int = 0
     content_bytes: int = 0
-    marks: int = 0
+    changes: int = 0
     groups: Sequence[Group] = ()
     groups_end: int = 0
 
@@ -197,7 +197,7 @@ class Store:
         self,
         found: Recovered,
         settings: QueueSettings,
-        ended: Ended,
+        tombstones: TombstoneIndex,
         new_lock: Callable[[], Lock] = contextlib.nullcontext,
     ) -> None:
         self.new_lock = new_lock
@@ -211,7 +211,7 @@ class Store:
         for block in self.blocks:
             block.lock = new_lock()
         self.live = tuple(found.live)
-        self.ended = ended
+        self.tombstones = tombstones
         self.ended_end = 0
         self.version = found.control.version
         self.producers = found.producers
@@ -231,8 +231,8 @@ class Store:
         self.in_flight: Flush | None = None
         self.growing = False
         #: What waits for the disk.
-        self.waiting = Waiting(found.next_id)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self.pending = PendingBatch(found.next_id)
+        self._since_checkpoint = self._changes_since_checkpoint = 0
         self._prepared: Flush | None = None
         self.item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
@@ -243,35 +243,35 @@ class Store:
         # At most one segment is in flight and one is prepared: two buffers in turn.
         size = pages(self._journal_bytes_max) + SEGMENT_SLACK
         self._buffers = (bytearray(size), bytearray(size))
-        self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
+        self._changes_max = min(CHANGES_MAX, self._data_bytes // 2 // STATUS_BYTES)
 
     # -- taking in --------------------------------------------------------------------------
 
     @property
     def next_id(self) -> int:
         """The next item's id."""
-        return self.waiting.next_id
+        return self.pending.next_id
 
     @property
-    def marks_added(self) -> int:
+    def changes_added(self) -> int:
         """How many status changes there have been since the queue was opened."""
-        return self.waiting.marks_added
+        return self.pending.changes_added
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of what waits for the disk, items' table entries included."""
-        return self.waiting.content_bytes
+        return self.pending.content_bytes
 
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        waiting = self.waiting
-        return bool(waiting.contents or waiting.marks or waiting.groups or self._prepared)
+        pending = self.pending
+        return bool(pending.contents or pending.changes or pending.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
         """Whether the journal has reached its size."""
-        return self.waiting.content_bytes >= self.journal_bytes
+        return self.pending.content_bytes >= self.journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
         """Check the items' sizes. Raises `UsageError` where one is larger than a block can hold."""
@@ -290,13 +290,13 @@ class Store:
         """
         if sum(map(len, contents)) > self.item_bytes_max:
             self.check_sizes(contents)
-        return self.waiting.put_all(contents)
+        return self.pending.put_all(contents)
 
     def record(self, first: int, count: int, status: int) -> None:
         """Journal a status change of items that are already marked in their blocks."""
         with self.lock:
             self.counts.changes += count
-            self.waiting.record(first, count, status)
+            self.pending.record(first, count, status)
 
     def check_group(self, group: Group, contents: list[bytes]) -> None:
         """Check that a group fits into a segment, by its bytes, records and items.
@@ -312,12 +312,12 @@ class Store:
         length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
         if (
             length > self._data_bytes
-            or group.places > self._marks_max
+            or group.places > self._changes_max
             or len(contents) > self.geometry.items_max
         ):
             raise UsageError(
                 f"a group of {length:,} bytes and {group.places:,} records: a segment of this queue"
-                f" takes {self._data_bytes:,} and {self._marks_max:,}",
+                f" takes {self._data_bytes:,} and {self._changes_max:,}",
                 "commit less at once, or make the queue anew with a larger block_bytes",
             )
 
@@ -325,7 +325,7 @@ class Store:
         """Add a group to the journal; its changes are already pledged in their blocks."""
         with self.lock:
             self.counts.groups += 1
-            self.waiting.put_group(group, contents)
+            self.pending.put_group(group, contents)
             for producer, state in group.producers.items():
                 self.producers.latest[producer] = state
 
@@ -364,7 +364,7 @@ class Store:
         steps: list[Step] = []
         if not self._make_room(batch.length, batch.count, steps):
             self.counts.stalls += batch.count > 0
-            if not batch.marks:
+            if not batch.entries:
                 return None
             batch = batch.changes_alone()
             if not self._fits(batch.length, 0):
@@ -377,13 +377,13 @@ class Store:
 
         None: nothing waits, no segment is in flight, or the new one would not go right behind it.
         """
-        ahead, waiting = self.in_flight, self.waiting
+        ahead, pending = self.in_flight, self.pending
         if ahead is None or self._prepared or not ahead.length:
             return None
-        if not waiting.contents and not waiting.marks and not waiting.groups:
+        if not pending.contents and not pending.changes and not pending.groups:
             return None
         batch = self._batch()
-        if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
+        if self._checkpoint_due(ahead.length, ahead.changes) or not self.live[-1].has_room(
             ahead.length + batch.length, ahead.items + batch.count
         ):
             return None
@@ -396,8 +396,8 @@ class Store:
         """Make the prepared segment the one in flight."""
         self.in_flight, self._prepared = self._prepared, None
 
-    def settle(self) -> Flush:
-        """Settle the flush whose steps are done: its items are visible, its changes durable."""
+    def complete_flush(self) -> Flush:
+        """Complete the flush whose steps are done: its items are visible, its changes durable."""
         flush, self.in_flight = self.in_flight, None
         assert flush is not None
         counts = self.counts
@@ -410,7 +410,7 @@ class Store:
             )
             self.visible_end = flush.next_id
             self._since_checkpoint += flush.length
-            self._marks_since_checkpoint += flush.marks
+            self._changes_since_checkpoint += flush.changes
             counts.items += flush.items
             counts.content_bytes += flush.content_bytes
             counts.journal_bytes += flush.length
@@ -428,7 +428,7 @@ class Store:
         if group.moves:
             self.moving = False
         if group.producers:
-            self.producers.settle(group.producers, self.sequence)
+            self.producers.record(group.producers, self.sequence)
 
     def _moved(self, slot: int, move: Move) -> None:
         """Move an item to `slot` of the newest block.
@@ -456,34 +456,34 @@ class Store:
 
     def _batch(self) -> Batch:
         """Choose the content of the next segment: a journal's size of items, one, or a group."""
-        waiting = self.waiting
-        marks = waiting.marks[: self._marks_max]
-        count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
-        if not waiting.grouped:
-            return Batch(marks, marks, count, size)
+        pending = self.pending
+        changes = pending.changes[: self._changes_max]
+        count, size = pending.batch(self._journal_bytes_max, self.geometry.items_max)
+        if not pending.grouped:
+            return Batch(changes, changes, count, size)
         groups: list[Group] = []
-        if waiting.groups:
-            count, size, groups = waiting.cut(count, size, self._marks_max)
-        batch = Batch.of(marks, count, size, groups, self._marks_max)
-        if groups and waiting.bundles > len(batch.bundles):
+        if pending.groups:
+            count, size, groups = pending.cut(count, size, self._changes_max)
+        batch = Batch.of(changes, count, size, groups, self._changes_max)
+        if groups and pending.bundles > len(batch.bundles):
             # The bundles that are left came before the groups, so their changes go first.
-            count = groups[0].first_id - (waiting.next_id - len(waiting.contents))
-            size = sum(map(len, waiting.contents[:count]))
-            batch = Batch.of(marks, count, size, [], self._marks_max)
+            count = groups[0].first_id - (pending.next_id - len(pending.contents))
+            size = sum(map(len, pending.contents[:count]))
+            batch = Batch.of(changes, count, size, [], self._changes_max)
         return batch
 
     def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """Make the next segment of the newest block, behind `ahead` where one is in flight."""
-        waiting, block = self.waiting, self.live[-1]
+        pending, block = self.pending, self.live[-1]
         count, size = batch.count, batch.size
-        first_id = waiting.next_id - len(waiting.contents)
+        first_id = pending.next_id - len(pending.contents)
         records = batch.records
         if batch.moves:
             moves = [record for group in batch.groups for record in move_records(group, first_id)]
             records = moves + records[batch.moves :]
-        contents = waiting.take(count, size)
-        waiting.take_marks(len(batch.marks))
-        waiting.take_groups(len(batch.groups))
+        contents = pending.pop(count, size)
+        pending.take_changes(len(batch.entries))
+        pending.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
@@ -494,19 +494,19 @@ class Store:
         write = WriteThrough if self.settings.durable else Write
         steps.append(write(block.path, end, data))
         return Flush(
-            steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
+            steps, first_id + count, self.changes_added - len(pending.changes), len(data), count,
             first_id, self.stamp_ns, crc, size, len(batch.records), batch.all_groups,
-            waiting.groups_added - len(waiting.groups),
+            pending.groups_added - len(pending.groups),
         )  # fmt: skip
 
     def _fits(self, length: int, items: int) -> bool:
         return bool(self.live) and self.live[-1].has_room(length, items)
 
-    def _checkpoint_due(self, length: int, marks: int) -> bool:
+    def _checkpoint_due(self, length: int, changes: int) -> bool:
         """Return whether checkpoints are due once so much more has been journalled."""
         return (
             self._since_checkpoint + length >= self.settings.checkpoint_bytes
-            or self._marks_since_checkpoint + marks >= MARKS_CHECKPOINT
+            or self._changes_since_checkpoint + changes >= CHANGES_CHECKPOINT
         )
 
     def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
@@ -527,8 +527,8 @@ class Store:
         snapshot has them before.
         """
         steps: list[Step] = []
-        waiting = self.waiting
-        waiting.take_marks(len(batch.marks))
+        pending = self.pending
+        pending.take_changes(len(batch.entries))
         for group in batch.all_groups:
             self._redeem(group)
         if batch.all_groups:
@@ -537,8 +537,8 @@ class Store:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
         self.in_flight = Flush(
-            steps, self.visible_end, self.marks_added - len(waiting.marks),
-            groups_end=waiting.groups_added - len(waiting.groups),
+            steps, self.visible_end, self.changes_added - len(pending.changes),
+            groups_end=pending.groups_added - len(pending.groups),
         )  # fmt: skip
         return self.in_flight
 
@@ -577,7 +577,7 @@ class Store:
             self._snapshot(steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
         self._checkpoint(newest, steps, sync=self.settings.durable)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self._since_checkpoint = self._changes_since_checkpoint = 0
 
     def _begin_block(self, steps: list[Step]) -> bool:
         """Begin another block; return False where none is available."""
@@ -598,7 +598,7 @@ class Store:
         # Both, one after the other: a crash between the two leaves a good one.
         self._checkpoint(block, steps)
         self._checkpoint(block, steps)
-        self._since_checkpoint = self._marks_since_checkpoint = 0
+        self._since_checkpoint = self._changes_since_checkpoint = 0
         return True
 
     def _next_block(self) -> Block | None:
@@ -623,12 +623,12 @@ class Store:
         runs = self._runs(block)
         if not runs:
             return
-        data = self.ended.record(block.last_stamp_ns, runs)
+        data = self.tombstones.record(block.last_stamp_ns, runs)
         if self.ended_end + len(data) <= ENDED_BYTES_MAX:
             steps += [Write(path, self.ended_end, data), Sync(path)]
             self.ended_end += len(data)
         else:
-            data = self.ended.shortened(self.stamp_ns - KEEP_NS)
+            data = self.tombstones.shortened(self.stamp_ns - KEEP_NS)
             steps.append(Replace(path, data))
             self.ended_end = len(data)
 
@@ -663,7 +663,7 @@ class Store:
             del self.slots[number]
         if status != Status.MOVED:
             return [(number, 1, status)]
-        end = self.ended.status(slot)
+        end = self.tombstones.status(slot)
         return [] if end is None else [(slot, 1, end)]
 
     # -- moving -----------------------------------------------------------------------------

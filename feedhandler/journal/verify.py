@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from feedhandler.journal.block import Block
-from feedhandler.journal.ended import NAME as ENDED_NAME
-from feedhandler.journal.ended import READ_BYTES_MAX, parse_records
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import PAGE
 from feedhandler.journal.recovery import Recovered, damaged_pages, recover
@@ -25,6 +23,8 @@ from feedhandler.journal.segments import (
     find_segment,
     parse_segment,
 )
+from feedhandler.journal.tombstone_index import NAME as ENDED_NAME
+from feedhandler.journal.tombstone_index import READ_BYTES_MAX, parse_records
 
 
 @dataclass(slots=True)

@@ -148,7 +148,7 @@ class Writer:
             return journal_load(cython.address(self._done))
         return self._done
 
-    def hear(self) -> None:
+    def clear_wakeup(self) -> None:
         """Reset `told`, so that it becomes readable again only when something more was done."""
         if cython.compiled:
             journal_wait(self.told)  # does not block: the descriptor is non-blocking

@@ -1,9 +1,10 @@
 """Definition of a keyed queue: its messages' structure, its key, its rules."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
+from feedhandler.codecs.toml_text import setting as _setting
 from feedhandler.keyed.settings import (
     NEVER,
     PRODUCERS_MAX,
@@ -19,10 +20,6 @@ from feedhandler.keyed.structure import Structure
 
 #: By default one key may take half of the room: the others always have the other half.
 KEY_SHARE = 2
-
-
-def _setting(description: str, **bounds: Any) -> Meta:
-    return Meta(description=description, **bounds)
 
 
 class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

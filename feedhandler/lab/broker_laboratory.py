@@ -13,13 +13,13 @@ import contextlib
 from typing import Any
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.control import ask
 from feedhandler.lab import processors
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
 from feedhandler.lab.laboratory import ASK_S, POLL_S, START_S, Laboratory
 from feedhandler.lab.loads import BROKER
 from feedhandler.lab.paper import paper
 from feedhandler.lab.plan import StepPlan
+from feedhandler.rpc import ask
 
 #: Time-out of declaring queues: each takes one or more requests to the management.
 DECLARE_S = 120.0

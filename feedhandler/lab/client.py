@@ -16,10 +16,10 @@ import numpy as np
 import feedhandler
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.broker_client import BrokerSubscriber
-from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.control import Sender
 from feedhandler.lab.tally import Tally
 from feedhandler.ops.feeds import open_feed
+from feedhandler.rpc import Verb
 
 #: A callback for each batch.
 Take = Callable[[Any], object]
@@ -61,7 +61,7 @@ class Client:
 
     def _take(self) -> Take:
         # The clock of the kernel's stamps.
-        now_ns, take = time.time_ns, self.tally.take
+        now_ns, take = time.time_ns, self.tally.record
         return lambda batch: take(batch, now_ns())
 
     def _take_and_tell(self, place: str) -> Take:
@@ -96,17 +96,17 @@ class Client:
             thinned,
         )
 
-    async def count(self, request: Mapping[str, Any]) -> Answer:
+    async def count(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the deliveries and latencies so far, and why the stream ended, if it did."""
         return {**self.progress(), "ended": self._error}
 
-    def progress(self) -> Answer:
+    def progress(self) -> dict[str, Any]:
         """Return the deliveries so far and the latency percentiles p50 and p90, in ns."""
         counts = self.tally.histogram.counts()
         p50, p90 = percentiles_of(counts, 0.5, 0.9)
         return {"deliveries": self.tally.deliveries, "p50_ns": p50, "p90_ns": p90}
 
-    async def verdict(self, request: Mapping[str, Any]) -> Answer:
+    async def verdict(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that was found since `expect`: counts, losses, findings, latencies in ns."""
         expected, histogram = self._expected, self.tally.histogram
         told = self.tally.verdict(expected["counts"])

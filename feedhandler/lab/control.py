@@ -3,7 +3,7 @@
 What it is for: the paper measured the broker alone. For every packet with an odd sequence number
 (of messages: for every odd message of such a packet) the gateway sent a small datagram to one
 process as it published, and one control client as it received; that process stamped both on arrival
-(section 4). `ControlOutlet` is the gateway's side, a link of the fan-out like any other that sends
+(section 4). `ControlLink` is the gateway's side, a link of the fan-out like any other that sends
 a datagram instead of the message: it exists only in a measurement of that kind, and the product's
 packet path does not know of it. `Sender` is the client's side.
 
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.codecs.errors import UsageError
 
 #: One datagram: service, sequence number, message number; big-endian, as in a tag.
@@ -57,13 +57,13 @@ def connected(place: str) -> socket.socket:
     return sock
 
 
-class ControlOutlet(Outlet):
+class ControlLink(SenderQueue):
     """A link that takes every packet, or every message, and sends a datagram for the marked ones.
 
     `asked` is an address, such as `#?as=message&quality=0`.
     """
 
-    def __new__(cls, sock: socket.socket, asked: str) -> "ControlOutlet":
+    def __new__(cls, sock: socket.socket, asked: str) -> "ControlLink":
         """Make the instance without arguments: a compiled base would take them as its own."""
         return super().__new__(cls)
 
@@ -85,14 +85,14 @@ class ControlOutlet(Outlet):
         return 0
 
 
-def attach(fanout: Fanout, place: str, grain: str) -> ControlOutlet:
+def attach(fanout: Fanout, place: str, grain: str) -> ControlLink:
     """Add a link to a gateway's fan-out that sends datagrams to `place`.
 
     To be called before other links are added, so that it is the first. Raises UsageError.
     """
-    outlet = ControlOutlet(connected(place), f"#?as={grain}&quality=0")
-    fanout.add(outlet)
-    return outlet
+    sender_queue = ControlLink(connected(place), f"#?as={grain}&quality=0")
+    fanout.add(sender_queue)
+    return sender_queue
 
 
 class Sender:

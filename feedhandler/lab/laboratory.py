@@ -37,7 +37,6 @@ from feedhandler.config import (
 )
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.show import to_toml
-from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import machine, processors, thresholds
 from feedhandler.lab.feeder import FAST_BPS
@@ -60,6 +59,7 @@ from feedhandler.lab.view import View
 from feedhandler.ops import cpu_latency
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ports import free_ports
+from feedhandler.rpc import ask
 
 #: How long each stage may take before the run fails.
 START_S, LOAD_S, PLAN_S, ASK_S, DRAIN_S = 60.0, 300.0, 120.0, 30.0, 30.0
@@ -414,7 +414,7 @@ class Laboratory:
             if self.stamping is not None and number == 0:
                 fields["control"] = self.stamping.client
             fields |= {"grain": plan.grain, "feed": self.plan.feed}
-            asking.append(self.supervisor.bus.ask(name, "attach", ASK_S, **fields))
+            asking.append(self.supervisor.ask(name, "attach", ASK_S, **fields))
         await self.supervisor.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
 
     def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
@@ -427,11 +427,11 @@ class Laboratory:
         """Send the clients what to expect; return the number of AMQP messages for each."""
         planned = await self._planned(plan)
         telling = [
-            self.supervisor.bus.ask(name, "expect", ASK_S, path=path)
+            self.supervisor.ask(name, "expect", ASK_S, path=path)
             for name, path in zip(names, planned["paths"], strict=True)
         ]
         if self.stamping is not None:
-            telling.append(self.supervisor.bus.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
+            telling.append(self.supervisor.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
         await self.supervisor.during(
             "planning", ASK_S + 1.0, asyncio.gather(*telling), tuple(names)
         )
@@ -455,7 +455,7 @@ class Laboratory:
             told = await self.supervisor.during(
                 "playing",
                 seconds,
-                self.supervisor.bus.ask(REPLAYER, "play", seconds),
+                self.supervisor.ask(REPLAYER, "play", seconds),
                 talking=(REPLAYER, *names),
             )
         finally:
@@ -470,12 +470,12 @@ class Laboratory:
             for name, pid in self._pids().items()
             if name in names or not name.startswith(CLIENT_PREFIX)
         }
-        progress = self.supervisor.bus.progress
+        progress = self.supervisor.progress
         return LoadWatch(by_role(pids), plan.warm_up_s, lambda: progress.get(REPLAYER, {}))
 
     async def _watch(self, plan: StepPlan, names: list[str]) -> None:
         """Show the step's progress until cancelled."""
-        progress = self.supervisor.bus.progress
+        progress = self.supervisor.progress
         while True:
             await asyncio.sleep(POLL_S * 4)
             clients = [progress[name] for name in names if name in progress]

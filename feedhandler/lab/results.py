@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.histogram import BUCKETS, percentiles_of, upper_bound
+from feedhandler.histogram import BUCKETS, UPPER_BOUNDS, percentiles_of
 
 #: Format version of the files; a reader refuses any other.
 FORMAT = 1
@@ -65,9 +65,8 @@ class Latency(Struct, kw_only=True):
     def cumulative(self) -> tuple[Array, Array]:
         """Return the cumulative distribution: upper bounds (int64, ns), and shares up to each."""
         filled = np.flatnonzero(self.buckets)
-        bounds = np.array([upper_bound(int(bucket)) for bucket in filled], np.int64)
         shares = np.cumsum(self.buckets[filled]) / max(1, int(self.buckets.sum()))
-        return bounds, shares
+        return UPPER_BOUNDS[filled], shares
 
 
 def merged(parts: Iterable[Latency]) -> Latency:

@@ -2,27 +2,23 @@
 
     python -m feedhandler.lab.role KIND NAME ENDPOINT
 
-KIND is `replayer`, `client` or `stamper`; NAME is the controller's name for it, ENDPOINT where the
-controller listens. It ends in order on SIGTERM; an error outside a request is its last line on
-stderr.
+KIND is `replayer`, `client` or `stamper`; NAME is the controller's name for it, to be seen in lists
+of processes; ENDPOINT is where it answers requests (`rpc`): its own verbs, and `progress`. It ends
+in order on SIGTERM; an error outside a request is its last line on stderr.
 """
 
 import asyncio
-import os
 import signal
 import sys
-from typing import Protocol
+from typing import Any, Protocol
 
 import uvloop
 
-from feedhandler.lab.bus import Answer, Station, Verb
 from feedhandler.lab.client import Client
 from feedhandler.lab.replayer import Replayer
 from feedhandler.lab.stamper import Stamper
 from feedhandler.ops.console import ExitCode, run_guarded
-
-#: How often a role reports its progress.
-PROGRESS_S = 0.5
+from feedhandler.rpc import FRAME_BYTES_MAX, ControlSocket, Verb
 
 
 class Role(Protocol):
@@ -31,7 +27,7 @@ class Role(Protocol):
     @property
     def verbs(self) -> dict[str, Verb]: ...
 
-    def progress(self) -> Answer: ...
+    def progress(self) -> dict[str, Any]: ...
 
     async def close(self) -> None: ...
 
@@ -39,7 +35,7 @@ class Role(Protocol):
 ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client, "stamper": Stamper}
 
 
-async def serve(kind: str, name: str, endpoint: str) -> int:
+async def serve(kind: str, _name: str, endpoint: str) -> int:
     """Answer the controller's requests until SIGTERM; return the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -47,21 +43,15 @@ async def serve(kind: str, name: str, endpoint: str) -> int:
     # Ctrl-C is the controller's, which ends its roles in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     role = ROLES[kind]()
-    station = Station(name, endpoint, role.verbs)
-    telling = asyncio.create_task(_tell(station, role))
+    verbs = {**role.verbs, "progress": lambda _request: role.progress()}
+    control = ControlSocket(endpoint, verbs, "ENDPOINT", FRAME_BYTES_MAX)
+    control.open()
     try:
-        await station.serve(stop, os.getpid())
+        await stop.wait()
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        await control.closed()
         await role.close()
     return 0
-
-
-async def _tell(station: Station, role: Role) -> None:
-    while True:
-        await asyncio.sleep(PROGRESS_S)
-        await station.tell(role.progress())
 
 
 if __name__ == "__main__":

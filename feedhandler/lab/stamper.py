@@ -23,8 +23,8 @@ import numpy as np
 
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, set_receive_buffer
-from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.control import DATAGRAM, ROW
+from feedhandler.rpc import Verb
 
 #: Limit of each side: an hour at the paper's rate of messages, some 600 MB.
 ROWS_MAX = 30_000_000
@@ -75,7 +75,7 @@ class Side:
                 self.rows += data
                 self.rows += (seconds * 10**9 + nanoseconds).to_bytes(8, "little")
 
-    def take(self) -> Array:
+    def drain(self) -> Array:
         """Return the datagrams since the last call (`STAMPED` rows), and forget them."""
         rows, self.rows = self.rows, bytearray()
         return np.frombuffer(bytes(rows), STAMPED)
@@ -136,8 +136,8 @@ class Stamper:
                 with self._lock:
                     by_number[number].read()
 
-    async def places(self, request: Mapping[str, Any]) -> Answer:
-        """Answer the address that each side is to send to."""
+    async def places(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """dict[str, Any] the address that each side is to send to."""
         return {name: side.place for name, side in self.sides.items()}
 
     async def expect(self, request: Mapping[str, Any]) -> None:
@@ -147,12 +147,12 @@ class Stamper:
         with self._lock:
             self._timed_from = dict(zip(services, first, strict=True))
             for side in self.sides.values():
-                side.take()
+                side.drain()
 
-    async def latency(self, request: Mapping[str, Any]) -> Answer:
-        """Answer the latencies of the step, and the unmatched counts."""
+    async def latency(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """dict[str, Any] the latencies of the step, and the unmatched counts."""
         with self._lock:
-            gateway, client = (self._timed(self.sides[name].take()) for name in SIDES)
+            gateway, client = (self._timed(self.sides[name].drain()) for name in SIDES)
         over = sum(side.over for side in self.sides.values())
         return await asyncio.to_thread(_answer, gateway, client, over)
 
@@ -163,7 +163,7 @@ class Stamper:
             first[service] = number
         return rows[rows["sequence"] >= first[rows["service"]]]
 
-    def progress(self) -> Answer:
+    def progress(self) -> dict[str, Any]:
         """Return how many datagrams of each side wait to be matched."""
         return {name: len(side.rows) // STAMPED.itemsize for name, side in self.sides.items()}
 
@@ -175,7 +175,7 @@ class Stamper:
             side.sock.close()
 
 
-def _answer(gateway: Array, client: Array, over: int) -> Answer:
+def _answer(gateway: Array, client: Array, over: int) -> dict[str, Any]:
     """Match the two sides' datagrams, and return the histogram and the counts as an answer."""
     found, published_only, received_only = matched(gateway, client)
     histogram = Histogram()

@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.results import BUCKETS, Latency
-from feedhandler.lab.supervisor import Supervisor
+from feedhandler.lab.supervisor import RoleFailed, Supervisor
 
 STAMPER = "stamper"
 START_S, ASK_S = 60.0, 60.0

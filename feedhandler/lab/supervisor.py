@@ -1,25 +1,34 @@
 """The roles' processes: started together, watched all the time, and always ended.
 
 Every step of a run has a name and a time-out, and goes on only while every role lives: `during`
-fails the run with one line that names the step and the role, and quotes its last line. A role that
-lives but hangs is noticed by its silence (`silent_s`). Leaving the supervisor's context sends
+fails the run with one line that names the step and the role, and quotes its last line. Each role
+answers requests (`rpc`) at an endpoint of its own, and is asked for its progress all the time: one
+that lives but hangs is noticed by its silence (`silent_s`). Leaving the supervisor's context sends
 SIGTERM to all roles at once, and SIGKILL to those that do not end.
 """
 
 import asyncio
 import contextlib
+import secrets
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from feedhandler.lab.bus import Bus, RoleFailed
+import zmq.asyncio
+
+from feedhandler.codecs.errors import PeerError
 from feedhandler.ops.children import Child, ChildNotBuilt, Family, not_built
+from feedhandler.ops.console import HostFault
+from feedhandler.rpc import Caller
 
 #: How long roles may take to end in order.
 END_TIMEOUT_S = 5.0
-#: A role without a progress report for this long hangs. They report twice a second; a machine that
-#: is overloaded lets one wait for a second or two.
+#: The pause between two questions for a role's progress.
+PROGRESS_S = 0.5
+#: A role that does not say its progress for this long hangs; a machine that is overloaded lets one
+#: wait for a second or two.
 SILENT_S = 10.0
 #: How often the roles are checked for silence.
 LOOK_S = 0.25
@@ -27,19 +36,28 @@ LOOK_S = 0.25
 T = TypeVar("T")
 
 
+class RoleFailed(HostFault):
+    """A role died, hung or could not do its part."""
+
+
 class Supervisor(Family):
-    """All roles of a run and the bus to them."""
+    """All roles of a run, and requests to them; `progress` holds what each last said of its own."""
 
     def __init__(self, silent_s: float = SILENT_S) -> None:
         super().__init__()
-        self.bus = Bus()
         self.silent_s = silent_s
+        self.progress: dict[str, dict[str, Any]] = {}
+        self._heard: Counter[str] = Counter()
+        self._callers: dict[str, Caller] = {}
+        self._polling: list[asyncio.Task[None]] = []
+        #: Sockets without a file: there is none to be left behind.
+        self._endpoint = f"ipc://@feedhandler-lab-{secrets.token_hex(8)}-"
         self._watching: list[asyncio.Task[None]] = []
         self._ended: dict[str, Child] = {}
         self._news = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        await self.bus.__aenter__()
+        self._context = zmq.asyncio.Context()
         return self
 
     async def __aexit__(
@@ -50,7 +68,6 @@ class Supervisor(Family):
     ) -> None:
         # A second interrupt must not leave a process behind.
         await asyncio.shield(asyncio.ensure_future(self._end()))
-        await self.bus.__aexit__(kind, error, trace)
 
     async def _end(self) -> None:
         for task in self._watching:
@@ -64,6 +81,10 @@ class Supervisor(Family):
             if waits:
                 await asyncio.wait(waits, timeout=END_TIMEOUT_S)
             living = [child for child in living if child.process.returncode is None]
+        for task in self._polling:
+            task.cancel()
+        await asyncio.gather(*self._polling, return_exceptions=True)
+        self._context.destroy(linger=0)
 
     async def enlist(
         self, name: str, *words: str, on_error: Callable[[str], None] | None = None
@@ -74,8 +95,20 @@ class Supervisor(Family):
         return child
 
     async def enlist_role(self, name: str, kind: str) -> Child:
-        """Start a role, which will say `hello` on the bus."""
-        return await self.enlist(name, "-m", "feedhandler.lab.role", kind, name, self.bus.endpoint)
+        """Start a role, which will answer requests."""
+        endpoint = self._endpoint + name
+        child = await self.enlist(name, "-m", "feedhandler.lab.role", kind, name, endpoint)
+        self._callers[name] = Caller(self._context, endpoint, name)
+        polling = self._poll(name, Caller(self._context, endpoint, name))
+        self._polling.append(asyncio.create_task(polling))
+        return child
+
+    async def _poll(self, name: str, caller: Caller) -> None:
+        """Ask a role for its progress again and again, until cancelled."""
+        while True:
+            self.progress[name] = await caller.ask("progress")
+            self._heard[name] += 1
+            await asyncio.sleep(PROGRESS_S)
 
     async def dismiss(self, name: str) -> None:
         """End one process in order, before the others; its end is no failure any more."""
@@ -92,15 +125,28 @@ class Supervisor(Family):
         self._news.set()
 
     async def greeted(self, step: str, timeout_s: float, *names: str) -> None:
-        """Wait until these roles are ready."""
-        greetings = (self.bus.greeting(name).wait() for name in names)
+        """Wait until these roles are ready: until they answer."""
+        greetings = (self._callers[name].ask("progress") for name in names)
         await self.during(step, timeout_s, asyncio.gather(*greetings))
+
+    async def ask(self, name: str, verb: str, timeout_s: float, **fields: Any) -> Any:
+        """Send a request to a role and return its answer.
+
+        Raises `RoleFailed` where it fails or does not answer within `timeout_s`, and `UsageError`
+        where the role finds the user's request wrong.
+        """
+        try:
+            return await self._callers[name].ask(verb, timeout_s, **fields)
+        except PeerError as error:
+            raise RoleFailed(error.message, error.hint) from None
+        except TimeoutError:
+            raise RoleFailed(f"{name} did not answer within {timeout_s:g} s") from None
 
     async def ask_all(
         self, step: str, timeout_s: float, names: list[str], verb: str, **fields: Any
     ) -> list[dict[str, Any]]:
         """Send the same request to several roles; return their answers in order."""
-        asking = (self.bus.ask(name, verb, timeout_s, **fields) for name in names)
+        asking = (self.ask(name, verb, timeout_s, **fields) for name in names)
         return await self.during(step, timeout_s + 1.0, asyncio.gather(*asking), tuple(names))
 
     async def during(
@@ -162,11 +208,11 @@ class Supervisor(Family):
         Waits for ever while there is none.
         """
         loop = asyncio.get_running_loop()
-        heard = {name: (self.bus.told(name), loop.time()) for name in talking}
+        heard = {name: (self._heard[name], loop.time()) for name in talking}
         while True:
             await asyncio.sleep(LOOK_S)
-            for name, (told, since) in heard.items():
-                if self.bus.told(name) != told:
-                    heard[name] = (self.bus.told(name), loop.time())
+            for name, (count, since) in heard.items():
+                if self._heard[name] != count:
+                    heard[name] = (self._heard[name], loop.time())
                 elif loop.time() - since > self.silent_s:
                     return name

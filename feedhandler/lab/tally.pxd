@@ -20,7 +20,7 @@ cdef class Tally:
     cdef long long[::1] timed_from
     cdef long long[::1] last
     cdef unsigned short[::1] seen
-    cpdef int take(self, Batch batch, long long now_ns)
+    cpdef int record(self, Batch batch, long long now_ns)
     cdef bint _placed(self, long long service, long long sequence, long long number)
     cdef int _stranger(self, long long service, long long sequence, long long number)
     cdef int _name(self, str what, long long service, long long sequence, long long number)

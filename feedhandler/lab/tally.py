@@ -11,8 +11,8 @@ identified by its place: sequence number and message number. Within a service, p
 Any other delivery is `misplaced`, and `verdict` separates those that came twice from those that
 came late.
 
-What it leaves to others: the connection (`client`), what is sent (`workload`). No clock: `take` is
-given the time.
+What it leaves to others: the connection (`client`), what is sent (`workload`). No clock: `record`
+is given the time.
 """
 
 from typing import Any
@@ -92,7 +92,7 @@ class Tally:
         width=cython.Py_ssize_t,
         rows=cython.p_longlong,
     )
-    def take(self, batch: Batch, now_ns: cython.longlong) -> cython.int:
+    def record(self, batch: Batch, now_ns: cython.longlong) -> cython.int:
         """Count, check and time one read's deliveries.
 
         `now_ns` is the time of the read, of the clock that the gateway's stamps are of.

@@ -1,1 +1,1 @@
-"""The outside view of a running gateway: metrics, health, systemd."""
+"""The outside view of a running process: metrics, health, subscriptions, HTTP, systemd."""

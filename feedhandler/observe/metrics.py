@@ -1,9 +1,9 @@
 """Metrics in the text format of Prometheus, from the counter tables and nothing else.
 
 `SCOPES` lists for each scope (a line, a channel, a server ...) its labels and its names, with their
-meaning from `counters.py` and the `COUNTS` tables. `Reading`s bring the values, which `readings.py`
-collects. A counter is `feedhandler_<scope>_<name>_total`; a value that may fall, or a highest
-value, is a gauge without `_total`.
+meaning from `counters.py` and the `COUNTS` tables. `Reading`s bring the values, which
+`gateway/readings.py` collects. A counter is `feedhandler_<scope>_<name>_total`; a value that may
+fall, or a highest value, is a gauge without `_total`.
 
 A gateway with many channels has tens of thousands of samples, and gathering them takes a good part
 of a second: far too long for an event loop that serves a stream. So everything goes by slices:
@@ -27,12 +27,10 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import counters, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
-from feedhandler.histogram import BUCKETS, upper_bound
-from feedhandler.overlay import counters as overlay
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, refresh
+from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
+from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
 
@@ -118,23 +116,25 @@ SCOPES: dict[str, Scope] = {
         _scope("channel", ("service",), counters.ChannelCounter),
         _scope("channel_recovery", ("service",), channel_recovery.COUNTS),
         _scope("channel_refresh", ("service",), refresh.COUNTS),
-        _scope("recovery", (), {**desk.COUNTS, **gateway_core.COUNTS}),
+        _scope("recovery", (), {**manager.COUNTS, **counters.RECOVERY_IO_COUNTS}),
         _scope(
             "server",
             ("server",),
             {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
         ),
         _scope("receiver", (), counters.ReceiverCounter),
-        Scope("overlay_member", ("tree", "member"), overlay.COUNTS, overlay.GAUGES),
+        Scope(
+            "overlay_member", ("tree", "member"), counters.OVERLAY_COUNTS, counters.OVERLAY_GAUGES
+        ),
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
         _scope("destination", ("destination",), counters.DestinationCounter),
         _scope("queue", ("queue",), counters.QueueCounter),
         _scope("recorder_series", ("series",), counters.RecorderCounter),
         _scope("recorder", (), None),
-        _scope("control", (), control.COUNTS),
+        _scope("control", (), rpc.COUNTS),
         _scope("web", (), counters.WebCounter),
-        _scope("log", (), notes.COUNTS),
+        _scope("log", (), operator_log.COUNTS),
     )
 }
 
@@ -149,10 +149,9 @@ HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
 }
 
-_UPPER = numpy.array([upper_bound(bucket) for bucket in range(BUCKETS)])
 #: How many buckets of a `Histogram` lie wholly below each bound.
-_BELOW = numpy.searchsorted(_UPPER, BOUNDS_NS, side="right")
-_MIDDLES_S = (numpy.concatenate(([0], _UPPER[:-1] + 1)) + _UPPER) / 2e9
+_BELOW = numpy.searchsorted(UPPER_BOUNDS, BOUNDS_NS, side="right")
+_MIDDLES_S = (lower_bounds() + UPPER_BOUNDS) / 2e9
 _LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
 
 

@@ -8,15 +8,16 @@ The node calls it (`link_counts.LinkObserver`) on the event loop; no call return
 blocks.
 """
 
+import logging
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
 
-from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.counters import SubscriptionCounter, as_dict, counter_array
-from feedhandler.notes import Level, clean, tell
+from feedhandler.operator_log import clean, log_event
 
 #: Pairs of host and address that are counted apart.
 SUBSCRIPTIONS_MAX = 500
@@ -33,12 +34,12 @@ class Subscriptions:
     def __init__(self) -> None:
         self._ended: dict[Labels, numpy.ndarray] = {}
         self._highest: dict[Labels, int] = {}
-        self._outlets: dict[Outlet, Labels] = {}
-        self._live: dict[Labels, dict[Outlet, None]] = {}
+        self._sender_queues: dict[SenderQueue, Labels] = {}
+        self._live: dict[Labels, dict[SenderQueue, None]] = {}
 
     # -- called by the node -----------------------------------------------------------------
 
-    def attached(self, outlet: Outlet, peer: str, address: str) -> None:
+    def attached(self, sender_queue: SenderQueue, peer: str, address: str) -> None:
         """Count a link that was accepted; `peer` is the client's host:port."""
         labels = (peer.rpartition(":")[0], clean(address)[:ADDRESS_CHARS_MAX])
         if labels not in self._ended and len(self._ended) >= SUBSCRIPTIONS_MAX:
@@ -47,14 +48,15 @@ class Subscriptions:
             self._ended[labels] = counter_array(SubscriptionCounter, 1)[0]
             self._live[labels] = {}
         self._ended[labels][SubscriptionCounter.LINKS] += 1
-        self._outlets[outlet] = labels
-        self._live[labels][outlet] = None
-        tell("link_attached", f"{peer}: link to {address}", Level.DEBUG, peer=peer, address=address)
+        self._sender_queues[sender_queue] = labels
+        self._live[labels][sender_queue] = None
+        text = f"{peer}: link to {address}"
+        log_event("link_attached", text, logging.DEBUG, peer=peer, address=address)
 
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
         """Log that a link was refused."""
         which = f"to {address!r}" if address else "without an address"
-        tell(
+        log_event(
             "link_refused",
             f"{peer}: link {which} refused: {reason}",
             peer=peer,
@@ -65,10 +67,9 @@ class Subscriptions:
 
     def unread(self, peer: str, held_bytes: int) -> None:
         """Log that a client was disconnected because it left too much unread or open."""
-        tell(
+        log_event(
             "connection_unread",
             f"{peer}: closed: what it did not read or left open took {held_bytes:,} bytes",
-            Level.WARNING,
             peer=peer,
             held_bytes=held_bytes,
         )
@@ -76,10 +77,9 @@ class Subscriptions:
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
         """Log that a client's log-in was refused."""
         who = f" as {user!r}" if user else ""
-        tell(
+        log_event(
             "login_refused",
             f"{peer}: log-in{who} refused: {reason}",
-            Level.WARNING,
             peer=peer,
             user=user,
             mechanism=mechanism,
@@ -91,36 +91,36 @@ class Subscriptions:
         place = traceback.extract_tb(error.__traceback__)[-1:]
         where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
         told = f"{type(error).__name__}: {error}"
-        tell(
+        log_event(
             "connection_faulted",
             f"{peer}: ended by an internal error at {where}: {told}; please report it",
-            Level.ERROR,
+            logging.ERROR,
             peer=peer,
             error=told,
             where=where,
         )
 
-    def overrun(self, outlet: Outlet, peer: str) -> None:
+    def overrun(self, sender_queue: SenderQueue, peer: str) -> None:
         """Count a link that is detached because too much waits for it; `ended` follows."""
-        labels = self._outlets.get(outlet, OTHER)
+        labels = self._sender_queues.get(sender_queue, OTHER)
         if labels in self._ended:
             self._ended[labels][SubscriptionCounter.OVERRUN] += 1
-        tell(
+        log_event(
             "link_detached",
-            f"{peer}: link to {labels[1]} detached: more than {outlet.queue_bytes_max:,} bytes "
-            "waited for it",
+            f"{peer}: link to {labels[1]} detached: more than "
+            f"{sender_queue.queue_bytes_max:,} bytes waited for it",
             peer=peer,
             address=labels[1],
-            queue_bytes_max=outlet.queue_bytes_max,
+            queue_bytes_max=sender_queue.queue_bytes_max,
         )
 
-    def ended(self, outlet: Outlet) -> None:
+    def ended(self, sender_queue: SenderQueue) -> None:
         """Add an ended link's counts to those of its subscription."""
-        labels = self._outlets.pop(outlet, None)
+        labels = self._sender_queues.pop(sender_queue, None)
         if labels is not None:
-            del self._live[labels][outlet]
-            _add(self._ended[labels], outlet)
-            high = max(self._highest.get(labels, 0), outlet.queued_bytes_high)
+            del self._live[labels][sender_queue]
+            _add(self._ended[labels], sender_queue)
+            high = max(self._highest.get(labels, 0), sender_queue.queued_bytes_high)
             self._highest[labels] = high
 
     # -- read by the metrics ----------------------------------------------------------------
@@ -130,8 +130,8 @@ class Subscriptions:
         for labels in list(self._ended):
             live = list(self._live[labels])
             counts = self._ended[labels].copy()
-            for outlet in live:
-                _add(counts, outlet)
+            for sender_queue in live:
+                _add(counts, sender_queue)
             high = max([self._highest.get(labels, 0), *(each.queued_bytes_high for each in live)])
             yield (
                 labels,
@@ -144,9 +144,9 @@ class Subscriptions:
             )
 
 
-def _add(counts: numpy.ndarray, outlet: Outlet) -> None:
-    counts[SubscriptionCounter.SENT] += outlet.sent
-    counts[SubscriptionCounter.SENT_BYTES] += outlet.sent_bytes
-    counts[SubscriptionCounter.WAITED] += outlet.waited
-    counts[SubscriptionCounter.ACCEPTED] += outlet.sender.accepted
-    counts[SubscriptionCounter.REFUSED] += outlet.sender.refused
+def _add(counts: numpy.ndarray, sender_queue: SenderQueue) -> None:
+    counts[SubscriptionCounter.SENT] += sender_queue.sent
+    counts[SubscriptionCounter.SENT_BYTES] += sender_queue.sent_bytes
+    counts[SubscriptionCounter.WAITED] += sender_queue.waited
+    counts[SubscriptionCounter.ACCEPTED] += sender_queue.sender.accepted
+    counts[SubscriptionCounter.REFUSED] += sender_queue.sender.refused

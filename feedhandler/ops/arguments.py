@@ -17,9 +17,9 @@ from feedhandler.addresses import split_address
 
 if TYPE_CHECKING:
     from feedhandler.replay.playing.line_map import LineMap
-    from feedhandler.replay.playing.moments import Moment
     from feedhandler.replay.playing.pace import Pace
     from feedhandler.replay.playing.senders import FrameSettings
+    from feedhandler.replay.playing.time_spec import TimeSpec
 
 
 class LineAddress(Struct, frozen=True):
@@ -32,8 +32,8 @@ class LineAddress(Struct, frozen=True):
 class Wanted(Struct, frozen=True):
     """The part of a recording that is asked for; moments are still relative to the recording."""
 
-    begin: "Moment | None" = None
-    end: "Moment | None" = None
+    begin: "TimeSpec | None" = None
+    end: "TimeSpec | None" = None
     zone: str | None = None
     groups: tuple[tuple[int, int | None], ...] = ()
     ports: tuple[int, ...] = ()
@@ -107,12 +107,12 @@ def wanted(
     sequence: str | None,
 ) -> Wanted:
     """Parse the options that choose a part of a recording."""
-    from feedhandler.replay.playing.moments import check_zone, parse_moment
     from feedhandler.replay.playing.selection import parse_group, parse_sequences
+    from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
 
     return Wanted(
-        begin=parse_moment(begin) if begin is not None else None,
-        end=parse_moment(end) if end is not None else None,
+        begin=parse_time_spec(begin) if begin is not None else None,
+        end=parse_time_spec(end) if end is not None else None,
         zone=check_zone(zone) if zone is not None else None,
         groups=tuple(parse_group(text) for text in groups or ()),
         ports=tuple(ports or ()),

@@ -36,8 +36,8 @@ from feedhandler.ops.console import ExitCode, complain, print_json, progress, st
 from feedhandler.ops.feeds import fitting_hint, is_packet, open_feed
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
-from feedhandler.replay.playing.moments import check_zone, parse_moment
 from feedhandler.replay.playing.selection import parse_group
+from feedhandler.replay.playing.time_spec import check_zone, parse_time_spec
 
 #: Tables that are printed; all are written.
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
@@ -165,11 +165,11 @@ def _mapper(spark: Any) -> Mapper:
 
 def request_of(options: Options) -> Request:
     """Make the request for the captures. Raises `UsageError`."""
-    moments = [None if text is None else _full_time_ns(text) for text in options.window]
+    specs = [None if text is None else _full_time_ns(text) for text in options.window]
     return Request(
         feed=options.feed,
-        from_ns=moments[0],
-        until_ns=moments[1],
+        from_ns=specs[0],
+        until_ns=specs[1],
         groups=tuple(parse_group(each) for each in options.lines),
         services=options.services,
         messages=not options.packets_only,
@@ -248,10 +248,10 @@ def tell_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
 
 
 def _full_time_ns(text: str) -> int:
-    moment = parse_moment(text)
-    if moment.since != "epoch":
+    spec = parse_time_spec(text)
+    if spec.since != "epoch":
         raise UsageError(f"'{text}' is no full time", "give 2026-11-20T09:00:00Z, say")
-    return moment.ns
+    return spec.ns
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ def check(path: Path) -> int:
     Raises `ConfigError` with the file, line and key that is wrong, or that asks for what the feed
     does not have.
     """
-    from feedhandler.capabilities import open_config
+    from feedhandler.gateway import open_config
 
     config, _ = open_config(path)
     lines = sum(len(channel.lines) for channel in config.channels)

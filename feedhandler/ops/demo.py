@@ -237,7 +237,7 @@ class Demo:
         for each in self.subscribers:
             await self.family.start(
                 f"subscriber {each.pattern}",
-                *("-m", "feedhandler", "receipts", url, each.pattern, each.granularity),
+                *("-m", "feedhandler", "ledger-client", url, each.pattern, each.granularity),
                 *(self.scene.feed, str(each.ledger)),
                 on_line=each.on_line,
             )

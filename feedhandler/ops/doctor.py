@@ -53,7 +53,7 @@ def run(
     follow_clock: bool = False,
 ) -> int:
     """Run all checks and print them, those of overlay `topologies` too; `FOUND` where any fails."""
-    from feedhandler.capabilities import open_config
+    from feedhandler.gateway import open_config
 
     config = open_config(path)[0] if path else loopback_config()
     if interface:

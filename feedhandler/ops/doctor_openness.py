@@ -8,11 +8,11 @@ control), where other machines reach them.
 """
 
 import getpass
-import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from feedhandler.addresses import is_loopback
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.config import Config
 from feedhandler.ops.checks import Check
@@ -50,12 +50,8 @@ def is_reachable(endpoint: str) -> bool:
     if separator and scheme != "tcp":
         return False
     host = (rest if separator else endpoint).rpartition(":")[0].strip("[]")
-    if not host or host == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name, the name of an interface, or * for all
-        return True
+    # Others: a name, the name of an interface, or * for all.
+    return bool(host) and not is_loopback(host)
 
 
 def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from feedhandler.capabilities import CAPABILITIES, capabilities_of
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.layouts import Layout
+from feedhandler.gateway import CAPABILITIES, capabilities_of
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
 

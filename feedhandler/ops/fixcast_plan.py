@@ -74,7 +74,7 @@ def _measured(wanted: Wanted) -> tuple[VolumeMeter, bool]:
     capture = open_capture(wanted.measured)
     with progress(f"measuring {capture.path.name}", total=1.0) as advance:
         for batch in capture.batches():
-            meter.take(batch)
+            meter.add(batch)
             advance(completed=capture.share_done)
     tell_reading(capture)
     for reason, count in meter.rejected.items():

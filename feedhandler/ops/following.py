@@ -22,9 +22,9 @@ from feedhandler.characterise.files import absolute, is_remote
 from feedhandler.characterise.following import Following, batches_here
 from feedhandler.characterise.growing import news, reach
 from feedhandler.characterise.job import Request, sample_slices
-from feedhandler.characterise.pieces import FORM, write_whole
 from feedhandler.characterise.slices import SLICE_BYTES_MAX
 from feedhandler.characterise.tables import Tables
+from feedhandler.characterise.tally_blobs import FORM, write_whole
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.ops.characterise import (
     Options,
@@ -36,7 +36,7 @@ from feedhandler.ops.characterise import (
 from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.spark import AUTO, NO_SPARK, command_session
-from feedhandler.replay.playing.moments import check_zone
+from feedhandler.replay.playing.time_spec import check_zone
 
 #: Where in the report's folder the batches are kept, and Spark's checkpoint.
 STATE = "_followed"
@@ -202,11 +202,11 @@ def _taking(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any,
 
     Its errors are appended to `failed`, because Spark reports them in words of its own.
     """
-    from feedhandler.characterise.source import piece_of_row
+    from feedhandler.characterise.source import blob_of_row
 
     def take(batch: Any, number: int) -> None:
         try:
-            session.following.take(number, [piece_of_row(row) for row in batch.collect()])
+            session.following.store(number, [blob_of_row(row) for row in batch.collect()])
             session.batch_taken()
         except FeedhandlerError as error:
             failed.append(error)

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.status import endpoint_of
+from feedhandler.rpc import ask
 
 
 class Options(Struct, frozen=True, kw_only=True):

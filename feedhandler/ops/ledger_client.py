@@ -1,6 +1,6 @@
 """A subscriber that writes a ledger: the demo's other end, run as a process of its own.
 
-    feedhandler receipts URL PATTERN GRANULARITY FEED LEDGER
+    feedhandler ledger-client URL PATTERN GRANULARITY FEED LEDGER
 
 It writes a ledger of every message it gets, of every loss announced to it and of every snapshot
 that makes losses good (but not of the snapshot's messages: they repeat a state, and are no
@@ -42,7 +42,7 @@ class LedgerClient:
         """Market messages so far."""
         return self._ledger.messages
 
-    def take(self, message: Message) -> None:
+    def record(self, message: Message) -> None:
         """Record one AMQP message."""
         if message.content == "quality":
             self._note(message.quality or {})
@@ -103,7 +103,7 @@ async def receive(
 
 async def _take_all(messages: Any, books: LedgerClient) -> None:
     async for message in messages:
-        books.take(message)
+        books.record(message)
 
 
 async def _report(books: LedgerClient) -> None:

@@ -254,7 +254,7 @@ def _send_all(
             return
         else:
             ready = dict(poller.poll(50))
-            loop.take()
+            loop.poll()
             if file.fileno() not in ready:
                 continue
             payload = os.read(file.fileno(), 65_536) if lines else file.recv(65_536)

@@ -22,11 +22,11 @@ import numpy
 from feedhandler.codecs.errors import HostFault, PeerError, UsageError
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.overlay_simulate import check_report, print_experiment, write_report
+from feedhandler.overlay.experiment import Experiment, us
 from feedhandler.overlay.last_hop import WAIT_NS, Probes
 from feedhandler.overlay.mesh import WINDOW_NS
 from feedhandler.overlay.port import Port
 from feedhandler.overlay.running import pin
-from feedhandler.overlay.simulation.experiments import Experiment, us
 from feedhandler.overlay.topology import Address
 from feedhandler.overlay.topology_file import ipv4_address_of
 from feedhandler.overlay.wire import KEY_BYTES

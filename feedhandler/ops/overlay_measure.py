@@ -9,10 +9,9 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, complain, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
 from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.holding import Delays, Held, hold_and_release
 from feedhandler.overlay.io_uring import refusal
 from feedhandler.overlay.measuring import Spikes, Technique, opened
-from feedhandler.overlay.simulation.cloud import Delays
-from feedhandler.overlay.simulation.holding import Held, hold_and_release
 from feedhandler.overlay.tree import Shape, default_shape
 
 #: Intervals of the deadlines' estimate in all messages.

@@ -6,8 +6,9 @@ from pathlib import Path
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 from feedhandler.ops.fitted import FittedTable
-from feedhandler.overlay.simulation import report
-from feedhandler.overlay.simulation.experiments import Experiment, Setting, experiments, run
+from feedhandler.overlay import report
+from feedhandler.overlay.experiment import Experiment
+from feedhandler.overlay.simulation.experiments import Setting, experiments, run
 from feedhandler.overlay.tree import default_shape
 
 #: Suffixes of a report's file, which choose its form.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
+from feedhandler.rpc import ask
 
 
 def status(endpoint: str, timeout_s: float, as_json: bool) -> int:

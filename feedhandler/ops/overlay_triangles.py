@@ -13,9 +13,9 @@ import numpy
 from feedhandler.codecs.errors import ConfigError, UsageError, reason_of
 from feedhandler.ops.console import ENDING_SIGNALS, ExitCode, complain, print_json
 from feedhandler.ops.overlay_simulate import check_report, print_experiment, write_report
+from feedhandler.overlay.experiment import Experiment, percent, us
 from feedhandler.overlay.mesh import GAIN_US, PairWindow, Windows, windows_of
 from feedhandler.overlay.meshing import Mesh, opened, opened_here
-from feedhandler.overlay.simulation.experiments import Experiment, percent, us
 from feedhandler.overlay.topology_file import read_topology
 
 #: Pairs in the table: those whose delay varies most, and the one in the middle.

@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.live import duration_text
 from feedhandler.ops.replay_verbs import SETTING
-from feedhandler.replay.playing.moments import EXAMPLES
+from feedhandler.replay.playing.time_spec import EXAMPLES
+from feedhandler.rpc import ask
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from typing import Any
 from feedhandler.ops.console import host_faults, interrupt, signal_handlers
 from feedhandler.ops.live import Show, duration_text, live_line
 from feedhandler.ops.replay_verbs import ReplayControl, ReplayVerbs
-from feedhandler.replay.playing.moments import moment_text
 from feedhandler.replay.playing.player import Player, PlayResult
 from feedhandler.replay.playing.rates import PlayProgress
+from feedhandler.replay.playing.time_spec import rfc3339_text
 
 #: Interval of the progress line.
 PROGRESS_S = 0.25
@@ -68,7 +68,7 @@ def _show(show: Show, told: PlayProgress) -> None:
 
 def progress_text(told: PlayProgress) -> str:
     """Format the moment that is being played, rate, lateness and time left; or the pause."""
-    position = moment_text(told.position_ns)[11:19] if told.position_ns is not None else "--:--:--"
+    position = rfc3339_text(told.position_ns)[11:19] if told.position_ns is not None else "--:--:--"
     left = f"{duration_text(told.left_ns)} left" if told.left_ns is not None else ""
     if told.paused:
         return f"at {position}  PAUSED  {told.sent:,} sent  {left}".rstrip()

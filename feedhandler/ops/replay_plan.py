@@ -15,11 +15,11 @@ from feedhandler.replay.playing.block_records import RecordMaker
 from feedhandler.replay.playing.blocks import Block, Preparer, all_blocks
 from feedhandler.replay.playing.forecast import Forecast, Outlook
 from feedhandler.replay.playing.frame_headers import Destination
-from feedhandler.replay.playing.moments import moment_text
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.sender_lines import MulticastLine, number_lines
 from feedhandler.replay.playing.senders import FrameSettings
 from feedhandler.replay.playing.source import Chunk, chunks_of
+from feedhandler.replay.playing.time_spec import rfc3339_text
 
 
 @dataclasses.dataclass
@@ -127,7 +127,7 @@ class Plan:
         )
         if outlook.datagrams:
             begins, ends = outlook.recorded_from_ns, outlook.recorded_until_ns
-            print(f"  recorded {moment_text(begins)} to {moment_text(ends)}")
+            print(f"  recorded {rfc3339_text(begins)} to {rfc3339_text(ends)}")
         if self._has_schedule:
             for window, peak in outlook.peaks.items():
                 print(

@@ -1,9 +1,9 @@
 """Control of a running replay: its verbs, and the socket that takes them.
 
-The protocol is that of the gateway's control socket (`control`): one JSON object a request, with
-the verb in `do`. Verbs: `status`, `pause`, `resume`, `seek` (with `to`, a moment as `--from` takes
-it) and `stop`. Each answers with the status after it. The effect is complete when the answer comes:
-after `pause` nothing is sent, after `seek` nothing from before it, after `stop` nothing at all.
+The protocol is that of the gateway's control socket (`rpc`). Verbs: `status`, `pause`, `resume`,
+`seek` (with `to`, a moment as `--from` takes it) and `stop`. Each answers with the status after it.
+The effect is complete when the answer comes: after `pause` nothing is sent, after `seek` nothing
+from before it, after `stop` nothing at all.
 
 A player's threads have no event loop, so the socket has a thread with a loop of its own.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 from feedhandler.addresses import is_endpoint
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.control import ControlSocket, Verb
-from feedhandler.replay.playing.moments import EXAMPLES, moment_text, parse_moment
 from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.time_spec import EXAMPLES, parse_time_spec, rfc3339_text
+from feedhandler.rpc import ControlSocket, Verb
 from feedhandler.side_loop import SideLoop
 
 #: The option that gives the endpoint, named in errors about it.
@@ -57,7 +57,7 @@ class ReplayVerbs:
         return {
             "state": state,
             "playing": self._title,
-            "position": moment_text(position) if position is not None else None,
+            "position": rfc3339_text(position) if position is not None else None,
             "position_ns": position,
             "elapsed_ns": told.elapsed_ns,
             "left_ns": told.left_ns,
@@ -83,9 +83,9 @@ class ReplayVerbs:
         text = request.get("to")
         if not isinstance(text, str):
             raise UsageError("nowhere to go to", 'say {"do": "seek", "to": T}; ' + EXAMPLES)
-        at_ns = parse_moment(text).at_ns(self._start_ns, self._zone)
+        at_ns = parse_time_spec(text).at_ns(self._start_ns, self._zone)
         first_ns = self._player.seek(at_ns)
-        return {**self.status(), "position": moment_text(first_ns), "position_ns": first_ns}
+        return {**self.status(), "position": rfc3339_text(first_ns), "position_ns": first_ns}
 
 
 class ReplayControl:

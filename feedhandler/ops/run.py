@@ -1,15 +1,16 @@
 """`feedhandler run`: a gateway from its configuration, until it is asked to finish.
 
-What an operator should see without asking goes to the log (`notes`): at the start that it is ready,
-which lines got a smaller receive buffer than configured, and which of its secrets and folders are
-open to others; at the end what was dropped, rejected or lost, a line for each channel that has any
-of it.
+What an operator should see without asking goes to the log (`operator_log`): at the start that it is
+ready, which lines got a smaller receive buffer than configured, and which of its secrets and
+folders are open to others; at the end what was dropped, rejected or lost, a line for each channel
+that has any of it.
 """
 
 import asyncio
 import contextlib
 import errno
 import gc
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config
-from feedhandler.notes import Level, opened, tell
+from feedhandler.operator_log import log_event, opened
 from feedhandler.ops.console import host_faults, run_async
 from feedhandler.ops.cpu_latency import staying_awake
 from feedhandler.ops.doctor_openness import check_openness
@@ -47,7 +48,7 @@ OVERLAY_FAULTS = ("missing", "passed", "kernel_drops", "behind", "seal", "stale"
 
 def run(path: Path) -> int:
     """Run the gateway configured in `path`; SIGINT and SIGTERM drain it."""
-    from feedhandler.capabilities import open_config
+    from feedhandler.gateway import open_config
 
     config, _ = open_config(path)
     return run_async(lambda stop: serve(config, stop, path=path), config.gateway.loop)
@@ -68,9 +69,9 @@ async def serve(
         for check in check_openness(config, path):
             if check.status != "ok":
                 text = f"{check.name}: {check.found} ({check.remedy})"
-                _tell("open_to_others", text, Level.WARNING)
+                _log_once("open_to_others", text)
         if config.gateway.stay_awake and (fault := meanwhile.enter_context(staying_awake())):
-            _tell("asleep", f"idle processors may halt: {fault} ({AWAKE_HINT})", Level.WARNING)
+            _log_once("asleep", f"idle processors may halt: {fault} ({AWAKE_HINT})")
         return await _serve(config, stop, prepare)
 
 
@@ -89,14 +90,14 @@ async def _serve(
         gc.collect()
         gc.freeze()
         for found, remedy in short_buffers(config, gateway.receive_buffers()):
-            _tell("short_buffer", f"{found} ({remedy})", Level.WARNING)
+            _log_once("short_buffer", f"{found} ({remedy})")
         lines = sum(len(channel.lines) for channel in config.channels)
         host, port = gateway.node.address
-        tell(
+        log_event(
             "ready",
             f"{config.gateway.name}: ready: {len(config.channels)} channels, {lines} lines, "
             f"AMQP on {host}:{port}",
-            Level.INFO,
+            logging.INFO,
             prefix="",
             channels=len(config.channels),
             lines=lines,
@@ -121,13 +122,13 @@ async def _serve(
     finally:
         if is_ready:
             for line in account(gateway.snapshot()):
-                _tell("account", line, Level.WARNING)
+                _log_once("account", line)
     return 0
 
 
-def _tell(event: str, text: str, level: Level) -> None:
+def _log_once(event: str, text: str) -> None:
     """Log one of the lines that come once, at the start or the end."""
-    tell(event, text, level, prefix=COMMAND_PREFIX, limited=False)
+    log_event(event, text, prefix=COMMAND_PREFIX, limited=False)
 
 
 def short_buffers(config: Config, granted: Mapping[str, int]) -> Iterator[tuple[str, str]]:

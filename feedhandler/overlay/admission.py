@@ -105,7 +105,7 @@ class Admission:
             self._sent_ns = dict.fromkeys(self._sent_ns, 0)
             self.copies.restart(head.epoch)
         if head.kind == Kind.DATA:
-            self.copies.take(head.epoch, head.id)
+            self.copies.accept(head.epoch, head.id)
         else:
             self._sent_ns[head.kind] = head.sent_ns
         self.counts["first"] += 1

@@ -10,7 +10,7 @@ with a sender that was restarted, so a higher epoch empties the ring, and what s
 lower one is dropped (`OLD`). One thread judges; the kernel's hooks, which run on several
 processors, have their own form of this.
 
-`judge` changes nothing, `take` does: the caller checks a first copy's seal in between, so that a
+`judge` changes nothing, `accept` does: the caller checks a first copy's seal in between, so that a
 forged one takes no slot. The ring is an array of words, so that compiled code uses the same one
 (`judging.pyx`).
 """
@@ -59,7 +59,7 @@ class Deduplicator:
             return Verdict.FIRST
         return Verdict.DUPLICATE if there == number else Verdict.BEHIND
 
-    def take(self, epoch: int, number: int) -> None:
+    def accept(self, epoch: int, number: int) -> None:
         """Take a first copy: later ones are duplicates."""
         if epoch > self.epoch:
             self.restart(epoch)

@@ -178,7 +178,7 @@ class ReportGatherer:
         waiting = [each.since_ns for each in self._gathering.values()]
         return min(waiting) + self._wait_ns if waiting else 0
 
-    def take(self, child: str, report: Report, now_ns: int) -> None:
+    def add(self, child: str, report: Report, now_ns: int) -> None:
         """Take a child's report."""
         gathering = self._gathering.get(report.interval)
         if (

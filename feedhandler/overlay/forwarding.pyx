@@ -276,9 +276,9 @@ cdef class Forwarder(Port):
         """Take the epoch anew, after `Admission` has judged something (`Judge.refresh`)."""
         self._judge.refresh()
 
-    def settle(self, counts):
+    def drain_counts(self, counts):
         """Add the counts since the last call to a member's `Counter`."""
-        first = self._judge.settle(counts)
+        first = self._judge.drain_counts(counts)
         if first:
             counts["forwarded"] += first * self._width
 

@@ -62,7 +62,7 @@ def address_number(address):
 cdef class Judge:
     """The compiled judge; see the module.
 
-    `first` is the answer for a first copy; answers are counted until `settle`.
+    `first` is the answer for a first copy; answers are counted until `drain_counts`.
     """
 
     def __init__(self):
@@ -158,7 +158,7 @@ cdef class Judge:
         answer = self.judge(datagram, len(datagram), address_number(address))
         return RARE if answer == _RARE else _NAMES[answer]
 
-    def settle(self, counts):
+    def drain_counts(self, counts):
         """Add the counts to a `Counter` and clear them; return the number of first copies.
 
         Datagrams left to Python are counted there.

@@ -15,6 +15,7 @@ Topologies' files are checked once a second, and a later version is taken while 
 thread that ends by an error reports it (`failed`): a dead line must not look like a quiet market.
 """
 
+import logging
 import os
 import select
 import socket
@@ -30,7 +31,7 @@ from typing import Any
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config import OverlayConfig
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, ChannelPlan, Line, set_receive_buffer
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.port import hand_over
 from feedhandler.overlay.readings import counts_of, gauges_of, parts_of
@@ -164,10 +165,10 @@ class OverlayLine:
         line = self.line.name
         if reason:
             text = f"line {line}: {path} stays as it was: {reason}"
-            tell("topology", text, Level.WARNING, line=line, reason=reason)
+            log_event("topology", text, logging.WARNING, line=line, reason=reason)
         else:
             text = f"line {line}: {path}: version {topology.version} is in force"
-            tell("topology", text, Level.INFO, line=line, version=topology.version)
+            log_event("topology", text, logging.INFO, line=line, version=topology.version)
 
 
 class OverlayLines:

@@ -4,7 +4,7 @@ A sender, the proxies and receivers of each technique are in one process on loop
 that ship, each on its socket, driven by one thread. Techniques take turns, so that each meets the
 same conditions; each is a tree of its own number and its own proxies, to the same receivers. What
 is measured is when the kernel had the first copy of each message at each receiver, less when it was
-sent. Deadlines are then put on those delays as the sender would (`simulation.holding`). The sender
+sent. Deadlines are then put on those delays as the sender would (`holding`). The sender
 of a technique may send by io_uring instead of `sendmmsg`.
 
 Spikes may be injected: each sending to an address is put off with a probability, by some time. The
@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 import numpy
 
 from feedhandler.overlay.admission import Admission
+from feedhandler.overlay.holding import Delays
 from feedhandler.overlay.io_uring import RingPort
 from feedhandler.overlay.members import Proxy, Sender, Sends
 from feedhandler.overlay.port import Port
-from feedhandler.overlay.simulation.cloud import Delays
 from feedhandler.overlay.topology import Address, Topology, make_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Kind

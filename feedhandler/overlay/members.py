@@ -159,7 +159,7 @@ class Proxy(_Below):
         if report is None:
             self.admission.drop(Fault.CONTENT)
             return []
-        self.reports.take(member.name, report, now_ns)
+        self.reports.add(member.name, report, now_ns)
         return self._report(now_ns)
 
     @property
@@ -309,7 +309,7 @@ class Receiver(_Below):
         return self._sealed(Kind.REPORT, told.encoded(), self.parent.address, now_ns)
 
 
-class Numbering:
+class SharedSequence:
     """Ids and deadlines that a sender has given, in one tree or in several (`merging`)."""
 
     def __init__(self) -> None:
@@ -324,7 +324,7 @@ class Sender:
 
     `controller` sets the hold for a wanted probability of fairness; without one the hold is the
     `quantile` of the source's rule. `held`: whether there are deadlines at all; `rotate`: each
-    message begins with another child; `numbering`: shared with the sender's other trees.
+    message begins with another child; `sequence`: shared with the sender's other trees.
     """
 
     def __init__(
@@ -336,10 +336,10 @@ class Sender:
         quantile: float = RULE,
         rotate: bool = False,
         bound_ns: int = BOUND_NS,
-        numbering: Numbering | None = None,
+        sequence: SharedSequence | None = None,
     ) -> None:
         self.epoch = epoch
-        self.numbering = numbering or Numbering()
+        self.sequence = sequence or SharedSequence()
         self.controller = controller
         self.held, self.quantile, self.rotate = held, quantile, rotate
         self.hold_ns = 0
@@ -356,7 +356,7 @@ class Sender:
     @property
     def last_id(self) -> int:
         """The id of the last message, in any of the sender's trees."""
-        return self.numbering.last_id
+        return self.sequence.last_id
 
     @property
     def topology(self) -> Topology:
@@ -384,13 +384,13 @@ class Sender:
         deadline = 0
         if self.held and self.hold_ns:
             # Deadlines never go back, whatever the hold or the clock does.
-            deadline = max(self.numbering.deadline_ns, now_ns + self.hold_ns)
+            deadline = max(self.sequence.deadline_ns, now_ns + self.hold_ns)
         number = self.last_id + 1
         head = Head(Kind.DATA, self.topology.tree, self.epoch, number, now_ns, deadline)
         datagram = encode(head, payload, self.topology.key)
-        self.numbering.last_id = number
-        self.numbering.deadline_ns = max(self.numbering.deadline_ns, deadline)
-        self.numbering.sent_ns = now_ns
+        self.sequence.last_id = number
+        self.sequence.deadline_ns = max(self.sequence.deadline_ns, deadline)
+        self.sequence.sent_ns = now_ns
         self.counts["sent"] += 1
         return [(datagram, self._turned())]
 
@@ -416,7 +416,7 @@ class Sender:
         if report is None:
             self.admission.drop(Fault.CONTENT)
             return []
-        self.reports.take(member.name, report, now_ns)
+        self.reports.add(member.name, report, now_ns)
         return self._adjust(now_ns)
 
     def _adjust(self, now_ns: int) -> Sends:
@@ -452,7 +452,7 @@ class Sender:
         Messages of all trees count: a heartbeat soon after a message in another tree would have
         receivers miss that message while it is in flight.
         """
-        return max(self.numbering.sent_ns, self._beat_ns)
+        return max(self.sequence.sent_ns, self._beat_ns)
 
     def tick(self, now_ns: int) -> Sends:
         """Do what is due; return what is to be sent."""

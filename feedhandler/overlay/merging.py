@@ -5,10 +5,10 @@ the same sender and the same receivers compensate for that ("Jasper", section 5.
 every (1 + H)-th message, so that a proxy sends as much as it would without hedging. Message `id`
 goes by tree number (id - 1) % T of the T trees, in the order in which they are given.
 
-Ids and deadlines are one sequence over all trees (`members.Numbering`), so a receiver has one order
-and one hold for all of them: what one tree brings waits for what the other has not brought yet, as
-in one tree, and a gap is reported whichever tree it is in. Copies, seals, reports and holds are
-separate for each tree. All have one epoch, the sender's.
+Ids and deadlines are one sequence over all trees (`members.SharedSequence`), so a receiver has one
+order and one hold for all of them: what one tree brings waits for what the other has not brought
+yet, as in one tree, and a gap is reported whichever tree it is in. Copies, seals, reports and holds
+are separate for each tree. All have one epoch, the sender's.
 
 A member has one address in all trees, and a datagram carries its tree's number.
 """
@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.overlay.fairness import HoldController
 from feedhandler.overlay.last_hop import LastHop
-from feedhandler.overlay.members import Numbering, Receiver, Sender, Sends, soonest
+from feedhandler.overlay.members import Receiver, Sender, Sends, SharedSequence, soonest
 from feedhandler.overlay.release import Event, Gap, Release
 from feedhandler.overlay.topology import Address, Topology
 from feedhandler.overlay.wire import TREE_AT
@@ -98,7 +98,7 @@ class _Trees(Generic[_Each]):
 
 
 class MergedSender(_Trees[Sender]):
-    """One sender of several trees, whose `members` share one `Numbering` and the epoch."""
+    """One sender of several trees, whose `members` share one `SharedSequence` and the epoch."""
 
     @property
     def last_id(self) -> int:
@@ -186,9 +186,9 @@ def sender_of(
 
     `controller` makes each tree's own, `settings` are `Sender`'s.
     """
-    numbering = Numbering()
+    sequence = SharedSequence()
     senders = [
-        Sender(each, epoch, controller=controller(), numbering=numbering, **settings)
+        Sender(each, epoch, controller=controller(), sequence=sequence, **settings)
         for each in topologies
     ]
     return senders[0] if len(senders) == 1 else MergedSender(senders)

@@ -12,7 +12,6 @@ from typing import Any
 
 from feedhandler.addresses import is_endpoint, split_address
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.control import ControlSocket, kept
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import Gathering, Reading
 from feedhandler.observe.web import Answer, WebServer, verdict
@@ -20,6 +19,7 @@ from feedhandler.overlay.members import Receiver
 from feedhandler.overlay.readings import counts_of, gauges_of, parts_of
 from feedhandler.overlay.running import Loop
 from feedhandler.overlay.topology import Member
+from feedhandler.rpc import ControlSocket, kept
 from feedhandler.side_loop import SideLoop
 
 METRICS, CONTROL = "--metrics", "--control"

@@ -1,4 +1,4 @@
-"""Readings of a member: its counts and measurements by the names of `counters.py`.
+"""Readings of a member: its counts and measurements by the names of `feedhandler.counters`.
 
 They are for metrics and status.
 """

@@ -104,13 +104,13 @@ class Loop:
             self._forwarding.serve(min(until_ns, self._due_ns()))
             self._tick()
             return
-        if self.take():
+        if self.poll():
             return
         wait_ns = min(self._due_ns() - time.time_ns(), most_ns)
         if wait_ns > 0 and not (self._busy and wait_ns < SPIN_NS):
             self.port.wait(wait_ns)
 
-    def take(self) -> bool:
+    def poll(self) -> bool:
         """Do what is due now, without sleeping; return whether there was anything."""
         if self._forwarding is not None:
             came = self._forwarding.serve(0)
@@ -148,7 +148,7 @@ class Loop:
         if self._forwarding is not None:
             # Bounded, because datagrams may keep coming.
             for _ in range(RING):
-                if not self.take():
+                if not self.poll():
                     break
 
 
@@ -173,7 +173,7 @@ class _Forwarding:
         if member.topology is not self._topology:
             self._direct()
         came = port.serve(until_ns, self._busy)
-        port.settle(member.counts)
+        port.drain_counts(member.counts)
         member.heard_ns = max(member.heard_ns, port.heard_ns)
         found = port.rare()
         if found is not None:

@@ -28,11 +28,12 @@ from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT
 from feedhandler.recording.blocks import LineStatistics, section, statistics
+from feedhandler.recording.frame_writer import NO_LIMIT
 from feedhandler.recording.recorder import POLL_S, Series
 from feedhandler.recording.rotation import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.recording.sinks import create_file
+from feedhandler.replay.captures.records import file_header
 
 #: Bytes that may wait for the disk: a second of 200,000 packets a second of the paper's size.
 RING_BYTES = 64 << 20
@@ -226,7 +227,7 @@ class Capturing:
 
     def _header(self) -> bytes:
         if not self._blocks:
-            return FILE_HEADER
+            return file_header()
         told = [
             (each.interface, f"line {each.name}, {each.group}:{each.port}")
             for each in self._settings.lines

@@ -1,6 +1,6 @@
 """The recorder: it writes what each line received, and what was published, to pcap files.
 
-A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `recorder_frames`),
+A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `frame_writer`),
 which a thread that must not wait fills, and a thread of its own that polls the taps every `POLL_S`,
 lays the packets out as pcap records without the GIL and writes them with one system call a
 mebibyte. Whatever the disk does, the stream goes on: a producer that finds a tap full drops packets
@@ -30,8 +30,9 @@ from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.private_files import FILE_MODE, open_file
-from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
 from feedhandler.recording.files import PART, SUFFIX, Full, RecordingFiles
+from feedhandler.recording.frame_writer import NO_LIMIT, FrameWriter
+from feedhandler.replay.captures.records import file_header
 
 #: How often the taps are polled: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01
@@ -280,7 +281,7 @@ class Recorder:
         self._folder = DiskFolder(settings.dir)
         try:
             self._files = RecordingFiles(
-                self._folder, settings, FILE_HEADER, settings.series, self._trading_day
+                self._folder, settings, file_header(), settings.series, self._trading_day
             )
         except Full as full:
             self._folder.release()

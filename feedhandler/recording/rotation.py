@@ -17,7 +17,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from feedhandler.recorder_frames import RECORD_SPACE
+from feedhandler.recording.frame_writer import RECORD_SPACE
 
 #: The longest time that compressed and buffered records are held back.
 FLUSH_NS = 1_000_000_000

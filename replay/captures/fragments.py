@@ -1,6 +1,6 @@
 """Reassembly of fragmented IPv4 datagrams (RFC 791, RFC 815): sans-IO, bounded.
 
-`Fragments.take` accepts fragments one by one, with the time of their capture, and returns the
+`Fragments.add` accepts fragments one by one, with the time of their capture, and returns the
 payload when it is complete. Times are the capture's, so that the result does not depend on the
 speed of reading: a datagram that is incomplete after `WAIT_NS` is given up. So is the oldest where
 there is no room, and a datagram whose fragments contradict one another: that is an attack
@@ -57,7 +57,7 @@ class Fragments:
         """Bytes of pieces that wait for others."""
         return self._held_bytes
 
-    def take(self, key: Key, offset: int, more: bool, data: bytes, time_ns: int) -> bytes | None:
+    def add(self, key: Key, offset: int, more: bool, data: bytes, time_ns: int) -> bytes | None:
         """Add a fragment; return the payload where the datagram is now complete, else None.
 
         `data` is at `offset` (bytes) of the payload of the datagram `key`; `more`: not the last."""

@@ -14,7 +14,7 @@ cdef class FrameReader:
     cdef readonly long long cut_payloads
     cdef long long[::1] skips
 
-    cpdef int take(
+    cpdef int add(
         self, int link_type, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end,
         long long time_ns, int interface, DatagramColumns columns) except? -1 nogil
 

@@ -335,7 +335,7 @@ class FrameReader:
     @cython.ccall
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def take(
+    def add(
         self,
         link_type: cython.int,
         data: cython.const_uchar[::1],

@@ -105,7 +105,7 @@ class PcapScanner:
                 self.status = FULL
                 return position
             position += _RECORD_HEADER
-            self.frames.take(
+            self.frames.add(
                 self._link_type, data, position, position + captured, time_ns, 0, columns
             )
             self.records += 1

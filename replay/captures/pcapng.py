@@ -280,7 +280,7 @@ class PcapngScanner:
         if self._damage != 0:
             return 0
         self.records += 1
-        self.frames.take(
+        self.frames.add(
             self._links[interface],
             data,
             start,

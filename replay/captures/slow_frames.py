@@ -27,11 +27,11 @@ from dpkt import dpkt, ethernet, gre, ip, ip6, loopback, ppp, pppoe, sll, sll2, 
 
 from feedhandler.replay.captures.fragments import Fragments
 from feedhandler.replay.captures.frames import VXLAN_PORT, DatagramColumns, LinkType, Skip
-from feedhandler.replay.captures.writer import PAYLOAD_BYTES_MAX, frame_headers
+from feedhandler.replay.captures.records import PAYLOAD_BYTES_MAX, frame_headers
 
 Array = np.ndarray[Any, Any]
 
-#: Layers of a frame at most: more are no tunnel that somebody runs.
+#: Layers of a frame at most: more are no real tunnel.
 LAYERS_MAX = 16
 #: IPv6 addresses whose stand-ins are remembered, to be told.
 STAND_INS_MAX = 1_024
@@ -260,7 +260,7 @@ class _Walk:
                 raise _Unread(Skip.SHORT_CAPTURE)
             self._note("fragments")
             key = (layer.src, layer.dst, layer.id, layer.p, self._interface)
-            payload = self._slow.fragments.take(
+            payload = self._slow.fragments.add(
                 key, 8 * layer.offset, bool(layer.mf), payload, self._time_ns
             )
             if payload is None:

@@ -1,4 +1,4 @@
-"""A capture file's bytes: as they are, gzipped, or zstd; told apart by their first bytes.
+"""A capture file's bytes: as they are, gzipped, or zstd; distinguished by their first bytes.
 
 `open_source` gives a `ByteSource`. Each is read piece by piece into the caller's buffer, so that a
 small file that inflates to much takes no more memory than any other. A file that ended before its
@@ -204,7 +204,7 @@ class ZstdSource:
 
 
 class ReadAhead:
-    """Another source, read by a thread up to `AHEAD_BLOCKS` blocks ahead of whoever reads this.
+    """Another source, read by a thread up to `AHEAD_BLOCKS` blocks ahead of its reader.
 
     The thread begins with the first read of `AHEAD_FROM_BYTES` or more. An error reaches the reader
     behind all bytes before it. Each read fills its buffer, except the one before the end.

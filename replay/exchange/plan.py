@@ -107,7 +107,7 @@ class ExchangeResult:
     each line's faults did (`A`, `B`, and where there are any `refresh A`, `refresh B`); `behind`
     counts datagrams that left more than a millisecond late; `withheld` is the packet, as (service,
     sequence number), that neither line nor the retransmission server had; `snapshots` counts
-    those cut in their turn (`cyclic`) and those that somebody asked for (`asked`); `servers` has
+    those cut in their turn (`cyclic`) and those that were requested (`asked`); `servers` has
     the TCP servers' own counts; `stopped` tells whether the run ended before its time.
     """
 

@@ -1,4 +1,4 @@
-"""Snapshots on the refresh lines: cyclically, and when somebody asks.
+"""Snapshots on the refresh lines: cyclically, and on request.
 
 `RefreshFlow` is sans-IO. It is fed with the session's packets, applies them to a `Market`, and
 answers, step by step, with the packets of the refresh channel that fall due: one channel a
@@ -6,11 +6,11 @@ service, numbered from 1 like any other, with a sequence reset at its start and 
 it is idle.
 
 A snapshot is cut at the end of a step, from the state after the last packet of that step; its
-LastSeqNum is that packet's number, and it leaves after that packet was due. So whoever applies it
-and goes on behind LastSeqNum has the exchange's own state. The packets of all snapshots leave one
-after another, `packets_per_s` at most, so that no receiver's socket overflows; a snapshot is not
-cut while more than `BACKLOG_NS` of earlier ones wait, and the services take turns: whoever was
-asked for first, then whoever's turn of the cycle has come.
+LastSeqNum is that packet's number, and it leaves after that packet was due. So a client that
+applies it and goes on behind LastSeqNum has the exchange's own state. The packets of all snapshots
+leave one after another, `packets_per_s` at most, so that no receiver's socket overflows; a snapshot
+is not cut while more than `BACKLOG_NS` of earlier ones wait, and the services take turns: the one
+that was asked for first, then the next of the cycle.
 
 `request` may be called from any thread, the rest from one.
 """
@@ -102,7 +102,7 @@ class RefreshFlow:
         self._waiting: deque[Outgoing] = deque()
         self._free_ns = self._latest_ns = 0
         self._begun = False
-        #: Snapshots cut so far: in their turn, and because somebody asked.
+        #: Snapshots cut so far: in their turn, and on request.
         self.cyclic = self.asked = 0
 
     @property

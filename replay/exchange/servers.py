@@ -4,7 +4,7 @@ The thread runs an event loop with a `RequestServer` for each port that the plan
 exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
 offers a packet from the moment on at which it is due, so a client can never have it before the
 lines. What neither line may have, the exchange does not hand over. What it keeps is bounded,
-whether anybody asks or not: `window_bytes` of each service, and what is not due yet. Snapshots are
+whether requests come or not: `window_bytes` of each service, and what is not due yet. Snapshots are
 made by the exchange's own thread (`RefreshFlow`), which is told of requests and tells of snapshots;
 clients that get them over TCP as well get each when it begins to leave on the lines.
 
@@ -173,7 +173,7 @@ class ExchangeServers:
     def publish(self, packets: Iterable[Outgoing]) -> None:
         """Packets that the retransmission server offers from their due times on."""
         self._packets.publish(packets)
-        # Without a client nobody would look a store up, and all would wait for ever.
+        # Without a client no store would be looked up, and all would wait for ever.
         with contextlib.suppress(RuntimeError):  # the loop has ended: by a fault, or `close`
             self._loop.call_soon_threadsafe(self._packets.advance)
 
@@ -189,7 +189,7 @@ class ExchangeServers:
         return sum(len(server.sessions) for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:
-        """For how long nobody has asked for anything, as far as calls of this can tell."""
+        """For how long no request has come, as far as calls of this can tell."""
         now_ns = self._elapsed_ns()
         asked = sum(
             server.counts["requests"] + server.counts["refresh_requests"]

@@ -207,7 +207,7 @@ class Exchange:
             self._put(self._maker.last_block())
 
     def _linger(self, until_ns: int, on_progress: OnProgress | None) -> None:
-        """Heartbeats and refreshes after the close, while somebody may still want something."""
+        """Heartbeats and refreshes after the close, while requests may still come."""
         closed_ns, deadline_ns = until_ns, until_ns + int(self.plan.linger_s * 1e9)
         while until_ns < deadline_ns and self._wanted(closed_ns) and not self._stop.is_set():
             if on_progress is not None and self._elapsed_ns() > closed_ns:

@@ -1,13 +1,13 @@
 # What the compiled generator uses of the books; the meanings stand in books.py.
 
-from feedhandler.replay.generating.dice cimport Dice
+from feedhandler.replay.generating.prng cimport Prng
 from feedhandler.replay.generating.tape cimport Tape
 
 cpdef long long quotient(long long number, long long by)
 
 
 cdef class ShareBooks:
-    cdef Dice dice
+    cdef Prng prng
     cdef Tape tape
     cdef readonly int shares
     cdef readonly dict tables

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
-"""Order books of a generated market, kept as the messages that tell them.
+"""Order books of a generated market, kept as messages.
 
 `ShareBooks` holds every share's resting orders, price levels and quotes in flat arrays, the latest
 message about each of them beside it. An event changes the book, patches the fields that it changes
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import places
-from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
@@ -48,7 +48,7 @@ SLOTS, LEVELS, DEPTH = 44, 16, 10
 ORDERS_AIM, LEVELS_AIM, LEVELS_MIN = 30, 13, 5
 #: Orders with which each side of a book begins.
 FIRST_ORDERS = 15
-#: Nobody sells into bids that stand at or below so many ticks.
+#: No trader sells into bids that stand at or below so many ticks.
 FLOOR_TICKS = 60
 #: Engine number, as in SystemID.
 SHARE_SYSTEM = 11
@@ -71,10 +71,10 @@ class ShareBooks:
     yyyymmdd. `number` counts events."""
 
     def __init__(
-        self, feed: "Feed", instruments: Sequence[Instrument], dice: Dice, tape: Tape,
+        self, feed: "Feed", instruments: Sequence[Instrument], prng: Prng, tape: Tape,
         dates: tuple[int, int],
     ) -> None:  # fmt: skip
-        self.dice, self.tape, self.shares = dice, tape, len(instruments)
+        self.prng, self.tape, self.shares = prng, tape, len(instruments)
         self.date, self.previous_date = dates
         self.number = 0
         self.order_bytes, self.quote_bytes = feed.layout(230).size, feed.layout(140).size
@@ -109,7 +109,7 @@ class ShareBooks:
         self.shown = _numbers(count * 2 * DEPTH * 3)
         self.scratch = _numbers(SLOTS)
 
-    def marks(self, name: str) -> Any:
+    def mask(self, name: str) -> Any:
         """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were told
         again (`told`): not 0 for those."""
         return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
@@ -119,18 +119,18 @@ class ShareBooks:
     @cython.locals(side=cython.int, _i=cython.int, level=cython.int, base=cython.int,
                    price=cython.int, count=cython.int)  # fmt: skip
     def fill(self, share):
-        """Fill an empty book with the orders of the day before, telling nobody."""
+        """Fill an empty book with the orders of the day before, without messages."""
         for side in range(2):
             base = (share * 2 + side) * _LEVELS
             price = self.opening[share] + (self.tick[share] if side else -self.tick[share])
             for _i in range(FIRST_ORDERS):
                 count = self.levels[share * 2 + side]
-                if count < 10 or (count < 13 and self.dice.below(3) == 0):
+                if count < 10 or (count < 13 and self.prng.below(3) == 0):
                     level = count
                     self._open_level(base, level, price)
-                    price += (1 if side else -1) * self.tick[share] * (1 + self.dice.below(2))
+                    price += (1 if side else -1) * self.tick[share] * (1 + self.prng.below(2))
                 else:
-                    level = self.dice.below(count)
+                    level = self.prng.below(count)
                 self._rest(share, side, level, self.level_price[base + level], 0, 1)
         return 0
 
@@ -149,7 +149,7 @@ class ShareBooks:
         if side < 0:
             low = self._change(share, want)
             # The side with fewer levels, mostly.
-            side = self.dice.below(2)
+            side = self.prng.below(2)
             if self.levels[share * 2 + side] > self.levels[share * 2 + 1 - side] + 2:
                 side = 1 - side
         if low < 0:
@@ -161,7 +161,7 @@ class ShareBooks:
         """Cancel an order of a full book that shares its level; return the first changed level.
 
         There is one, since a book has more slots than levels."""
-        slot = self.dice.below(_SLOTS)
+        slot = self.prng.below(_SLOTS)
         while True:
             place = share * _SLOTS + slot
             if self.sides[place] >= 0:
@@ -175,7 +175,7 @@ class ShareBooks:
     def _change(self, share, want):
         """Cancel or shrink an order, the likelier the more there are; -1 where none changed."""
         many = self.resting[share]
-        draw = self.dice.below(1024)
+        draw = self.prng.below(1024)
         low = -1
         if want != _SHIFT and draw >= 820:
             low = self._shrink(share, want)
@@ -194,8 +194,8 @@ class ShareBooks:
             (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 2560),
             self.opening[share],
         )
-        # Side 0 are the bids: whoever sells trades with them.
-        side = 0 if self.dice.below(1024) < lean else 1
+        # Side 0 are the bids: sellers trade with them.
+        side = 0 if self.prng.below(1024) < lean else 1
         if side == 0 and self.level_price[share * 2 * _LEVELS] <= _FLOOR * self.tick[share]:
             side = 1
         base = (share * 2 + side) * _LEVELS
@@ -205,8 +205,8 @@ class ShareBooks:
         price = self.level_price[base]
         slot = self._first_at(share, side, price)
         volume = self.volumes[share * _SLOTS + slot]
-        if self.dice.below(2) == 0 and volume > 1:
-            volume = 1 + self.dice.below(volume - 1)
+        if self.prng.below(2) == 0 and volume > 1:
+            volume = 1 + self.prng.below(volume - 1)
         self._deal(share, price, volume)
         if volume == self.volumes[share * _SLOTS + slot]:
             self._take(share, slot)
@@ -316,18 +316,18 @@ class ShareBooks:
                 return self._cancel(share, want)
         if level < 0 and (
             count < _LEVELS_AIM
-            and (want == _SILENT or count < _LEVELS_MIN or self.dice.below(4) == 0)
+            and (want == _SILENT or count < _LEVELS_MIN or self.prng.below(4) == 0)
         ):
-            price = self.level_price[base + count - 1] + step * (1 + self.dice.below(2))
+            price = self.level_price[base + count - 1] + step * (1 + self.prng.below(2))
             if price > 0:
                 level = count
                 self._open_level(base, level, price)
         if level < 0:
             count = self.levels[share * 2 + side]
             if want == _SILENT and count > _DEPTH:
-                level = _DEPTH + self.dice.below(count - _DEPTH)
+                level = _DEPTH + self.prng.below(count - _DEPTH)
             else:
-                level = self.dice.below(1 + self.dice.below(count))
+                level = self.prng.below(1 + self.prng.below(count))
         i = self._rest(share, side, level, self.level_price[base + level], self.number, 0)
         self._order(
             share, i, _ADD, self.volumes[share * _SLOTS + i], self.level_volume[base + level],
@@ -363,7 +363,7 @@ class ShareBooks:
         """Add an order at an open level; return its slot. `carried`: from the day before."""
         slot = self._free_slot(share)
         place = share * _SLOTS + slot
-        roll = self.dice.below(1024)
+        roll = self.prng.below(1024)
         volume = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
         base = (share * 2 + side) * _LEVELS + level
         self.prices[place], self.volumes[place], self.sides[place] = price, volume, side
@@ -418,7 +418,7 @@ class ShareBooks:
         place = share * _SLOTS + slot
         if slot < 0 or self.volumes[place] < 2:
             return -1
-        volume = 1 + self.dice.below(self.volumes[place] - 1)
+        volume = 1 + self.prng.below(self.volumes[place] - 1)
         base = (share * 2 + self.sides[place]) * _LEVELS
         level = self._level_of(base, self.prices[place])
         self.level_volume[base + level] += volume - self.volumes[place]
@@ -440,7 +440,7 @@ class ShareBooks:
             return self._alone(share)
         found = -1
         for _i in range(8):
-            slot = self.dice.below(_SLOTS)
+            slot = self.prng.below(_SLOTS)
             place = share * _SLOTS + slot
             if self.sides[place] < 0:
                 continue
@@ -465,8 +465,8 @@ class ShareBooks:
         """Find an order that is alone at one of the best levels, so that its removal closes it.
 
         Returns -1 where there is none."""
-        side = self.dice.below(2)
-        level = self.dice.below(4)
+        side = self.prng.below(2)
+        level = self.prng.below(4)
         for _turn in range(2):
             base = (share * 2 + side) * _LEVELS
             if self.levels[share * 2 + side] > _LEVELS_MIN:
@@ -480,7 +480,7 @@ class ShareBooks:
     @cython.locals(_i=cython.int, slot=cython.int)
     def _free_slot(self, share):
         """Find a slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
-        slot = self.dice.below(_SLOTS)
+        slot = self.prng.below(_SLOTS)
         for _i in range(_SLOTS):
             if self.sides[share * _SLOTS + slot] < 0:
                 return slot

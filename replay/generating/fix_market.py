@@ -4,7 +4,7 @@ A `FixMarket` has securities with books by price, a few levels a side. `next_mes
 happens next: mostly an incremental refresh (X) of one security, in which levels are put in,
 changed and taken out and trades take from the best ones; every `SNAPSHOT_EVERY`th message is a
 full refresh (W) of the next security in turn. Prices never cross, and the messages' entries, one
-after the other, are the books (`bids`, `asks`): whoever applies them has the same.
+after the other, are the books (`bids`, `asks`): a reader that applies them has the same.
 
 Messages are whole, without a number: the publisher numbers them. With a channel's header they have
 150 to 400 bytes. Sans-IO: the time is an argument, and everything follows from the seed.
@@ -62,9 +62,9 @@ class FixMarket:
             raise UsageError(
                 f"a market cannot have {len(symbols):,} securities", f"1 to {SECURITIES_MAX:,}"
             )
-        self._dice = random.Random(seed)
+        self._prng = random.Random(seed)
         self.securities = {
-            symbol: Security(symbol.encode(), self._dice.randrange(2_000, 30_000))
+            symbol: Security(symbol.encode(), self._prng.randrange(2_000, 30_000))
             for symbol in symbols
         }
         self._list = list(self.securities.values())
@@ -104,12 +104,12 @@ class FixMarket:
 
     def _drawn(self, below: int) -> int:
         """Draw an integer of 0 to `below` - 1: not quite uniform, but fast."""
-        return int(self._dice.random() * below)
+        return int(self._prng.random() * below)
 
     def _update(self, security: Security, time_ns: int) -> bytes:
         """Write an incremental refresh (X) of one security."""
         entries = list(self._event(security))
-        while len(entries) < ENTRIES_WISHED and self._dice.random() < 0.5:
+        while len(entries) < ENTRIES_WISHED and self._prng.random() < 0.5:
             entries += self._event(security)
         writer = self._writer
         writer.begin(b"X")
@@ -130,8 +130,8 @@ class FixMarket:
 
     def _event(self, security: Security) -> Iterator[tuple[bytes, bytes, int, int, int]]:
         """Draw an event; yield its entries: action, type, price, size, orders (0: none)."""
-        kind = self._dice.random()
-        type = _BID if self._dice.random() < 0.5 else _OFFER
+        kind = self._prng.random()
+        type = _BID if self._prng.random() < 0.5 else _OFFER
         side = security.side(type)
         if kind < 0.15 and len(side) > 1:
             yield from self._trade(security, type)

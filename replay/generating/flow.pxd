@@ -1,13 +1,13 @@
 # The flow's attributes; the meanings stand in flow.py.
 
-from feedhandler.replay.generating.dice cimport Crowd, Dice
+from feedhandler.replay.generating.prng cimport Crowd, Prng
 from feedhandler.replay.generating.books cimport ShareBooks
 from feedhandler.replay.generating.issuers cimport IndexValues, IssuerQuotes
 from feedhandler.replay.generating.tape cimport Tape
 
 cdef class Flow:
     cdef readonly Tape tape
-    cdef Dice dice
+    cdef Prng prng
     cdef ShareBooks books
     cdef IssuerQuotes issuers
     cdef IndexValues indices

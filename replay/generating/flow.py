@@ -65,7 +65,7 @@ class Flow:
     tape's tables when a stationary stretch began."""
 
     def __init__(self, market: Any, settings: Any) -> None:
-        self.tape, self.dice, self.books = market.tape, market.dice, market.books
+        self.tape, self.prng, self.books = market.tape, market.prng, market.books
         self.issuers, self.indices = market.issuers, market.indices
         self.shares, self.warrants = market.shares, market.warrants
         self.notices, self.snapshots = market.notices, market.snapshots
@@ -163,9 +163,9 @@ class Flow:
         if body == 0:
             body = 1_300
         self.tape.open_limit[places.ORDERS] = min(
-            max((body + self.dice.below(64)) // 64, 1), _ORDERS_MAX
+            max((body + self.prng.below(64)) // 64, 1), _ORDERS_MAX
         )
-        limit = min(max((body + self.dice.below(52)) // 52, 1), _QUOTES_MAX)
+        limit = min(max((body + self.prng.below(52)) // 52, 1), _QUOTES_MAX)
         self.tape.open_limit[places.QUOTES] = self.tape.open_limit[places.WARRANT_QUOTES] = limit
         if self.place == 0:
             self.tape.put(places.ORDERS, self.delimiters, 0, 16, -1)
@@ -239,15 +239,15 @@ class Flow:
         wait = packets * 1000
         if wait > 20_000:
             wait = 20_000
-        at_ns = self._time_of(self.due + self.dice.wait(cython.cast(cython.int, wait)) - wait)
+        at_ns = self._time_of(self.due + self.prng.wait(cython.cast(cython.int, wait)) - wait)
         later = self.tape.now_ns + _GAP_MIN
         if (
             at_ns - later > _TRAIN_SPREAD
             and self.train < _TRAIN_MAX
             and self._body_at(at_ns) == self._body() == 0
-            and self.dice.below(1024) < _TRAIN
+            and self.prng.below(1024) < _TRAIN
         ):
-            at_ns = self.tape.now_ns + _TRAIN_MIN + self.dice.below(_TRAIN_SPREAD)
+            at_ns = self.tape.now_ns + _TRAIN_MIN + self.prng.below(_TRAIN_SPREAD)
             self.train += 1
         else:
             self.train = 0
@@ -374,7 +374,7 @@ class Flow:
         total = 0
         for kind in range(places.KINDS):
             total += self.weights[kind]
-        draw = self.dice.below(cython.cast(cython.uint, total))
+        draw = self.prng.below(cython.cast(cython.uint, total))
         kind = 0
         while kind < places.KINDS - 1 and draw >= self.weights[kind]:
             draw -= self.weights[kind]
@@ -432,7 +432,7 @@ class Flow:
             mean = max(1024, mean * body // self.usual_body)
             quotes = max(1024, quotes * body // self.usual_body)
         if body > 2 * self.usual_body:
-            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _ORDERS_MAX)
+            left = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _ORDERS_MAX)
         else:
             left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
         if body == 0:
@@ -453,7 +453,7 @@ class Flow:
                 break
             left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
         self.tape.cut(places.ORDERS)
-        self.tape.now_ns += 8_000 + self.dice.below(16_000)
+        self.tape.now_ns += 8_000 + self.prng.below(16_000)
         # Full packets of quotes: the rest goes with the next burst's.
         if body <= 2 * self.usual_body:
             self.tape.cut(places.QUOTES)
@@ -490,13 +490,13 @@ class Flow:
             want = _FLAT
             if silent or each < 512:
                 want = _SILENT
-            elif each > 1536 and cython.cast(cython.longlong, self.dice.below(2048)) < each - 1024:
+            elif each > 1536 and cython.cast(cython.longlong, self.prng.below(2048)) < each - 1024:
                 want = _SHIFT
             self.books.act(share, want)
             left -= 1
             if left <= 0 or not self._again():
                 return left
-            self.tape.now_ns += self.dice.below(4_000)
+            self.tape.now_ns += self.prng.below(4_000)
 
     @cython.locals(due=cython.bint)
     def _trade_due(self, body):
@@ -513,7 +513,7 @@ class Flow:
             return self.books.act(share, _SHIFT)
         self.trade_debt += self.means[places.TRADES] - 64 * 1024
         while self.trade_debt < 0:
-            self.tape.now_ns += 2_000 + self.dice.below(4_000)
+            self.tape.now_ns += 2_000 + self.prng.below(4_000)
             self.books.update_price(share)
             self.trade_debt += self.means[places.TRADES] - 44 * 1024
         return 0
@@ -539,7 +539,7 @@ class Flow:
         elif body:
             mean = max(1024, mean * body // self.usual_body)
         if body > 2 * self.usual_body:
-            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _QUOTES_MAX)
+            left = min(max(mean // 1024 - 1 + self.prng.below(3), 1), _QUOTES_MAX)
         else:
             left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
         if body == 0:
@@ -562,7 +562,7 @@ class Flow:
         owed -= self.tape.within_1_ms - self.base_near
         odds = 640 + quotient(owed, 4)
         odds = max(100, min(1_000, odds))
-        return self.dice.below(1024) < cython.cast(cython.uint, odds)
+        return self.prng.below(1024) < cython.cast(cython.uint, odds)
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
     def _echo(self):
@@ -571,7 +571,7 @@ class Flow:
         owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base_mid + self.base_near
         odds = 400 + quotient(owed, 2)
         odds = max(0, min(1_000, odds))
-        return self.dice.below(1024) < cython.cast(cython.uint, odds)
+        return self.prng.below(1024) < cython.cast(cython.uint, odds)
 
     @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
@@ -621,7 +621,7 @@ class Flow:
         above = mean - 1024 + quotient(debt, 8)
         if above < 0:
             above = 0
-        count = 1 + (self.dice.wait(cython.cast(cython.int, above)) + 512) // 1024
+        count = 1 + (self.prng.wait(cython.cast(cython.int, above)) + 512) // 1024
         return most if count > most else cython.cast(cython.int, count)
 
 

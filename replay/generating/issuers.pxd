@@ -1,11 +1,11 @@
 # What the compiled generator uses of issuers and indices; the meanings stand in the .py.
 
-from feedhandler.replay.generating.dice cimport Dice
+from feedhandler.replay.generating.prng cimport Prng
 from feedhandler.replay.generating.books cimport ShareBooks
 from feedhandler.replay.generating.tape cimport Tape
 
 cdef class IssuerQuotes:
-    cdef Dice dice
+    cdef Prng prng
     cdef Tape tape
     cdef readonly int warrants, first
     cdef readonly dict tables

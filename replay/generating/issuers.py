@@ -2,7 +2,7 @@
 """What is quoted without a book: warrants, by their issuers, and indices, by computation.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
-tick or changes its spread or size, and now and then somebody takes it. `IndexValues` holds the
+tick or changes its spread or size, and now and then a trader takes it. `IndexValues` holds the
 indices, each the mean of its shares' last prices over their opening prices. Both keep the latest
 messages and patch them, as `books` does, and put them on the tape.
 """
@@ -14,7 +14,7 @@ import cython
 import numpy
 from cython.cimports.feedhandler.replay.generating import places
 from cython.cimports.feedhandler.replay.generating.books import ShareBooks, quotient
-from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.tape import Tape
 from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
 
@@ -46,9 +46,9 @@ class IssuerQuotes:
     listing. `number` counts events."""
 
     def __init__(
-        self, feed: "Feed", instruments: Sequence[Instrument], first: int, dice: Dice, tape: Tape
+        self, feed: "Feed", instruments: Sequence[Instrument], first: int, prng: Prng, tape: Tape
     ) -> None:
-        self.dice, self.tape, self.warrants, self.first = dice, tape, len(instruments), first
+        self.prng, self.tape, self.warrants, self.first = prng, tape, len(instruments), first
         self.number = 0
         self.quote_bytes, self.trade_bytes = feed.layout(140).size, feed.layout(240).size
         self.update_bytes = feed.layout(241).size
@@ -69,7 +69,7 @@ class IssuerQuotes:
             memoryview(numpy.zeros(len(instruments), numpy.uint8)) for _ in range(2)
         )
 
-    def marks(self, name: str) -> Any:
+    def mask(self, name: str) -> Any:
         """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price told
         again (`told`): not 0 for those."""
         return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
@@ -85,18 +85,18 @@ class IssuerQuotes:
     @cython.locals(draw=cython.int, volume=cython.int)
     def act(self, warrant):
         """Move the issuer's quote by a tick, change its spread, or only its size."""
-        draw = self.dice.below(1024)
+        draw = self.prng.below(1024)
         if draw < 614:
             # The further from the opening price, the likelier back.
-            if self.dice.below(2 * self.opening[warrant]) < cython.cast(
+            if self.prng.below(2 * self.opening[warrant]) < cython.cast(
                 cython.uint, self.bid[warrant]
             ):
                 self.bid[warrant] -= 1 if self.bid[warrant] > 1 else 0
             else:
                 self.bid[warrant] += 1
         elif draw < 768:
-            self.spread[warrant] = 1 + self.dice.below(3)
-        volume = 1000 * (1 + self.dice.below(50))
+            self.spread[warrant] = 1 + self.prng.below(3)
+        volume = 1000 * (1 + self.prng.below(50))
         return self._show(
             warrant, self.bid[warrant], self.bid[warrant] + self.spread[warrant], volume
         )
@@ -130,9 +130,9 @@ class IssuerQuotes:
         price=cython.int, volume=cython.int, at=cython.Py_ssize_t, variation=cython.longlong
     )
     def trade(self, warrant):
-        """Somebody takes the issuer's bid or ask."""
-        price = self.bid[warrant] + (self.spread[warrant] if self.dice.below(5) < 3 else 0)
-        volume = 100 * (1 + self.dice.below(40))
+        """Trade at the issuer's bid or ask."""
+        price = self.bid[warrant] + (self.spread[warrant] if self.prng.below(5) < 3 else 0)
+        volume = 100 * (1 + self.prng.below(40))
         at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
         self.trades[at + self.at_trade[places.T_DIRECTION]] = (
             43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
@@ -212,7 +212,7 @@ class IndexValues:
             row[: len(each)] = each
         self.members = memoryview(members.reshape(-1))
 
-    def marks(self) -> Any:
+    def mask(self) -> Any:
         """Which indices were told: not 0 for those."""
         return self.told
 

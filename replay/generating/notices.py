@@ -31,13 +31,13 @@ KINDS = {Kind.EQUITY: (1, "ESVUFR"), Kind.WARRANT: (9, "RWSTCA"), Kind.INDEX: (7
 
 class Notices:
     """See the module. `halted` is the table of the shares, which come first among the
-    instruments; `dice` and `tape` are the generator's."""
+    instruments; `prng` and `tape` are the generator's."""
 
     def __init__(
-        self, feed: Feed, instruments: Sequence[Instrument], halted: Any, dice: Any, tape: Any,
+        self, feed: Feed, instruments: Sequence[Instrument], halted: Any, prng: Any, tape: Any,
         time: MessageTime,
     ) -> None:  # fmt: skip
-        self._dice, self._tape, self._time, self._halted = dice, tape, time, halted
+        self._prng, self._tape, self._time, self._halted = prng, tape, time, halted
         self._number = 0
         self.reference = templates(
             feed, 553, instruments, lambda each: reference_fields(each, time.date)
@@ -89,7 +89,7 @@ class Notices:
         if many and (self._waiting[0][0] <= now_ns or many > HALTED_SHARE * len(self._halted)):
             self._set(self._waiting.popleft()[1], False)
             return
-        share = self._dice.below(len(self._halted))
+        share = self._prng.below(len(self._halted))
         if self._halted[share]:
             self.tell_reference(share)
             return

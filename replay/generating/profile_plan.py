@@ -18,8 +18,8 @@ import numpy as np
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.dice import Dice
 from feedhandler.replay.generating.packets import SERVICES
+from feedhandler.replay.generating.prng import Prng
 from feedhandler.replay.generating.profile import REFRESH, Profile, Service, seconds_of
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +41,8 @@ HORIZON_PACKETS, HORIZON_SHARE = 2_000, 0.005
 #: Bounds of what can be asked for.
 SCALE_MIN, SCALE_MAX = 0.001, 100.0
 RATE_MBPS_MAX = 100_000.0
-#: An endless session goes through a plan of so many seconds again and again; nobody waits for its
-#: opening longer than this many packets a second take.
+#: An endless session goes through a plan of so many seconds again and again; its opening takes no
+#: longer than at this many packets a second.
 ROUND_S, OPENING_PACKETS_PER_S = 60.0, 4_000.0
 
 
@@ -216,10 +216,10 @@ def _stationary(per_s: float, duration_s: float) -> Plan:
 def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) -> Plan:
     begin, end = seconds_of(profile.start), seconds_of(profile.end)
     length = end - begin
-    dice = Dice(seed * 2 + 1)
+    prng = Prng(seed * 2 + 1)
     total = sum(service.packets for service in profile.services.values())
     own = {seconds_of(second.at) - begin: second for second in profile.seconds}
-    weights = _second_weights(profile, begin, length, dice)
+    weights = _second_weights(profile, begin, length, prng)
     first = max((at for at, second in own.items() if second.books), default=-1)
     # Nothing happens before the books are known.
     weights[: first + 1] = 0
@@ -235,7 +235,7 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
         retold[at] = second.books
     if duration_s is not None:
         length = max(1, min(length, int(duration_s)))
-    slots = [slot for count in seconds[:length].tolist() for slot in _slots(count, dice)]
+    slots = [slot for count in seconds[:length].tolist() for slot in _slots(count, prng)]
     packets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(slots, np.int64))])
     return Plan(
         SLOT_NS, packets,
@@ -243,7 +243,7 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
     )  # fmt: skip
 
 
-def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Array:
+def _second_weights(profile: Profile, begin: int, length: int, prng: Prng) -> Array:
     """Interpolate the profile's minutes to weights of seconds, with random variation."""
     ats = [seconds_of(minute.at) for minute in profile.minutes]
     heights = [int(minute.packets * 16) for minute in profile.minutes]
@@ -256,7 +256,7 @@ def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Ar
         if 0 <= place < len(ats) - 1:
             rise = (heights[place + 1] - height) * (now - ats[place])
             height += rise // (ats[place + 1] - ats[place])
-        weights[at] = height * (low + dice.below(spread))
+        weights[at] = height * (low + prng.below(spread))
     return weights
 
 
@@ -288,10 +288,10 @@ def _shared(weights: Array, total: int, most: int) -> Array:
     return shares
 
 
-def _slots(count: int, dice: Dice) -> list[int]:
+def _slots(count: int, prng: Prng) -> list[int]:
     """Split a second's packets into tenths, with random variation."""
     low, spread = SLOT_WEIGHTS
-    weights = [low + dice.below(spread) for _ in range(SLOTS_PER_S)]
+    weights = [low + prng.below(spread) for _ in range(SLOTS_PER_S)]
     sum_, so_far, done, answer = sum(weights), 0, 0, []
     for weight in weights:
         so_far += weight

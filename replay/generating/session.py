@@ -21,12 +21,12 @@ import numpy as np
 from feedhandler.codecs import Feed
 from feedhandler.replay.generating.books import SLOTS, ShareBooks
 from feedhandler.replay.generating.closing import Closing
-from feedhandler.replay.generating.dice import Crowd, Dice
 from feedhandler.replay.generating.flow import Flow
 from feedhandler.replay.generating.instruments import Instrument, Kind, listing
 from feedhandler.replay.generating.issuers import IndexValues, IssuerQuotes
 from feedhandler.replay.generating.notices import Notices
 from feedhandler.replay.generating.packets import SERVICES
+from feedhandler.replay.generating.prng import Crowd, Prng
 from feedhandler.replay.generating.profile_plan import FlowSettings
 from feedhandler.replay.generating.snapshots import SnapshotSource, rows_of
 from feedhandler.replay.generating.tape import COLUMNS, REALTIME, Tape
@@ -72,12 +72,12 @@ class Session:
         self.feed, self.settings = feed, settings
         self.instruments = listing(random.Random(seed), settings.instruments)
         self.tape = Tape(
-            feed, len(self.instruments), Dice(seed * 2 + 1_000_003),
+            feed, len(self.instruments), Prng(seed * 2 + 1_000_003),
             byte_ps=settings.byte_ps, second_bytes=settings.second_bytes, losses=losses,
             skew_ns=skew_ns,
         )  # fmt: skip
         self._time = MessageTime(day)
-        self.market = _market(feed, self.instruments, Dice(seed * 2), self.tape, self._time)
+        self.market = _market(feed, self.instruments, Prng(seed * 2), self.tape, self._time)
         self.states = States(feed, self.market)
         self._drive(settings)
         self.flow = Flow(self.market, settings)
@@ -86,7 +86,7 @@ class Session:
         """Give the market what a flow sends beside its messages: snapshots, control packets."""
         feed, market = self.feed, self.market
         market.snapshots = SnapshotSource(
-            feed, self.tape, market.dice, self.states, settings.refresh_body,
+            feed, self.tape, market.prng, self.states, settings.refresh_body,
             settings.refresh_messages,
         )  # fmt: skip
         market.resets = [
@@ -148,25 +148,25 @@ class Session:
 
 
 def _market(
-    feed: Feed, instruments: tuple[Instrument, ...], dice: Dice, tape: Any, time: MessageTime
+    feed: Feed, instruments: tuple[Instrument, ...], prng: Prng, tape: Any, time: MessageTime
 ) -> SimpleNamespace:
     """Create the parts of a market that a `Flow` drives."""
     shares = [each for each in instruments if each.kind is Kind.EQUITY]
     warrants = [each for each in instruments if each.kind is Kind.WARRANT]
     indices = [each for each in instruments if each.kind is Kind.INDEX]
-    books = ShareBooks(feed, shares, dice, tape, (time.date, time.previous_date))
-    issuers = IssuerQuotes(feed, warrants, len(shares), dice, tape)
+    books = ShareBooks(feed, shares, prng, tape, (time.date, time.previous_date))
+    issuers = IssuerQuotes(feed, warrants, len(shares), prng, tape)
     values = IndexValues(feed, indices, len(shares) + len(warrants), tape, books, shares)
-    notices = Notices(feed, instruments, books.halted, dice, tape, time)
+    notices = Notices(feed, instruments, books.halted, prng, tape, time)
     return SimpleNamespace(
-        tape=tape, dice=dice, books=books, issuers=issuers, indices=values, notices=notices,
-        shares=_crowd(dice, len(shares)), warrants=_crowd(dice, len(warrants)),
+        tape=tape, prng=prng, books=books, issuers=issuers, indices=values, notices=notices,
+        shares=_crowd(prng, len(shares)), warrants=_crowd(prng, len(warrants)),
         listed_shares=shares, listed_warrants=warrants,
     )  # fmt: skip
 
 
-def _crowd(dice: Dice, members: int) -> Crowd:
-    return Crowd(dice, [(1 << 32) // (rank + HEAD) for rank in range(members)])
+def _crowd(prng: Prng, members: int) -> Crowd:
+    return Crowd(prng, [(1 << 32) // (rank + HEAD) for rank in range(members)])
 
 
 class States:
@@ -188,17 +188,17 @@ class States:
         if channel == 0:
             return self._reference()
         if channel == 2:
-            return [rows_of(books.tables["quotes"], size[140], books.marks("quoted"))]
+            return [rows_of(books.tables["quotes"], size[140], books.mask("quoted"))]
         if channel == 3:
             return self._orders()
         if channel == 5:
-            return [rows_of(issuers.tables["quotes"], size[140], issuers.marks("quoted"))]
+            return [rows_of(issuers.tables["quotes"], size[140], issuers.mask("quoted"))]
         if channel == 6:
-            return [rows_of(self._values.tables["values"], size[546], self._values.marks())]
+            return [rows_of(self._values.tables["values"], size[546], self._values.mask())]
         owner = books if channel == 1 else issuers
         return [
-            rows_of(owner.tables["trades"], size[240], owner.marks("deals")),
-            rows_of(owner.tables["updates"], size[241], owner.marks("told")),
+            rows_of(owner.tables["trades"], size[240], owner.mask("deals")),
+            rows_of(owner.tables["updates"], size[241], owner.mask("told")),
         ]
 
     def _reference(self) -> list[Array]:

@@ -62,10 +62,10 @@ class SnapshotSource:
     come out of their turn."""
 
     def __init__(
-        self, feed: Feed, tape: Any, dice: Any, states: Callable[[int], list[Array]],
+        self, feed: Feed, tape: Any, prng: Any, states: Callable[[int], list[Array]],
         mean_bytes: float, mean_messages: float,
     ) -> None:  # fmt: skip
-        self._feed, self._tape, self._dice, self._states = feed, tape, dice, states
+        self._feed, self._tape, self._prng, self._states = feed, tape, prng, states
         self._mean_bytes = mean_bytes
         self._mean_messages = int(mean_messages * 1024)
         self._due_bytes = self._due_messages = 0
@@ -83,7 +83,7 @@ class SnapshotSource:
         channel = self._channel
         low, spread = SPREAD_PERCENT
         self._due_bytes += int(self._mean_bytes * 64)
-        aim = (low + self._dice.below(spread)) * self._mean_bytes / 100
+        aim = (low + self._prng.below(spread)) * self._mean_bytes / 100
         aim = min(max(aim + self._due_bytes / 64 / 16, 60), AIM_MAX)
         count, size = self._state.fitting(self._at, aim)
         body = self._packed(count)

@@ -1,6 +1,6 @@
 # What the compiled generator uses of the tape; the meanings stand in tape.py.
 
-from feedhandler.replay.generating.dice cimport Dice
+from feedhandler.replay.generating.prng cimport Prng
 
 
 cdef class Tape:
@@ -21,7 +21,7 @@ cdef class Tape:
     cdef int[::1] open_bytes, open_count, open_limit, open_symbols
     cdef Py_ssize_t symbols
     cdef Py_ssize_t length_at, sequence_at, time_at, count_at
-    cdef Dice dice
+    cdef Prng prng
     cdef unsigned int loss_a, loss_b
     cdef int skew_ns_min, skew_ns_spread
     cdef long long byte_ps, second_bytes, second, carried

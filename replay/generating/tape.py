@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
-from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.prng import Prng
 from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
 from feedhandler.codecs.errors import UsageError
@@ -82,10 +82,10 @@ class Tape:
     2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
 
     def __init__(
-        self, feed: "Feed", symbols: int, dice: Dice, *, byte_ps: int = 0, second_bytes: int = 0,
+        self, feed: "Feed", symbols: int, prng: Prng, *, byte_ps: int = 0, second_bytes: int = 0,
         losses: tuple[int, int] = (0, 0), skew_ns: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
-        self.symbols, self.dice, self.byte_ps = symbols, dice, byte_ps
+        self.symbols, self.prng, self.byte_ps = symbols, prng, byte_ps
         self.second_bytes, self.second, self.carried = second_bytes, -1, 0
         self.loss_a, self.loss_b = losses
         self.skew_ns_min, self.skew_ns_spread = skew_ns
@@ -229,13 +229,13 @@ class Tape:
             frame = _FRAME_MIN
         self.free_ns = time_ns + frame * self.byte_ps // 1000
         # Now and then a switch on the way is busy.
-        skew = self.dice.below(self.skew_ns_spread)
+        skew = self.prng.below(self.skew_ns_spread)
         if skew & 127 == 127:
             skew *= 8
         lost = 0
-        if self.loss_a and self.dice.roll() < self.loss_a:
+        if self.loss_a and self.prng.next_u32() < self.loss_a:
             lost |= _LOST_A
-        if self.loss_b and self.dice.roll() < self.loss_b:
+        if self.loss_b and self.prng.next_u32() < self.loss_b:
             lost |= _LOST_B
         self.times_a[row] = time_ns
         # A line does not overtake itself.

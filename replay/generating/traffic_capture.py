@@ -5,30 +5,29 @@ nanoseconds with both lines' datagrams in the order of their time; its ledger, `
 tells what is in it.
 """
 
-import gzip
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from feedhandler.codecs.errors import unwritable
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import HEADERS_BYTES
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.profile_plan import mean_payload
 from feedhandler.replay.generating.traffic import Datagrams, Traffic
-from feedhandler.replay.generating.traffic_frames import HEADERS, RECORD_HEADER, RecordWriter
+from feedhandler.replay.generating.traffic_frames import RecordWriter
 from feedhandler.replay.generating.traffic_ledger import TrafficLedger
 
 #: Fast rather than small.
 GZIP_LEVEL = 1
-_NANOSECONDS = 0xA1B23C4D
 #: Room beside a payload: a record header, the headers, and what pads a short frame.
-_BESIDE = RECORD_HEADER + HEADERS + 18
+_BESIDE = RECORD_HEADER_BYTES + HEADERS_BYTES + 18
 
 #: Of the plain file's size, what generated sessions take when compressed (measured, rounded up).
 COMPRESSED_SHARES = {".gz": 0.24, ".zst": 0.19}
@@ -53,7 +52,7 @@ class Forecast:
 def forecast(traffic: Traffic, path: Path) -> Forecast:
     """Estimate from the plan alone what writing the traffic to `path` takes, without losses."""
     packets = int(traffic.settings.plan.packets[-1]) * len(LINES) // _PLAN_UNIT
-    plain = packets * (mean_payload(traffic.profile) + RECORD_HEADER + HEADERS)
+    plain = packets * (mean_payload(traffic.profile) + RECORD_HEADER_BYTES + HEADERS_BYTES)
     share = COMPRESSED_SHARES.get(path.suffix, 1.0)
     return Forecast(packets, int(plain * share), packets / PACKETS_PER_SECOND)
 
@@ -66,17 +65,13 @@ def write_capture(
     written; what was written of it is then removed."""
     target = Path(path)
     ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
-    traffic.on_block = ledger.take
+    traffic.on_block = ledger.count
     records = RecordWriter(traffic.destinations)
     try:
-        file = _open(target)
         try:
-            with file:
-                file.write(struct.pack(
-                    "<IHHiIII", _NANOSECONDS, 2, 4, 0, 0, RECORD_BYTES_MAX, LinkType.ETHERNET
-                ))  # fmt: skip
+            with CaptureWriter(target, gzip_level=GZIP_LEVEL) as file:
                 for datagrams in traffic.datagrams():
-                    file.write(record_bytes(records, datagrams))
+                    file.write_records(record_bytes(records, datagrams), len(datagrams))
                     if on_progress is not None:
                         on_progress(traffic.share_done, ledger.sent)
             document = ledger.document(traffic.tape, about(traffic))
@@ -121,13 +116,3 @@ def about(traffic: Traffic) -> dict[str, Any]:
         "instruments": len(traffic.instruments),
         "destinations": [f"{group}:{port}" for group, port in traffic.destinations],
     }
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "wb", compresslevel=GZIP_LEVEL))
-    if path.suffix == ".zst":
-        import pyarrow
-
-        return cast(BinaryIO, pyarrow.CompressedOutputStream(path.open("wb"), "zstd"))
-    return path.open("wb", buffering=0)

@@ -1,4 +1,4 @@
-"""What a generated capture holds, counted while it is made: beside the capture, for whoever checks.
+"""What a generated capture holds, counted while it is made: for checks of receivers.
 
 A `TrafficLedger` takes a session's blocks and counts, for what arrives on both lines together:
 packets, bytes and messages by service and minute, the busiest seconds, and by line what was lost
@@ -12,6 +12,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN, HEADERS_BYTES
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.generating.tape import EDGES_NS, REALTIME
 
@@ -19,7 +21,6 @@ Array = np.ndarray[Any, Any]
 
 SECOND_NS = 1_000_000_000
 #: Headers of a frame, the shortest frame, and a record's header.
-FRAME_HEADERS, FRAME_MIN, RECORD_HEADER = 42, 60, 16
 #: Busiest seconds that are named, lost packets that are.
 PEAKS, LOST_NAMED = 10, 1_000
 #: Seconds that a ledger has room for: two days, for times past midnight.
@@ -46,7 +47,7 @@ class TrafficLedger:
         self._skew = np.zeros(len(SKEW_EDGES_US) + 1, np.int64)
         self._skew_ns = [1 << 62, 0, 0]
 
-    def take(self, data: Array, columns: dict[str, Array]) -> None:
+    def count(self, data: Array, columns: dict[str, Array]) -> None:
         """Count one block, as `traffic.Block` has it."""
         lost = columns["lost"]
         self.sent += len(lost)
@@ -76,7 +77,7 @@ class TrafficLedger:
         width = int(second.max()) - first + 1
         place = row.astype(np.int64) * width + (second - first)
         length = length.astype(np.int64)
-        counted = np.maximum(length + FRAME_HEADERS, FRAME_MIN) + RECORD_HEADER
+        counted = np.maximum(length + HEADERS_BYTES, FRAME_BYTES_MIN) + RECORD_HEADER_BYTES
         for table, weights in ((self._packets, None), (self._payload, length),
                                (self._counted, counted)):  # fmt: skip
             sums = np.bincount(place, weights, minlength=ROWS * width)

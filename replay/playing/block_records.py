@@ -12,6 +12,7 @@ from typing import Any
 
 import cython
 import numpy as np
+from cython.cimports.feedhandler.replay.captures.records import begin_record
 from cython.cimports.feedhandler.replay.playing.frame_headers import HeaderChanges
 
 from feedhandler.replay.captures.frames import LinkType
@@ -20,26 +21,14 @@ from feedhandler.replay.playing.blocks import Block
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-from feedhandler.replay.captures.writer import FRAME_BYTES_MIN
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.records import FRAME_BYTES_MIN
 from feedhandler.replay.playing.frame_headers import LINK_BYTES, Destination
-
-#: A pcap record's header (nanoseconds, least significant byte first).
-RECORD_HEADER_BYTES = 16
 
 _RECORD_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)
 _ETHERNET_BYTES = cython.declare(cython.Py_ssize_t, 14)
 
 Array = np.ndarray[Any, Any]
-
-
-@cython.cfunc
-@cython.inline
-def _put32(out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.int:
-    """Four bytes, least significant first."""
-    place: cython.Py_ssize_t
-    for place in range(4):
-        out[at + place] = (value >> (8 * place)) & 0xFF
-    return 0
 
 
 @cython.cfunc
@@ -104,10 +93,7 @@ def _fill(
         payload = cython.cast(cython.Py_ssize_t, rows[row, 5])
         length = cython.cast(cython.Py_ssize_t, rows[row, 6])
         skip = cython.cast(cython.Py_ssize_t, rows[row, 7])
-        _put32(out, at, rows[row, 2] // 1_000_000_000)
-        _put32(out, at + 4, rows[row, 2] % 1_000_000_000)
-        _put32(out, at + 8, size)
-        _put32(out, at + 12, size)
+        begin_record(out, at, rows[row, 2], size)
         start = at + _RECORD_HEADER
         if skip < 0:
             head = payload - cython.cast(cython.Py_ssize_t, rows[row, 4])

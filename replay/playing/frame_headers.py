@@ -24,12 +24,10 @@ import cython
 import numpy as np
 
 from feedhandler.replay.captures.frames import LinkType
-from feedhandler.replay.captures.writer import frame_headers, multicast_mac
+from feedhandler.replay.captures.records import HEADERS_BYTES, frame_headers, multicast_mac
 
 #: Ethernet with two tags, IPv4 with all its options, UDP: the longest headers there are.
 HEADERS_BYTES_MAX = 22 + 60 + 8
-#: Ethernet, IPv4 and UDP without tags and options: the shortest, and those that are made here.
-HEADERS_BYTES = 42
 #: What stands before the IPv4 header in captures of other link layers.
 LINK_BYTES: dict[int, int] = {
     LinkType.RAW_BSD: 0,

@@ -15,7 +15,7 @@ from feedhandler.replay.playing.frame_sender import FrameSender
 from feedhandler.replay.playing.sender_lines import OpenLines
 
 #: The source address of frames that are made here, where the interface has none that receivers
-#: would take: reserved for examples (RFC 5737), so it is nobody's.
+#: would take: reserved for examples (RFC 5737).
 SOURCE_IP_DEFAULT = "192.0.2.1"
 
 

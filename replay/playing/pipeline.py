@@ -4,7 +4,7 @@ A `Pipeline` is a source like a `Capture`: `batches()` yields batches, from the 
 way a batch goes through stages, functions from batch to batch that work on columns and never on
 single datagrams: what is meant is chosen (`selection`), captures are merged by time if asked
 (`merge`), times are moved so that captures and passes follow one another (`timeline`), and numbers
-go on from pass to pass (`numbering`).
+go on from pass to pass (`renumbering`).
 
 Memory is bounded by a batch, and for a merge by what `merge` holds. A pipeline may be read again
 and again; what it counted is of the latest reading.
@@ -28,7 +28,7 @@ from feedhandler.replay.captures.reading import (
     address_text,
 )
 from feedhandler.replay.playing.merge import Merger
-from feedhandler.replay.playing.numbering import Numbering
+from feedhandler.replay.playing.renumbering import Renumberer
 from feedhandler.replay.playing.selection import LeftOut, Selection, Selector, with_headers
 from feedhandler.replay.playing.timeline import Timeline
 
@@ -156,41 +156,41 @@ class Pipeline:
         """Yield the selected datagrams; no batch is empty."""
         selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
-        numbering = self._numbering()
+        renumberer = self._renumberer()
         self.passes_begun, self._selector, self.late, self.dropped_resets = 1, selector, 0, 0
         while True:
             any_left = False
             for batch in self._chosen(timeline):
                 placed = timeline(batch)
-                if numbering is not None:
-                    placed = numbering(placed)
-                    self.dropped_resets = numbering.dropped_resets
+                if renumberer is not None:
+                    placed = renumberer(placed)
+                    self.dropped_resets = renumberer.dropped_resets
                 any_left = any_left or len(batch) > 0
                 if len(placed):
                     yield dataclasses.replace(placed, pass_number=self.passes_begun)
             if self.passes_begun == self.passes or not any_left:
                 return
-            numbering = self._begin_again(timeline, numbering)
+            renumberer = self._begin_again(timeline, renumberer)
 
-    def _numbering(self) -> Numbering | None:
-        return Numbering(self._table) if self.passes != 1 and self._table is not None else None
+    def _renumberer(self) -> Renumberer | None:
+        return Renumberer(self._table) if self.passes != 1 and self._table is not None else None
 
-    def _begin_again(self, timeline: Timeline, numbering: Numbering | None) -> Numbering | None:
+    def _begin_again(self, timeline: Timeline, renumberer: Renumberer | None) -> Renumberer | None:
         """One pass is over, the next begins; with the numbering that it needs."""
         left_out = self._selector.left_out
         self._selector = Selector(self._selection_of_pass(False), self._table)
         if self.passes_begun == 1 and self._from_ns is not None:
             # The first pass was not a whole one: what numbers a whole one has is still to be seen.
-            numbering = self._numbering()
+            renumberer = self._renumberer()
             for batch in self._chosen(Timeline()):
-                if numbering is not None:
-                    numbering.learn(batch)
+                if renumberer is not None:
+                    renumberer.learn(batch)
         self._selector.left_out = left_out
         self.passes_begun += 1
         timeline.begin(again=True)
-        if numbering is not None:
-            numbering.next_pass()
-        return numbering
+        if renumberer is not None:
+            renumberer.next_pass()
+        return renumberer
 
     def _selection_of_pass(self, first: bool) -> Selection:
         asked = self.selection

@@ -12,7 +12,7 @@ Sending is UDP: *nothing slows the player down for a receiver*. Flat out, a rece
 as its socket buffer holds and loses the rest; `Pace.packets_max` is the remedy. A datagram costs
 that buffer more than its bytes: 0.8 to 2.3 KB each on Linux 6 up to a payload of 1,400 bytes. The
 kernel doubles what SO_RCVBUF asks for, within net.core.rmem_max, so asking for 4 MiB holds about
-5,000 datagrams of mixed sizes that nobody has read yet.
+5,000 datagrams of mixed sizes that are not read yet.
 """
 
 import asyncio
@@ -163,7 +163,8 @@ class Player:
         self._error: BaseException | None = None
         self._complete = False
         self._anchor_ns = self._end_ns = 0
-        # The turn of the reading that is being sent; guards the sender's `drop` and `take`.
+        # The turn of the reading that is being sent; guards the sender's `drop` and
+        # `stop_dropping`.
         self._turn = -1
         self._turned = threading.Condition()
         self._reach: _Reach | None = None
@@ -281,7 +282,7 @@ class Player:
         lateness_sum_ns = int(counts[Progress.LATENESS_SUM_NS]) if self._paced else 0
         sample = Sample(elapsed_ns, sent, lateness_sum_ns, self._turn, share_done)
         with self._looking:
-            speed = self._watch.look(sample)
+            speed = self._watch.update(sample)
         paused = self._sender.paused
         return PlayProgress(
             elapsed_ns=elapsed_ns,
@@ -400,7 +401,7 @@ class Player:
             if turn != self._reading.turn:
                 return False
             if turn != self._turn:
-                self._sender.take()
+                self._sender.stop_dropping()
                 self._turn = turn
                 self._turned.notify_all()
         return True

@@ -63,7 +63,7 @@ class Watch:
         self._rate = 0.0
         self._lateness_ns = 0
 
-    def look(self, sample: Sample) -> Speed:
+    def update(self, sample: Sample) -> Speed:
         """Return rate, lateness and time left since an earlier sample."""
         if sample.turn != self._begun.turn:
             if self._begun.turn < 0:

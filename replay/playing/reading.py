@@ -1,6 +1,6 @@
 """The reading side of a player: blocks prepared ahead on a thread of their own.
 
-`ReadAhead` keeps a few blocks (`PREFETCH_BLOCKS`) ready for whoever sends. The schedule's anchor is
+`ReadAhead` keeps a few blocks (`PREFETCH_BLOCKS`) ready for the sender. The schedule's anchor is
 set once a *turn*, when its first chunk has been read: a turn is a source read from somewhere to its
 end, and `turn_to` begins another one, at once, with chunks that lead elsewhere. What of an earlier
 turn still waits in the queue carries that turn's number, so that the sender can pass it over.

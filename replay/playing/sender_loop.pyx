@@ -1,4 +1,4 @@
-"""What every sender's loop shares: its clock, its waits, and how it is told to pause or to end.
+"""What every sender's loop shares: its clock, its waits, and how it is paused and ended.
 
 A sender's schedule is absolute: moments of CLOCK_MONOTONIC, put off by the pauses. `shift_ns` is
 the sum of their lengths, so `time.monotonic_ns() - shift_ns` is the sender's clock: it stands
@@ -6,9 +6,10 @@ still in a pause and is never late because of one. An anchor is a moment of that
 
 Three requests, from any thread, take effect within `POLL_NS`:
 
-    pause, resume    nothing leaves in between, and everything after it later by just as much
-    drop, take       the running call returns early, and later ones send nothing until `take`
-    stop             the running call returns early, and later ones send nothing, for good
+    pause, resume        nothing leaves in between, and everything after it later by just as much
+    drop, stop_dropping  the running call returns early, and later ones send nothing until
+                         `stop_dropping`
+    stop                 the running call returns early, and later ones send nothing, for good
 
 Also here: the counts that any thread may read meanwhile, and what a refused system call means.
 """
@@ -92,12 +93,12 @@ cdef class SendLoop:
         return fh_load(self._halt) == _STOPPED
 
     def drop(self):
-        """Make the running call, and all later ones until `take`, return early."""
+        """Make the running call, and all later ones until `stop_dropping`, return early."""
         if not self.stopped:
             fh_store(self._halt, _DROPPING)
             fh_wake(&self._pausing)
 
-    def take(self):
+    def stop_dropping(self):
         """Send again what is given, after a `drop`."""
         if not self.stopped:
             fh_store(self._halt, _NOT_HALTED)

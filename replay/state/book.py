@@ -91,7 +91,7 @@ class Side:
         level.volume += order.volume
         return level
 
-    def take(self, order: Order) -> Level:
+    def remove(self, order: Order) -> Level:
         """Take the order out of its level, closing the level if it was the last."""
         key = order.price * self.sign
         level = self.levels[key]
@@ -147,7 +147,7 @@ class Book:
             level.volume += volume - order.volume
             order.volume = volume
             return level
-        side.take(order)
+        side.remove(order)
         order.price, order.volume, order.priority_ns = price, volume, priority_ns
         return side.place(order)
 
@@ -158,7 +158,7 @@ class Book:
         """
         order = self._known(key)
         del self.by_key[key]
-        return order, self.side(order.side).take(order)
+        return order, self.side(order.side).remove(order)
 
     def clear(self) -> None:
         """Remove all orders."""

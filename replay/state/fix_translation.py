@@ -1,7 +1,7 @@
 """Book messages of a binary feed as FIX Market Data: W and X, with exact prices.
 
 A `FixTranslator` is given the packets of a binary feed in their order and answers with FIX messages
-that have no number yet: `fixcast`'s publisher, or whoever sends them, numbers them. Books made of
+that have no number yet: `fixcast`'s publisher, or another sender, numbers them. Books made of
 the FIX messages (`retrans.fix.market_state`, `replay.state.fix_book`) are those of the binary feed,
 message by message, the priority of orders included.
 
@@ -105,7 +105,7 @@ class FixTranslator:
             return []
         entries: list[Entry] = []
         if before is not None and (again or before != side):
-            entries += self.take(symbol, key)
+            entries += self.delete(symbol, key)
             before = None
         if before is None:
             self._room -= 1
@@ -114,7 +114,7 @@ class FixTranslator:
         entries.append([(279, action), (269, side), *rest])
         return entries
 
-    def take(self, symbol: str, key: object, rest: Entry | None = None) -> list[Entry]:
+    def delete(self, symbol: str, key: object, rest: Entry | None = None) -> list[Entry]:
         """Return the entries that delete `key`; none, and counted, where it is unknown."""
         standing = self.standing.get(symbol, {})
         side = standing.pop(key, None)
@@ -197,7 +197,7 @@ def _utp_order(to: FixTranslator, order: Any, symbol: str) -> Iterator[tuple[str
         to.clear(symbol)
         yield "W", [[(269, _EMPTY)]]
     if action == "D":
-        if entries := to.take(symbol, key):
+        if entries := to.delete(symbol, key):
             yield "X", entries
     elif action in ("A", "M", "Y"):
         side = _SIDES.get(order.side)
@@ -245,7 +245,7 @@ def _level(
     """Return the entries that put a price level, or delete it where its size is 0."""
     key, at = (side, price.decimal), (270, _price(price))
     if not size:
-        return to.take(symbol, key, [at])
+        return to.delete(symbol, key, [at])
     rest: Entry = [at, (271, size)]
     return to.put(symbol, key, side, [*rest, (346, orders)] if orders else rest)
 
@@ -315,7 +315,7 @@ def _integrated_delete(
     to: FixTranslator, order: Any, symbol: str
 ) -> Iterator[tuple[str, list[Entry]]]:
     """102: an order goes."""
-    if entries := to.take(symbol, order.order_id):
+    if entries := to.delete(symbol, order.order_id):
         yield "X", entries
 
 
@@ -329,7 +329,7 @@ def _integrated_execution(
         if trade.volume < size:
             entries = to.rest(symbol, trade.order_id, side, price, size - trade.volume)
         else:
-            entries = to.take(symbol, trade.order_id)
+            entries = to.delete(symbol, trade.order_id)
     if trade.price.known and trade.printable_flag:
         entries.append(_trade(trade.price, trade.volume, trade.trade_id))
     if entries:
@@ -341,7 +341,7 @@ def _integrated_replace(
 ) -> Iterator[tuple[str, list[Entry]]]:
     """104: an order goes, and another comes on its side."""
     if before := to.order(symbol, order.order_id):
-        entries = to.take(symbol, order.order_id)
+        entries = to.delete(symbol, order.order_id)
         entries += to.rest(symbol, order.new_order_id, before[0], order.price, order.volume, True)
         yield "X", entries
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 """A market's state, rebuilt from any stream: order books, trades, quotes, states, names, indices.
 
-What it is for: whoever receives a feed and wants to know how things stand now. The simulated
+What it is for: receivers of a feed that need its present state. The simulated
 exchange cuts its snapshots from a `Market`, the tests compare one market with another, and a user
 hands it what `feedhandler.subscribe` gives.
 
@@ -21,7 +21,7 @@ Nothing in a stream makes it raise: what does not fit is counted by name in `pro
 `market_problems`. It holds at most `entries_max` orders and messages a service.
 
 What it leaves to others: order and completeness of the stream. A packet that comes twice or is
-missing shows in `problems` at best. Decoding waits until somebody looks (`market_views`): a book is
+missing shows in `problems` at best. Decoding waits until a view is read (`market_views`): a book is
 built the first time it is asked for, and kept up to date from then on.
 
 Snapshots. A refresh packet sequence may be handed to `apply` as it came, compressed or not: message

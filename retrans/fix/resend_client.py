@@ -61,7 +61,7 @@ COUNTS: dict[str, str] = {
     "accepted": "requests that the server accepted",
     "answered": "requests of which every packet came",
     "packets": "retransmitted packets handed on",
-    "late_packets": "retransmitted packets that nobody waited for any more",
+    "late_packets": "retransmitted packets that no request waited for any more",
     "heartbeats": "heartbeats from the server, answered",
     "heartbeats_sent": "heartbeats sent because the server was silent",
     "cut_off": "connections that ended within a packet",

@@ -30,8 +30,8 @@ from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.leftovers import Leftovers
 from feedhandler.amqp.serving.login import Admission, Decision, Gate
 from feedhandler.amqp.serving.sasl import Credentials
-from feedhandler.amqp.turns import TURN_UNITS, Turns
 from feedhandler.amqp.users import User, Users
+from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget
 from feedhandler.config.amqp import LimitsConfig
 from tests.fuzz.command import Command
 from tests.fuzz.frame_mutator import Mutator
@@ -199,8 +199,8 @@ class Run:
         self.strangers = 0
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
-        self.node.turns = Turns(self.loop.call_soon, TURN_UNITS)
-        self.node.leftovers = Leftovers(self.node.turns)
+        self.node.budget = WorkBudget(self.loop.call_soon, TURN_UNITS)
+        self.node.leftovers = Leftovers(self.node.budget)
         self.mutator = Mutator(seed)
         self.outcome = Outcome()
         self.expected: list[bytes] = []
@@ -326,7 +326,7 @@ class Run:
         outcome.grown_bytes = resident_bytes() - settled if settled else 0
         assert self.node.connections == {self.watcher.connection}, "a connection was forgotten"
         assert self.node.links == 1, "a link was forgotten"
-        assert len(self.node.fanout.outlets) == 1
+        assert len(self.node.fanout.sender_queues) == 1
         outcome.counts = self.node.counters()
         return outcome
 

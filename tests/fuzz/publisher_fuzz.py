@@ -183,14 +183,14 @@ class Run:
     def say(self, hearing: Hearing, data: bytes) -> bool:
         """Let the publisher read this; whether the connection goes on."""
         publisher, destination = self.publisher, self.destination
-        before, abandoned = set(destination.window.held), destination.abandoned
+        before, abandoned = set(destination.unsettled.held), destination.abandoned
         may_go = hearing.accepted(data)
         try:
             self.loop.theirs.sendall(data)
         except OSError:
             return False
         publisher._on_readable()
-        gone = before - set(destination.window.held) - may_go
+        gone = before - set(destination.unsettled.held) - may_go
         assert len(gone) <= destination.abandoned - abandoned, f"forgotten: {sorted(gone)}"
         if publisher._moved.is_set() and not self.over:
             at_once(publisher._next_step())
@@ -220,21 +220,23 @@ class Run:
         self.found.reasons[publisher._ended.reason.partition(":")[0]] += 1  # type: ignore[attr-defined]
         self.found.up += publisher.state is State.UP
         publisher._disconnect()
-        window = self.destination.window
-        assert list(window.again) == list(window.held), "all that is unconfirmed is sent again"
+        unsettled = self.destination.unsettled
+        assert list(unsettled.again) == list(unsettled.held), (
+            "all that is unconfirmed is sent again"
+        )
         self.check()
         self.loop.theirs.close()
 
     def check(self) -> None:
         """The window's books."""
-        destination, window = self.destination, self.destination.window
-        held = window.held
-        assert window.bytes == sum(len(parcel.data) for parcel in held.values())
+        destination, unsettled = self.destination, self.destination.unsettled
+        held = unsettled.held
+        assert unsettled.bytes == sum(len(outgoing.data) for outgoing in held.values())
         assert len(held) <= WINDOW
-        assert window.bytes + destination.queued_bytes <= QUEUE_BYTES
-        assert destination.sent == window.confirmed + destination.abandoned + len(held)
+        assert unsettled.bytes + destination.queued_bytes <= QUEUE_BYTES
+        assert destination.sent == unsettled.confirmed + destination.abandoned + len(held)
         if not self.over and self.publisher.state is State.UP:
-            waiting = {number for _, number in window.waiting} | set(window.again)
+            waiting = {number for _, number in unsettled.waiting} | set(unsettled.again)
             on_its_way = len(held.keys() - waiting)
             assert on_its_way == destination.link.unsettled, "a message is forgotten"
 
@@ -244,7 +246,7 @@ class Run:
             self.sequence += 1
             self.rig.put(PACKET, self.sequence, 1)
         self.rig.pump()
-        for peer in self.rig.fanout.settle():
+        for peer in self.rig.fanout.flush():
             peer.attend()
 
     # -- conversations ----------------------------------------------------------------------
@@ -274,8 +276,8 @@ class Run:
 
     def honest(self) -> None:
         """A broker that takes everything gets what is unconfirmed, in order, and what waits."""
-        window = self.destination.window
-        held = {number: parcel.data for number, parcel in window.held.items()}
+        unsettled = self.destination.unsettled
+        held = {number: outgoing.data for number, outgoing in unsettled.held.items()}
         hearing = self.connect()
         for said in (self.script.opening(), self.script.answer(2**31 - 1)):
             data = b"".join(each if isinstance(each, bytes) else each.encode() for each in said)
@@ -311,11 +313,13 @@ class Run:
         self.honest()
         gc.collect()
         found.grown_bytes = resident_bytes() - settled if settled else 0
-        window = self.destination.window
-        found.counts = {outcome.name.lower(): window.counts[outcome] for outcome in window.counts}
+        unsettled = self.destination.unsettled
+        found.counts = {
+            outcome.name.lower(): unsettled.counts[outcome] for outcome in unsettled.counts
+        }
         found.counts |= {
-            "confirmed": window.confirmed,
-            "resent": window.resent,
+            "confirmed": unsettled.confirmed,
+            "resent": unsettled.resent,
             "abandoned": self.destination.abandoned,
             "dropped": self.destination.dropped,
         }

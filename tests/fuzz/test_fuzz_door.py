@@ -70,7 +70,7 @@ def read(pieces: list[bytes], welcome: bool) -> tuple[Any, ...]:
     asked = server.asked and (server.asked.mechanism, server.asked.name, server.asked.password)
     before = server.state
     server.decide(welcome, "nobody")
-    return before, server.state, asked, server.reason, server.take(), server.rest()
+    return before, server.state, asked, server.reason, server.data_to_send(), server.rest()
 
 
 def test_a_damaged_log_in_is_read_the_same_in_whatever_pieces_it_comes(seed: int) -> None:

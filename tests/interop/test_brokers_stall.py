@@ -170,7 +170,7 @@ def test_a_destination_that_conflates_brings_its_consumers_to_the_present_state(
     async def story() -> None:
         settings = settings_of(broker, "stall.conflate", when_full="conflate")
         async with publishing(broker, **settings) as rig:
-            rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
             await rig.up()
             await stream(rig, 1, 100)
             await rig.confirmed()

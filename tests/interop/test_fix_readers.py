@@ -49,42 +49,42 @@ def session() -> list[bytes]:
     return [*wire.datagrams, beacon, beacon + again[0] + beacon, b"".join(again[:4])]
 
 
-def _data(dice: random.Random) -> bytes:
+def _data(rng: random.Random) -> bytes:
     """Bytes in which SOH, equals signs and what looks like a trailer may be."""
-    parts = [b"\x01", b"=", b"\x0110=000\x01", b"8=FIX", b"text", bytes([dice.randrange(1, 256)])]
-    return b"".join(dice.choices(parts, k=dice.randint(1, 8)))
+    parts = [b"\x01", b"=", b"\x0110=000\x01", b"8=FIX", b"text", bytes([rng.randrange(1, 256)])]
+    return b"".join(rng.choices(parts, k=rng.randint(1, 8)))
 
 
-def _entry(dice: random.Random) -> list[tuple[int, object]]:
+def _entry(rng: random.Random) -> list[tuple[int, object]]:
     """An entry of X, with groups within groups and data in some."""
     entry: list[tuple[int, object]] = [
-        (279, dice.choice("012")),
-        (269, dice.choice("01")),
-        (55, dice.choice(("ABC", "EUR/USD", "EIN-LANGER-NAME-2026"))),
-        (270, f"{dice.randint(1, 9999)}.{dice.randint(0, 9999):04}"),
-        (271, dice.randint(1, 10**9)),
+        (279, rng.choice("012")),
+        (269, rng.choice("01")),
+        (55, rng.choice(("ABC", "EUR/USD", "EIN-LANGER-NAME-2026"))),
+        (270, f"{rng.randint(1, 9999)}.{rng.randint(0, 9999):04}"),
+        (271, rng.randint(1, 10**9)),
     ]
-    if dice.random() < 0.5:
+    if rng.random() < 0.5:
         parties = []
-        for number in range(dice.randint(1, 3)):
-            subs = [[(523, f"S{n}"), (803, n + 1)] for n in range(dice.randint(0, 3))]
+        for number in range(rng.randint(1, 3)):
+            subs = [[(523, f"S{n}"), (803, n + 1)] for n in range(rng.randint(0, 3))]
             party: list[tuple[int, object]] = [(448, f"P{number}"), (447, "D"), (452, 1)]
             parties.append([*party, (802, subs)] if subs else party)
         entry.append((453, parties))
-    if dice.random() < 0.5:
-        entry.append((355, _data(dice)))
+    if rng.random() < 0.5:
+        entry.append((355, _data(rng)))
     return entry
 
 
 def randomly(seed: int) -> list[bytes]:
     """X with nested groups, and news with data; whatever may be in them."""
-    dice, wire = random.Random(seed), Wire()
+    rng, wire = random.Random(seed), Wire()
 
     def message() -> bytes:
-        if dice.random() < 0.2:
-            lines = [[(58, "line"), (355, _data(dice))] for _ in range(dice.randint(1, 3))]
-            return encode([(35, "B"), (148, "news"), (33, lines), (96, _data(dice))])
-        return encode([(35, "X"), (268, [_entry(dice) for _ in range(dice.randint(1, 4))])])
+        if rng.random() < 0.2:
+            lines = [[(58, "line"), (355, _data(rng))] for _ in range(rng.randint(1, 3))]
+            return encode([(35, "B"), (148, "news"), (33, lines), (96, _data(rng))])
+        return encode([(35, "X"), (268, [_entry(rng) for _ in range(rng.randint(1, 4))])])
 
     list(wire.publish(message() for _ in range(RANDOM)))
     list(wire.end())

@@ -89,11 +89,13 @@ def test_a_broker_killed_and_restarted_loses_nothing_that_was_confirmed(
             await rig.both(301, 600)
             broker.freeze()  # from here on it confirms nothing more
             (publisher,) = rig.publishers.all
-            unconfirmed = {parcel.data for parcel in publisher.destination.window.held.values()}
+            unconfirmed = {
+                outgoing.data for outgoing in publisher.destination.unsettled.held.values()
+            }
             assert unconfirmed, "the broker dies with messages on their way"
             await in_thread(broker.kill)
             await rig.both(601, 800)
-            held = set(publisher.destination.window.held)
+            held = set(publisher.destination.unsettled.held)
             await in_thread(broker.start)
             await rig.both(801, 900)
             await rig.confirmed()

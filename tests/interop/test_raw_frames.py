@@ -171,7 +171,7 @@ def test_a_full_session_window_holds_messages_back_until_it_opens() -> None:
             assert [
                 each.payload[-len(data) :] for each, data in zip(heard, put, strict=True)
             ] == put
-            assert len(rig.fanout.outlets) == 1
+            assert len(rig.fanout.sender_queues) == 1
 
     uvloop.run(scenario())
 

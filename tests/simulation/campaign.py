@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from sessions import DATA
 from world import POOL, World, drawn, session
 
-from feedhandler.amqp.quality import State as Quality
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
+from feedhandler.retrans.quality import State as Quality
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.states import Input, State
 
@@ -112,8 +112,8 @@ def play(seed: int) -> Coverage:
 
 def _count(coverage: Coverage, world: World) -> None:
     gateway, subscriber, reached = world.gateway, world.subscriber, coverage.reached
-    desk = gateway.core.desk
-    counts = desk.counts
+    recovery = gateway.core.recovery
+    counts = recovery.counts
     coverage.totals.update({
         "packets sent": sum(sent.kind == DATA for sent in world.plan.session.sent),
         "packets received": len(world.arrivals),
@@ -130,7 +130,7 @@ def _count(coverage: Coverage, world: World) -> None:
         "mid-day starts": counts["mid_day_starts"],
         "of those, opened stale": counts["opened_stale"],
         "streams healed by retransmission alone": sum(
-            known.joined <= 2 and not known.announced and desk.state(place) is State.IN_SYNC
+            known.joined <= 2 and not known.announced and recovery.state(place) is State.IN_SYNC
             for place, known in enumerate(subscriber.services.values())
         ),
     })  # fmt: skip

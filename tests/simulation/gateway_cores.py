@@ -20,11 +20,11 @@ from servers import SOURCE_ID, Connection, Port
 from sessions import FEED, OUTSIDE, Sent, parse
 
 from feedhandler.amqp.framing import is_unsequenced
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.config.amqp import AmqpConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import (
     CHANNEL_SHIFT,
@@ -156,7 +156,7 @@ class Gateway:
             name: Outward(self, self.core.servers[name], port) for name, port in ports.items()
         }
         self.peer = Peer(self.core.fanout.dirty_peers)
-        self.core.fanout.add(WholeLink(subscriber).outlet(self.peer))
+        self.core.fanout.add(WholeLink(subscriber).sender_queue(self.peer))
         self.records = Counter[str]()
         self.deadline_ns = 0
         self._deadlines: list[int] = []
@@ -183,7 +183,7 @@ class Gateway:
         if self._flush:
             self._write()
         assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
-        assert self._timer_ns <= self.core.desk.deadline_ns, "nobody was told of a deadline"
+        assert self._timer_ns <= self.core.recovery.deadline_ns, "nobody was told of a deadline"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
             *[server.deadline_ns for server in self.core.servers.values()],
@@ -194,39 +194,39 @@ class Gateway:
     def _write(self) -> None:
         """Links have been written to."""
         self._flush = False
-        for peer in self.core.fanout.settle():
+        for peer in self.core.fanout.flush():
             peer.dirty = False
 
-    def _received(self, place: int, now_ns: int) -> None:
-        """Arbiter number `place` was given something."""
+    def _received(self, channel_index: int, now_ns: int) -> None:
+        """Arbiter number `channel_index` was given something."""
         if self.ring.head != self._looked:
             self._look(now_ns)
-        deadline = self.arbiters[place].deadline_ns
-        if deadline != self._deadlines[place]:
-            self._deadlines[place] = deadline
+        deadline = self.arbiters[channel_index].deadline_ns
+        if deadline != self._deadlines[channel_index]:
+            self._deadlines[channel_index] = deadline
             self.deadline_ns = min(self._deadlines)
 
-    def live(self, place: int, line: int, sent: Sent, now_ns: int) -> None:
+    def live(self, channel_index: int, line: int, sent: Sent, now_ns: int) -> None:
         """A packet of a live line."""
         self.now = now_ns
         if sent.kind == OUTSIDE:
             self.subscriber.outside_came(line, sent.packet)
-        self.arbiters[place].receive(line, sent.header, sent.packet, 0, now_ns, now_ns)
-        self._received(place, now_ns)
+        self.arbiters[channel_index].receive(line, sent.header, sent.packet, 0, now_ns, now_ns)
+        self._received(channel_index, now_ns)
 
-    def refresh(self, place: int, line: int, packet: bytes, now_ns: int) -> None:
+    def refresh(self, channel_index: int, line: int, packet: bytes, now_ns: int) -> None:
         """A packet of a refresh line."""
         self.now = now_ns
-        place += len(self.services)
-        self.arbiters[place].receive(line, parse(packet), packet, 0, now_ns, now_ns)
-        self._received(place, now_ns)
+        channel_index += len(self.services)
+        self.arbiters[channel_index].receive(line, parse(packet), packet, 0, now_ns, now_ns)
+        self._received(channel_index, now_ns)
 
     def attach(self, now_ns: int, link: Link) -> None:
         """A subscriber that wants each service's state first."""
         self.now = now_ns
-        outlet = LateLink(self.subscriber, link).outlet(self.peer, "?snapshot=1")
-        self.core.fanout.add(outlet)
-        self.core.attached(outlet, self.core.streams, now_ns)
+        sender_queue = LateLink(self.subscriber, link).sender_queue(self.peer, "?snapshot=1")
+        self.core.fanout.add(sender_queue)
+        self.core.attached(sender_queue, self.core.streams, now_ns)
         self.settle()
 
     def tick(self, now_ns: int) -> None:
@@ -286,38 +286,38 @@ class Gateway:
 
     # -- what the core has done by us (`GatewayIO`) ---------------------------------------------
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
         if not self.inlet_has_room():
             return False
-        self.schedule(self.now + self.lag_ns, self._fill, place, data, epoch)
+        self.schedule(self.now + self.lag_ns, self._fill, channel_index, data, epoch)
         return True
 
-    def _fill(self, now_ns: int, place: int, data: bytes, epoch: int) -> None:
+    def _fill(self, now_ns: int, channel_index: int, data: bytes, epoch: int) -> None:
         self.now = now_ns
-        recover(self.arbiters[place], parse(data), data, 0, now_ns, now_ns, epoch)
-        self._received(place, now_ns)
+        recover(self.arbiters[channel_index], parse(data), data, 0, now_ns, now_ns, epoch)
+        self._received(channel_index, now_ns)
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
         if not self.inlet_has_room():
             return False
-        self.schedule(self.now + self.lag_ns, self._give_up, place, until, epoch)
+        self.schedule(self.now + self.lag_ns, self._give_up, channel_index, until, epoch)
         return True
 
-    def _give_up(self, now_ns: int, place: int, until: int, epoch: int) -> None:
+    def _give_up(self, now_ns: int, channel_index: int, until: int, epoch: int) -> None:
         self.now = now_ns
-        give_up(self.arbiters[place], until, now_ns, epoch)
-        self._received(place, now_ns)
+        give_up(self.arbiters[channel_index], until, now_ns, epoch)
+        self._received(channel_index, now_ns)
 
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
+    def disprove(self, channel_index: int, number: int, epoch: int) -> bool:
         if not self.inlet_has_room():
             return False
-        self.schedule(self.now + self.lag_ns, self._disprove, place, number, epoch)
+        self.schedule(self.now + self.lag_ns, self._disprove, channel_index, number, epoch)
         return True
 
-    def _disprove(self, now_ns: int, place: int, number: int, epoch: int) -> None:
+    def _disprove(self, now_ns: int, channel_index: int, number: int, epoch: int) -> None:
         self.now = now_ns
-        disprove(self.arbiters[place], number, now_ns, epoch)
-        self._received(place, now_ns)
+        disprove(self.arbiters[channel_index], number, now_ns, epoch)
+        self._received(channel_index, now_ns)
 
     def flush_soon(self) -> None:
         self._flush = True
@@ -325,7 +325,7 @@ class Gateway:
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         self._timer_ns = min(self._timer_ns, deadline_ns)
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
+    def line_changed(self, kind: int, channel_index: int, line: int) -> None:
         """Nobody watches."""
 
     def renumbered(self) -> None:

@@ -169,7 +169,7 @@ View = dict[int, tuple[object, ...]]
 def view_of(opened: Opened) -> View:
     """What everybody can know of a queue: each id's status, bytes and mark of what is pending, and
     (0) how far producers have come."""
-    contents = {item.id: item.content for item in opened.delivery.look(0, 1 << 30)}
+    contents = {item.id: item.content for item in opened.delivery.peek(0, 1 << 30)}
     view: View = {0: tuple(sorted(opened.store.producers.latest.items()))}
     for number in range(1, opened.store.visible_end):
         if number in opened.store.numbers:

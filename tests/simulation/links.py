@@ -19,8 +19,8 @@ from feedhandler.amqp.framing import (
     Reader,
     is_unsequenced,
 )
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from tests.support.amqp import FakeLink
 
 #: Day, feed, service, sequence number, message number.
@@ -40,11 +40,11 @@ class ReadLink(FakeLink):
         #: service -> begin marker and packets of the block that is being sent.
         self._blocks: dict[int, tuple[bytes, list[bytes]]] = {}
 
-    def outlet(self, peer: Peer, options: str = "") -> Outlet:
+    def sender_queue(self, peer: Peer, options: str = "") -> SenderQueue:
         """The gateway's side of it."""
         address = f"{FEED.key}.#{options}"
         subscription = parse_address(address, FEED.type_code, snapshots=True)
-        return Outlet(peer, self, subscription, QUEUE_BYTES, 0)
+        return SenderQueue(peer, self, subscription, QUEUE_BYTES, 0)
 
     def send(self, data, start: int, size: int) -> int:
         """A message."""

@@ -1,13 +1,14 @@
 """A gateway that recovers a FIX channel, behind a bad network: nothing lost unmarked, nothing
 invented, and its books are true whenever it says so.
 
-What plays are the objects that ship: `GatewayCore` with the arbiter, the desk and the clients of
-FIX servers on one side, `ResendServer` and `MarketDataServer` on the other. A seed draws how often
-datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; by which way the
-server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong; whether
-there is a server of the books' state, and when it is out of order; how connections stall and break;
-whether the publisher skips numbers or begins anew; when the gateway joins. After `HEAL_NS` all is
-well, and two simulated seconds later the stream must be whole, where somebody can make it so.
+What plays are the objects that ship: `GatewayCore` with the arbiter, the recovery manager and the
+clients of FIX servers on one side, `ResendServer` and `MarketDataServer` on the other. A seed draws
+how often datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; by which
+way the server of Resend Requests answers, and whether it is good, late, lossy, silent or wrong;
+whether there is a server of the books' state, and when it is out of order; how connections stall
+and break; whether the publisher skips numbers or begins anew; when the gateway joins. After
+`HEAL_NS` all is well, and two simulated seconds later the stream must be whole, where somebody can
+make it so.
 
 Checked of what a subscriber gets: each message is what was published, in order and once; what is
 not there was announced before, exactly; a snapshot block, and all that follows it, leaves the books
@@ -31,8 +32,8 @@ import pytest
 from gateway_cores import Outward
 from network import CLOSED, NEVER, TcpFaults, TcpLink
 
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.fix.fields import fields
@@ -48,7 +49,7 @@ from feedhandler.config import (
     ServerLineConfig,
 )
 from feedhandler.fixcast.values import Kind, Message
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import disprove, give_up, recover
@@ -103,46 +104,46 @@ class Plan:
     begins: int
 
     @classmethod
-    def drawn(cls, dice: random.Random) -> "Plan":
+    def drawn(cls, rng: random.Random) -> "Plan":
         """The plan of a seed."""
-        server = dice.choice(SERVERS)
+        server = rng.choice(SERVERS)
         good = server == "good"
-        route = dice.choice(["tcp", "tcp", "group", "main"])
+        route = rng.choice(["tcp", "tcp", "group", "main"])
         return cls(
-            lost=(dice.choice([0, 0.02, 0.2]), dice.choice([0, 0.02, 0.2])),
-            lost_on_both=dice.choice([0, 0.02, 0.1]),
-            doubled=dice.choice([0, 0.1]),
-            jitter_ns=dice.choice([0, 100_000, 3 * MS]),
-            skew_ns=dice.choice([0, 0, MS, 5 * MS]),
-            repacked=dice.random() < 0.5,
+            lost=(rng.choice([0, 0.02, 0.2]), rng.choice([0, 0.02, 0.2])),
+            lost_on_both=rng.choice([0, 0.02, 0.1]),
+            doubled=rng.choice([0, 0.1]),
+            jitter_ns=rng.choice([0, 100_000, 3 * MS]),
+            skew_ns=rng.choice([0, 0, MS, 5 * MS]),
+            repacked=rng.random() < 0.5,
             server=server,
             route=route,
             # On the main group a line that goes back without a word contradicts itself.
-            poss_dup=dice.random() < 0.5 or route == "main",
-            states=dice.choice(["none", "good", "good", "silent until healed"]),
-            tcp=TcpFaults() if good else TcpFaults.drawn(dice, HEAL_NS),
-            restarts=dice.random() < 0.25,
-            skips=dice.choice([0, 0, 0.03]),
+            poss_dup=rng.random() < 0.5 or route == "main",
+            states=rng.choice(["none", "good", "good", "silent until healed"]),
+            tcp=TcpFaults() if good else TcpFaults.drawn(rng, HEAL_NS),
+            restarts=rng.random() < 0.25,
+            skips=rng.choice([0, 0, 0.03]),
             # Not just behind a restart: who joins there cannot tell old numbers from new ones.
-            join_ns=dice.choice([0, 0, 0, dice.randrange(HEAL_NS // 2 - 50 * MS)]),
-            lag_ns=dice.choice([0, 0, 50_000, dice.randrange(2 * MS)]),
+            join_ns=rng.choice([0, 0, 0, rng.randrange(HEAL_NS // 2 - 50 * MS)]),
+            lag_ns=rng.choice([0, 0, 50_000, rng.randrange(2 * MS)]),
             recovery=RecoverySettings(
-                request_packets_max=dice.choice([10, 100, 1000]),
-                request_timeout_us=dice.randrange(30_000, 100_000),
-                request_gather_us=dice.choice([0, 500, 2_000]),
-                retries=8 if good else dice.randrange(4),
-                backoff_us=dice.randrange(1_000, 20_000),
-                recovery_wait_us=2_000_000 if good else dice.randrange(1_000, 300_000),
-                refresh_timeout_us=dice.randrange(100_000, 300_000),
-                refresh_tries=dice.randrange(1, 4),
-                refresh_backoff_us=dice.randrange(20_000, 200_000),
-                refresh_retry_us=dice.randrange(100_000, 300_000),
+                request_packets_max=rng.choice([10, 100, 1000]),
+                request_timeout_us=rng.randrange(30_000, 100_000),
+                request_gather_us=rng.choice([0, 500, 2_000]),
+                retries=8 if good else rng.randrange(4),
+                backoff_us=rng.randrange(1_000, 20_000),
+                recovery_wait_us=2_000_000 if good else rng.randrange(1_000, 300_000),
+                refresh_timeout_us=rng.randrange(100_000, 300_000),
+                refresh_tries=rng.randrange(1, 4),
+                refresh_backoff_us=rng.randrange(20_000, 200_000),
+                refresh_retry_us=rng.randrange(100_000, 300_000),
                 heartbeat_us=50_000,
-                dead_us=dice.randrange(100_000, 300_000),
+                dead_us=rng.randrange(100_000, 300_000),
                 reconnect_us=5_000,
                 reconnect_max_us=100_000,
             ),
-            begins=dice.choice([1, 1, 1, 2**40, 2**62 - 10_000]),
+            begins=rng.choice([1, 1, 1, 2**40, 2**62 - 10_000]),
         )
 
     @property
@@ -217,12 +218,12 @@ class Resends(Connection):
             request = FORM.decode(message)
             assert request is not None
             world.asked.append((request.begin, request.end))
-            if kind == "silent" or (kind == "lossy" and world.dice.random() < 0.4):
+            if kind == "silent" or (kind == "lossy" and world.rng.random() < 0.4):
                 continue
-            if kind == "wrong" and world.dice.random() < 0.5:
+            if kind == "wrong" and world.rng.random() < 0.5:
                 self.say(world.nonsense(request.begin), now_ns)
                 continue
-            wait_ns = world.dice.randrange(200 * MS) if kind == "late" else 0
+            wait_ns = world.rng.randrange(200 * MS) if kind == "late" else 0
             world.schedule(now_ns + wait_ns, world.answer, request, self.id)
 
 
@@ -264,9 +265,9 @@ class Port:
     def connect(self, now_ns: int, to_client: Callable[..., None]) -> Connection | None:
         """A connection; None: refused."""
         faults = self.world.plan.tcp
-        if now_ns < faults.until_ns and self.world.dice.random() < faults.refused:
+        if now_ns < faults.until_ns and self.world.rng.random() < faults.refused:
             return None
-        return self.kind(self.world, TcpLink(self.world.dice, faults), to_client)
+        return self.kind(self.world, TcpLink(self.world.rng, faults), to_client)
 
 
 class World:
@@ -274,8 +275,8 @@ class World:
     is."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.plan = Plan.drawn(self.dice)
+        self.rng = random.Random(seed)
+        self.plan = Plan.drawn(self.rng)
         self.now = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._ties = itertools.count()
@@ -287,7 +288,7 @@ class World:
         #: First and last number of each request.
         self.asked: list[tuple[int, int]] = []
         self.marks: Counter[str] = Counter()
-        self.flow = Flow(self.dice)
+        self.flow = Flow(self.rng)
         self.channel = PublishedChannel()
         self.channel.now_ns = 0
         #: Of each numbering what was published, and what was skipped.
@@ -324,7 +325,7 @@ class World:
         self.peer = Peer(self.core.fanout.dirty_peers)
         self.link = FakeLink()
         subscription = parse_address("fix.#", FEED.type_code, snapshots=True)
-        self.core.fanout.add(Outlet(self.peer, self.link, subscription, 1 << 30, 65_536))
+        self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
         self.header = PacketHeader()
         self.timer_ns = NEVER
         self.reading = False
@@ -359,7 +360,7 @@ class World:
         at, half = 5 * MS, HEAL_NS // 2
         while at < END_NS - 1_000 * MS:
             self.schedule(at, self._publish)
-            at += self.dice.randrange(500_000, 4 * MS) if at < HEAL_NS else 25 * MS
+            at += self.rng.randrange(500_000, 4 * MS) if at < HEAL_NS else 25 * MS
         self.schedule(MS, self._beat)
         if self.plan.restarts:
             self.schedule(half, self._restart)
@@ -371,13 +372,13 @@ class World:
             return
         self.channel.now_ns = now_ns
         data = []
-        if self.dice.random() < self.plan.skips and self.channel.next > 1:
-            count = self.dice.randint(1, 5)
+        if self.rng.random() < self.plan.skips and self.channel.next > 1:
+            count = self.rng.randint(1, 5)
             first = self.channel.next
             self.channel.skip(count)
             self.published[-1][1].update(range(first, first + count))
             data.append(self.channel.gap_fill(first, first + count))
-        for _ in range(self.dice.randint(1, 4)):
+        for _ in range(self.rng.randint(1, 4)):
             number = self.channel.publish(self.flow.message())
             data.append(self.channel.bodies[number])
         self._send(data, now_ns)
@@ -398,7 +399,7 @@ class World:
         """A new numbering begins with a Logon, which is not lost: what happens without it, or where
         it is overtaken, is arbitration's matter."""
         self.channel.restart()
-        self.flow = Flow(self.dice)
+        self.flow = Flow(self.rng)
         self.published.append((self.channel.bodies, set()))
         said = Message(Kind.LOGON, 1, numbering=self.channel.numbering)
         data = self.channel.header.administrative(said, 10 * MS)
@@ -416,14 +417,14 @@ class World:
                     self.schedule(now_ns + self._delay_ns(line, now_ns), self._arrive, line, data)
 
     def _packed(self, messages: list[bytes], line: int) -> list[bytes]:
-        cut = self.dice.randrange(len(messages) + 1) if line and self.plan.repacked else 0
+        cut = self.rng.randrange(len(messages) + 1) if line and self.plan.repacked else 0
         return [data for part in (messages[:cut], messages[cut:]) for data in datagrams(part)]
 
     def _happens(self, chance: float, now_ns: int) -> bool:
-        return now_ns < HEAL_NS and self.dice.random() < chance
+        return now_ns < HEAL_NS and self.rng.random() < chance
 
     def _delay_ns(self, line: int, now_ns: int) -> int:
-        jitter = self.dice.randrange(self.plan.jitter_ns + 1) if now_ns < HEAL_NS else 0
+        jitter = self.rng.randrange(self.plan.jitter_ns + 1) if now_ns < HEAL_NS else 0
         return 10_000 + jitter + (self.plan.skew_ns if line else 0)
 
     # -- the server of Resend Requests ----------------------------------------------------------
@@ -443,11 +444,11 @@ class World:
 
     def nonsense(self, number: int) -> bytes:
         """What a wrong server says."""
-        header, dice = self.channel.header, self.dice
-        far = number + dice.randrange(1, 10_000)
+        header, rng = self.channel.header, self.rng
+        far = number + rng.randrange(1, 10_000)
         invented = header.application(self.flow_message(), far, 99)
         self.invented.add(invented)
-        return dice.choice(
+        return rng.choice(
             [
                 b"garbage",
                 self.channel.gap_fill(far, far + 1000),
@@ -506,7 +507,7 @@ class World:
         for outward in self.outward.values():
             if outward.asked:
                 outward.flush()
-        for peer in self.core.fanout.settle():
+        for peer in self.core.fanout.flush():
             peer.dirty = False
 
     def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:

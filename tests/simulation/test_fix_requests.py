@@ -74,37 +74,37 @@ def _value(data: bytes, tag: int) -> bytes:
     return data.partition(b"\x01%d=" % tag)[2].partition(b"\x01")[0]
 
 
-def wrong_count(data: bytes, dice: random.Random) -> bytes:
+def wrong_count(data: bytes, rng: random.Random) -> bytes:
     """The last part says another total."""
     total = _value(data, 911)
     return _changed(data, b"911=%b\x01" % total, b"911=%d\x01" % (int(total or 0) + 1))
 
 
-def wrong_part_count(data: bytes, dice: random.Random) -> bytes:
+def wrong_part_count(data: bytes, rng: random.Random) -> bytes:
     """A part says that more messages follow than do."""
     count = _value(data, 20104)
     return _changed(data, b"20104=%b\x01" % count, b"20104=%d\x01" % (int(count or 0) + 1))
 
 
-def wrong_order(data: bytes, dice: random.Random) -> bytes:
+def wrong_order(data: bytes, rng: random.Random) -> bytes:
     """The messages of a part in another order."""
     first, *others = messages_of(data)
-    dice.shuffle(others)
+    rng.shuffle(others)
     return b"".join([first, *others])
 
 
-def wrong_id(data: bytes, dice: random.Random) -> bytes:
+def wrong_id(data: bytes, rng: random.Random) -> bytes:
     """The answer to another request."""
     id = _value(data, 262)
     return _changed(data, b"262=%b\x01" % id, b"262=x%b\x01" % id)
 
 
-def one_missing(data: bytes, dice: random.Random) -> bytes:
+def one_missing(data: bytes, rng: random.Random) -> bytes:
     """A message of a part is left out, and the counts agree with it."""
     found = messages_of(data)
     if len(found) < 2:
         return data
-    del found[dice.randrange(1, len(found))]
+    del found[rng.randrange(1, len(found))]
     for tag, before in ((20104, len(found)), (911, int(_value(found[0], 911) or 0))):
         found[0] = _changed(
             found[0], b"%d=%d\x01" % (tag, before), b"%d=%d\x01" % (tag, before - 1)
@@ -112,7 +112,7 @@ def one_missing(data: bytes, dice: random.Random) -> bytes:
     return b"".join(found)
 
 
-def one_twice(data: bytes, dice: random.Random) -> bytes:
+def one_twice(data: bytes, rng: random.Random) -> bytes:
     """A message of a part comes twice, in the place of another."""
     found = messages_of(data)
     if len(found) > 2:
@@ -120,20 +120,20 @@ def one_twice(data: bytes, dice: random.Random) -> bytes:
     return b"".join(found)
 
 
-def part_missing(data: bytes, dice: random.Random) -> bytes:
+def part_missing(data: bytes, rng: random.Random) -> bytes:
     """A part does not come."""
     return b""
 
 
-def garbled(data: bytes, dice: random.Random) -> bytes:
+def garbled(data: bytes, rng: random.Random) -> bytes:
     """A byte is another."""
-    at = dice.randrange(len(data))
+    at = rng.randrange(len(data))
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-def half(data: bytes, dice: random.Random) -> bytes:
+def half(data: bytes, rng: random.Random) -> bytes:
     """The bytes end in the middle, and what follows them comes behind."""
-    return data[: dice.randrange(len(data))]
+    return data[: rng.randrange(len(data))]
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -153,15 +153,15 @@ class World:
     """One seed."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = dice = random.Random(seed)
-        self.kind = dice.choice(["good", "late", "silent", "wrong", "wrong", "wrong", "cut"])
-        self.fault = dice.choice(FAULTS)
-        self.fault_share = dice.choice([0.05, 0.3, 1.0])
-        self.lost = dice.choice([0, 0.01, 0.05])
-        self.pieces = dice.random() < 0.5
-        self.late_ns = dice.choice([0, 20, 100]) * MS
-        self.channel = PublishedChannel(dice.choice([4 << 10, 1 << 20]))
-        self.flow = Flow(dice)
+        self.rng = rng = random.Random(seed)
+        self.kind = rng.choice(["good", "late", "silent", "wrong", "wrong", "wrong", "cut"])
+        self.fault = rng.choice(FAULTS)
+        self.fault_share = rng.choice([0.05, 0.3, 1.0])
+        self.lost = rng.choice([0, 0.01, 0.05])
+        self.pieces = rng.random() < 0.5
+        self.late_ns = rng.choice([0, 20, 100]) * MS
+        self.channel = PublishedChannel(rng.choice([4 << 10, 1 << 20]))
+        self.flow = Flow(rng)
         self.now_ns = OPENING
         self.history = self.channel.history(OPENING)
         self.server = MarketDataServer(FORMAT, {"c": self.history}, SERVER)
@@ -171,7 +171,7 @@ class World:
         self.connect_ns = 0
         self.wire: list[tuple[int, bytes]] = []
         self.healed = False
-        self.joins_at = dice.choice([1, 1, 20])
+        self.joins_at = rng.choice([1, 1, 20])
         self.received = 0
         self.state_ask = 0
         self.ranges: dict[int, dict[int, bytes]] = {}
@@ -204,15 +204,15 @@ class World:
         """The server's bytes, as the server's fault has them."""
         if not data or (self.kind == "silent" and not self.healed):
             return
-        faulty = not self.healed and self.dice.random() < self.fault_share
+        faulty = not self.healed and self.rng.random() < self.fault_share
         if self.kind == "wrong" and faulty and b"\x0135=UP\x01" in data:
-            data = self.fault(data, self.dice)
+            data = self.fault(data, self.rng)
             self.counts["faults"] += 1
         cut = self.kind == "cut" and faulty and len(data) > 200
         if cut:
-            data = data[: self.dice.randrange(len(data))]
+            data = data[: self.rng.randrange(len(data))]
         due_ns = self.now_ns + (self.late_ns if self.kind == "late" and not self.healed else 0)
-        size = self.dice.randint(1, 50) if self.pieces else len(data)
+        size = self.rng.randint(1, 50) if self.pieces else len(data)
         self.wire += [(due_ns, data[at : at + size]) for at in range(0, len(data), size or 1)]
         if cut:
             self.counts["cuts"] += 1
@@ -290,10 +290,10 @@ class World:
 
     def publish(self) -> None:
         """One message, to whoever has not lost it."""
-        dice = self.dice
+        rng = self.rng
         self.channel.now_ns = self.now_ns
-        if dice.random() < 0.02:
-            first, count = self.channel.next, dice.randint(1, 5)
+        if rng.random() < 0.02:
+            first, count = self.channel.next, rng.randint(1, 5)
             self.channel.skip(count)
             if self.received:
                 self.follower.skipped(first + count - 1)
@@ -301,7 +301,7 @@ class World:
         self.received += self.received > 0 or number >= self.joins_at
         if not self.received:
             return
-        lost = not self.healed and dice.random() < self.lost
+        lost = not self.healed and rng.random() < self.lost
         if self.received == 1:
             self.follow(self.follower.joined(number, self.channel.numbering))
             lost = False
@@ -313,20 +313,20 @@ class World:
     def begin_anew(self) -> None:
         """The publisher begins anew."""
         self.channel.restart()
-        self.flow = Flow(self.dice)
+        self.flow = Flow(self.rng)
         if self.received:
             self.follow(self.follower.renumbered(self.channel.numbering))
 
     def ask(self) -> None:
         """A user asks for a time range."""
-        dice = self.dice
-        begin_ns = OPENING + dice.randint(0, max(self.now_ns - OPENING, 1))
+        rng = self.rng
+        begin_ns = OPENING + rng.randint(0, max(self.now_ns - OPENING, 1))
         number = self.client.ask(
             "c",
             self.now_ns,
-            securities=dice.choice([(), (b"S1",), (b"S0", b"S2")]),
+            securities=rng.choice([(), (b"S1",), (b"S0", b"S2")]),
             begin_ns=begin_ns,
-            end_ns=dice.choice([-1, begin_ns + SECOND]),
+            end_ns=rng.choice([-1, begin_ns + SECOND]),
         )
         self.ranges[number] = self.channel.bodies
 
@@ -334,10 +334,10 @@ class World:
 def play(seed: int) -> Counter[str]:
     """One seed; what it met."""
     world = World(seed)
-    restart = world.dice.choice([0, 0, 0, 60])
+    restart = world.rng.choice([0, 0, 0, 60])
     for round in range(120):
         world.publish()
-        for _ in range(world.dice.randint(0, 4)):
+        for _ in range(world.rng.randint(0, 4)):
             world.turn()
         if round == restart and restart:
             world.begin_anew()
@@ -388,8 +388,8 @@ def test_a_good_server_heals_every_loss_and_a_late_joiner(seed: int) -> None:
 def test_no_fault_of_a_server_brings_anything_else(fault: Fault, seed: int) -> None:
     met: Counter[str] = Counter()
     for number in range(4):
-        dice = random.Random(seed + number)
-        world = World(dice.getrandbits(32))
+        rng = random.Random(seed + number)
+        world = World(rng.getrandbits(32))
         world.kind, world.fault, world.fault_share = "wrong", fault, 0.5
         world.joins_at = 5
         for _ in range(30):

@@ -86,29 +86,29 @@ class Plan:
     skips: float
 
     @classmethod
-    def drawn(cls, dice: random.Random, receivers: int) -> "Plan":
+    def drawn(cls, rng: random.Random, receivers: int) -> "Plan":
         """The plan of a seed."""
-        told = dice.random() < 0.7
-        route = dice.choice(["group", "group", "main"])
+        told = rng.random() < 0.7
+        route = rng.choice(["group", "group", "main"])
         plan = cls(
             receivers=receivers,
-            messages=dice.choice([50, 50, 100, 100, 200, 400]) if receivers < 50 else 60,
-            lost=(dice.choice([0, 0.02, 0.2, 0.5]), dice.choice([0, 0.02, 0.2, 1])),
-            lost_for_all=dice.choice([0, 0.02, 0.05]),
-            lost_answers=dice.choice([0, 0, 0.1]),
-            doubled=dice.choice([0, 0.1]),
-            jitter_ns=dice.choice([0, 100 * US, 3 * MS]),
-            skew_ns=dice.choice([0, 0, MS, 15 * MS]),
-            repacked=dice.random() < 0.5,
-            server=dice.choice(SERVERS),
+            messages=rng.choice([50, 50, 100, 100, 200, 400]) if receivers < 50 else 60,
+            lost=(rng.choice([0, 0.02, 0.2, 0.5]), rng.choice([0, 0.02, 0.2, 1])),
+            lost_for_all=rng.choice([0, 0.02, 0.05]),
+            lost_answers=rng.choice([0, 0, 0.1]),
+            doubled=rng.choice([0, 0.1]),
+            jitter_ns=rng.choice([0, 100 * US, 3 * MS]),
+            skew_ns=rng.choice([0, 0, MS, 15 * MS]),
+            repacked=rng.random() < 0.5,
+            server=rng.choice(SERVERS),
             route=route,
             # On the main group nothing else says that a message is not of a new numbering.
-            poss_dup=dice.random() < 0.5 or (route == "main" and not told),
-            answer=dice.choice(["once", "once", "timer"]),
-            ordered=dice.random() < 0.7,
+            poss_dup=rng.random() < 0.5 or (route == "main" and not told),
+            answer=rng.choice(["once", "once", "timer"]),
+            ordered=rng.random() < 0.7,
             told=told,
-            restarts=dice.choice([0, 0, 1, 2]),
-            skips=dice.choice([0, 0, 0.02]),
+            restarts=rng.choice([0, 0, 1, 2]),
+            skips=rng.choice([0, 0, 0.02]),
         )
         if plan.restarts and not told:
             # A numbering of which nothing came cannot be told from the next one; nor can what comes
@@ -221,9 +221,9 @@ class World:
     """Everything, and the time."""
 
     def __init__(self, seed: int, plan: Plan | None = None, receivers: int = 0) -> None:
-        self.dice = random.Random(seed)
-        crowd = 100 if seed % CROWDED == CROWDED - 1 else self.dice.randint(1, 6)
-        self.plan = plan or Plan.drawn(self.dice, receivers or crowd)
+        self.rng = random.Random(seed)
+        crowd = 100 if seed % CROWDED == CROWDED - 1 else self.rng.randint(1, 6)
+        self.plan = plan or Plan.drawn(self.rng, receivers or crowd)
         self.now_ns = 0
         self.healed = False
         self.counts: Counter[str] = Counter()
@@ -236,12 +236,12 @@ class World:
         self.numberings: list[Numbering] = []
         self.runs_for_all = 0
         self._frame = Frame()
-        late = [plan is None and self.dice.random() < 0.2 for _ in range(self.plan.receivers)]
+        late = [plan is None and self.rng.random() < 0.2 for _ in range(self.plan.receivers)]
         # Who joins at the end of a numbering that is not told takes its last ones for the next.
         soon = self.plan.restarts and not self.plan.told
         joins_ms_max = UNTOLD_JOIN_MS_MAX if soon else 100
         self.listeners = [
-            Listener(self, seed * 1000 + at, self.dice.randint(0, joins_ms_max) * MS if each else 0)
+            Listener(self, seed * 1000 + at, self.rng.randint(0, joins_ms_max) * MS if each else 0)
             for at, each in enumerate(late)
         ]
         self.begin_publisher()
@@ -307,19 +307,19 @@ class World:
 
     def wake_publisher(self) -> None:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.take(self.now_ns):
+        for datagram in self.sender.pop_due(self.now_ns):
             self.send_lines(datagram)
         self.arm("publisher", self.sender.deadline_ns, self.wake_publisher)
 
     def publish(self) -> None:
         numbering = self.numberings[-1]
-        if self.dice.random() < self.plan.skips:
-            wide = self.dice.randint(1, 5)
+        if self.rng.random() < self.plan.skips:
+            wide = self.rng.randint(1, 5)
             self.served.skip(numbering.next, numbering.next + wide - 1)
             numbering.skipped.update(range(numbering.next, numbering.next + wide))
             numbering.next += wide
             self.sender.skip(numbering.next, self.now_ns)
-        text = b"35=X\x0158=%d %b\x01" % (self.now_ns, b"x" * self.dice.randint(0, 300))
+        text = b"35=X\x0158=%d %b\x01" % (self.now_ns, b"x" * self.rng.randint(0, 300))
         assert self.sender.publish(envelope(b"FIXT.1.1", text), self.now_ns) == numbering.next
         _, _, body = self.sender.store.packets(numbering.next, numbering.next + 1)[0]
         numbering.bodies[numbering.next] = body
@@ -333,7 +333,7 @@ class World:
 
     def restart(self) -> None:
         """The publisher ends in order, or is killed, and another one begins."""
-        if self.dice.random() < 0.5:
+        if self.rng.random() < 0.5:
             self.stop_publisher()
         self._timers.pop("publisher", None)
         if not self.plan.told:
@@ -344,22 +344,22 @@ class World:
     # -- the network ---------------------------------------------------------------------------
 
     def send_lines(self, datagram: bytes) -> None:
-        plan, dice = self.plan, self.dice
+        plan, rng = self.plan, self.rng
         numbering = self.numberings[-1]
         found = read_datagram(datagram, self._frame)[0]
         pieces = [(datagram, numbers_of(found))]
         if plan.repacked:
             pieces = [(each.body, numbers_of([each])) for each in found]
-        lost_for_all = not self.healed and dice.random() < plan.lost_for_all
+        lost_for_all = not self.healed and rng.random() < plan.lost_for_all
         self.runs_for_all += lost_for_all
         for line, parts in ((0, [(datagram, numbers_of(found))]), (1, pieces)):
             for part in parts:
                 for listener in self.listeners if not lost_for_all else ():
-                    if not self.healed and dice.random() < plan.lost[line]:
+                    if not self.healed and rng.random() < plan.lost[line]:
                         continue
-                    delay_ns = 50 * US + line * plan.skew_ns + dice.randint(0, plan.jitter_ns)
+                    delay_ns = 50 * US + line * plan.skew_ns + rng.randint(0, plan.jitter_ns)
                     self.deliver(listener, part, line, delay_ns, numbering)
-                    if dice.random() < plan.doubled:
+                    if rng.random() < plan.doubled:
                         self.deliver(listener, part, line, delay_ns + MS, numbering)
 
     def deliver(
@@ -396,10 +396,10 @@ class World:
 
     def ask(self, request: ResendRequest) -> None:
         """A request reaches the server."""
-        if self.plan.server == "wrong" and self.dice.random() < 0.5:
+        if self.plan.server == "wrong" and self.rng.random() < 0.5:
             request = request._replace(begin=max(1, request.begin - 3), end=request.begin)
         self.server.request(FORMAT.decode(FORMAT.encode(request)), 0, self.now_ns)
-        delay_ns = self.dice.randint(0, 3 * SECOND) if self.plan.server == "late" else 0
+        delay_ns = self.rng.randint(0, 3 * SECOND) if self.plan.server == "late" else 0
         self.at(self.server.deadline_ns + delay_ns, self.answer)
 
     def answer(self) -> None:
@@ -414,21 +414,21 @@ class World:
     def packed(self, messages: list[bytes]) -> list[bytes]:
         datagrams = [b"".join(messages[at : at + 4]) for at in range(0, len(messages), 4)]
         if self.plan.server == "wrong":
-            self.dice.shuffle(datagrams)
+            self.rng.shuffle(datagrams)
             datagrams = [self.spoilt(each) for each in datagrams]
         return datagrams
 
     def spoilt(self, datagram: bytes) -> bytes:
         """A datagram as a wrong server sends it."""
-        trick = self.dice.randrange(4)
+        trick = self.rng.randrange(4)
         if trick == 0:
-            at = self.dice.randrange(len(datagram))
+            at = self.rng.randrange(len(datagram))
             return datagram[:at] + bytes([datagram[at] ^ 1]) + datagram[at + 1 :]
         if trick == 1:
-            return datagram[: self.dice.randrange(1, len(datagram))]
+            return datagram[: self.rng.randrange(1, len(datagram))]
         if trick == 2:
             return Header(target=b"another").application(
-                envelope(b"FIXT.1.1", b"35=X\x0158=wrong\x01"), self.dice.randint(1, 500), 1
+                envelope(b"FIXT.1.1", b"35=X\x0158=wrong\x01"), self.rng.randint(1, 500), 1
             )
         return datagram
 
@@ -436,17 +436,17 @@ class World:
         lines = (0, 1) if self.plan.route == "main" else (RETRANSMISSION,)
         for line in lines:
             for listener in self.listeners:
-                if self.dice.random() >= self.plan.lost_answers:
+                if self.rng.random() >= self.plan.lost_answers:
                     self.deliver(listener, (datagram, []), line, 100 * US, numbering)
 
 
 def play(world: World) -> World:
     """Publish, restart, heal, end; every receiver must be complete then."""
-    plan, dice = world.plan, world.dice
+    plan, rng = world.plan, world.rng
     for restart in range(plan.restarts + 1):
         for _ in range(plan.messages // (plan.restarts + 1)):
             world.at(world.now_ns, world.publish)
-            world.run(world.now_ns + dice.choice([0, 0, 50 * US, MS, 2 * MS]))
+            world.run(world.now_ns + rng.choice([0, 0, 50 * US, MS, 2 * MS]))
         if restart < plan.restarts:
             world.restart()
             # A numbering that is not told is recognised when the old one is heard no more.

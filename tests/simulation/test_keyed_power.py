@@ -33,7 +33,7 @@ from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.keyed.envelope import Parcel, keys_of, message_in
-from feedhandler.keyed.journalled import Journalled
+from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
 from feedhandler.keyed.settings import Format, KeyedSettings, Rule
@@ -57,13 +57,13 @@ class Opened:
     def __init__(self, disk: SimulatedDisk, settings: QueueSettings, opening: int) -> None:
         with patch(f"{Engine.__module__}.Owner"), patch("os.urandom", lambda _: QUEUE_ID):
             self.engine = Engine(FOLDER, settings, files=disk, clock=lambda: DAY_NS)
-        self.journalled = Journalled(self, "dead", self._read)  # type: ignore[arg-type]
+        self.journal_store = JournalStore(self, "dead", self._read)  # type: ignore[arg-type]
         self.queue = KeyedQueue(
             Structure(Format.JSON, ("key",), Rule.COMPOSITE),
             KeyedSettings(messages_max=1000, keys_max=1000, tries_max=TRIES_MAX),
-            self.journalled, opening, self.engine.producers().items(), b"secret",
+            self.journal_store, opening, self.engine.producers().items(), b"secret",
         )  # fmt: skip
-        self.journalled.restore(self.queue)
+        self.journal_store.restore(self.queue)
 
     def commit_soon(self, *group: Any) -> Committed:
         return self.engine.commit(*group)
@@ -78,7 +78,7 @@ class Opened:
     def flush(self) -> bool:
         """Write one segment; who waited for it hears."""
         wrote = self.engine.flush()
-        for told in self.journalled.settled():
+        for told in self.journal_store.settled():
             told()
         return wrote
 
@@ -93,7 +93,7 @@ class Opened:
 
     def parcels(self) -> set[bytes]:
         """Messages on their way to the dead queue."""
-        return {parcel.message for _, parcel in self.journalled.parcels}
+        return {parcel.message for _, parcel in self.journal_store.parcels}
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Course:
     def begin(self, disk: SimulatedDisk, opened: Opened) -> None:
         self.disk = disk
         self.opened = opened
-        self.queue, self.store = self.opened.queue, self.opened.journalled
+        self.queue, self.store = self.opened.queue, self.opened.journal_store
         self.held: deque[Delivery] = deque()
 
     # -- steps ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Course:
         def told() -> None:
             known.put = True
 
-        self.store.hear(told)
+        self.store.when_durable(told)
         return known
 
     def put(self) -> None:
@@ -201,7 +201,7 @@ class Course:
             if self.queue.acknowledge(1, delivery.fence):
                 known = self.known[delivery.number]
                 known.asked_end = True
-                self.store.hear(self.ended(known))
+                self.store.when_durable(self.ended(known))
 
     def answer(self) -> None:
         """End a message together with others that are put."""
@@ -213,7 +213,7 @@ class Course:
                     known.asked_end = True
                     known.outputs = [self.add(self.content(), None) for _ in range(2)]
             if known.asked_end:
-                self.store.hear(self.ended(known))
+                self.store.when_durable(self.ended(known))
 
     def fail(self) -> None:
         if self.held:
@@ -228,7 +228,7 @@ class Course:
             def told(tries: int = known.tries_asked) -> None:
                 known.tries = max(known.tries, tries)
 
-            self.store.hear(told)
+            self.store.when_durable(told)
 
     def refuse(self) -> None:
         if self.held:
@@ -253,7 +253,7 @@ class Course:
             known = next(each for each in self.known.values() if each.content == parcel.message)
             known.asked_end = True
             self.store.deliver(number)
-            self.store.hear(self.ended(known))
+            self.store.when_durable(self.ended(known))
 
     # -- what must be true ------------------------------------------------------------------
 
@@ -412,48 +412,48 @@ def test_the_oracle_bites_where_nothing_is_synced() -> None:
 
 def end_apart(patch: pytest.MonkeyPatch) -> None:
     """What is put in one with an end is a group by itself."""
-    plain = Journalled._end
+    plain = JournalStore._end
 
-    def end(self: Journalled, number: int, status: Any) -> None:
+    def end(self: JournalStore, number: int, status: Any) -> None:
         plain(self, number, status)
         self.push()
 
-    patch.setattr(Journalled, "_end", end)
+    patch.setattr(JournalStore, "_end", end)
 
 
 def say_at_once(patch: pytest.MonkeyPatch) -> None:
     """Who waits for the disk hears before it is done."""
 
-    def hear(self: Journalled, told: Callable[[], None]) -> None:
+    def hear(self: JournalStore, told: Callable[[], None]) -> None:
         told()
 
-    patch.setattr(Journalled, "hear", hear)
+    patch.setattr(JournalStore, "when_durable", hear)
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
     """A message without what its producer has come to."""
-    plain = Journalled.add
+    plain = JournalStore.add
 
-    def add(self: Journalled, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
+    def add(self: JournalStore, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
         return plain(self, content, keys, None)
 
-    patch.setattr(Journalled, "add", add)
+    patch.setattr(JournalStore, "add", add)
 
 
 def bury_without_its_end(patch: pytest.MonkeyPatch) -> None:
     """A message goes to the dead queue, and stays."""
 
-    def bury(self: Journalled, number: int, reason: str) -> None:
+    def bury(self: JournalStore, number: int, reason: str) -> None:
         self._read(number, lambda content: self.send(Parcel(self.dead, reason, content or b"")))
         self.push()
         self._end(number, Status.CANCELLED)
 
-    patch.setattr(Journalled, "bury", bury)
+    patch.setattr(JournalStore, "bury", bury)
 
 
 def count_no_try(patch: pytest.MonkeyPatch) -> None:
     """A mark that is not written."""
-    patch.setattr(Journalled, "mark", lambda self, number, mark: self.queue.marked(number))
+    patch.setattr(JournalStore, "mark", lambda self, number, mark: self.queue.marked(number))
 
 
 @pytest.mark.parametrize(

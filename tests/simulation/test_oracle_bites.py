@@ -5,8 +5,8 @@ import json
 import pytest
 from world import World, drawn
 
-from feedhandler.amqp.quality import QualityState
-from feedhandler.recovery.desk import Desk
+from feedhandler.retrans import RecoveryManager
+from feedhandler.retrans.quality import QualityState
 
 SEEDS = range(6)
 
@@ -50,11 +50,11 @@ def say_that_all_is_well(world, patch):
 
 
 def leave_the_catch_up_out(world, patch):
-    block = Desk._block
+    block = RecoveryManager._block
     patch.setattr(
-        Desk, "_block",
-        lambda self, place, desk, snapshot, since, *rest: block(
-            self, place, desk, snapshot, [], *rest
+        RecoveryManager, "_block",
+        lambda self, place, channel, snapshot, since, *rest: block(
+            self, place, channel, snapshot, [], *rest
         ),
     )  # fmt: skip
 

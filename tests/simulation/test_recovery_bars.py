@@ -43,7 +43,7 @@ def recovered_by_retransmission(world: World) -> None:
     """Nothing was announced lost, no snapshot was needed, and the end is the fault-free one."""
     world.subscriber.check_end(world.plan.heal_ns)
     assert world.gateway.records["GAP"] == 0
-    assert world.gateway.core.desk.counts["refreshes"] == 0
+    assert world.gateway.core.recovery.counts["refreshes"] == 0
 
 
 def lost_on_both(world: World) -> tuple[int, int, int]:
@@ -68,7 +68,7 @@ def test_one_percent_lost_together_costs_little_more_than_the_packets(seed):
     world.play()
     recovered_by_retransmission(world)
     count, size, gaps = lost_on_both(world)
-    counts = world.gateway.core.desk.counts
+    counts = world.gateway.core.recovery.counts
     print(f"seed {seed}: {count} lost in {gaps} gaps, {counts['requests']} requests")
     assert count > 10
     assert counts["retransmitted_bytes"] <= 1.2 * size
@@ -108,7 +108,7 @@ def test_a_line_dead_for_a_minute_and_five_percent_lost_on_the_other_loses_nothi
                 assert any(at < later <= at + 100 * MS for later, good, _ in mine if good in WHOLE)
         assert all(state in WHOLE for at, state, _ in mine if at > back + SECOND)
         assert any(back < at <= back + SECOND for at, _, reason in mine if reason == "back")
-    retransmitted = world.gateway.core.desk.counts["retransmitted"]
+    retransmitted = world.gateway.core.recovery.counts["retransmitted"]
     print(f"{len(long.sent):,} packets, {retransmitted:,} retransmitted")
     assert retransmitted > 0.03 * sum(sent.kind == DATA for sent in long.sent)
 
@@ -130,13 +130,13 @@ def test_many_packets_blacked_out_on_both_lines_are_one_refresh():
     world.play()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     world.subscriber.check_end(world.plan.heal_ns)
-    counts = world.gateway.core.desk.counts
+    counts = world.gateway.core.recovery.counts
     print(f"{dark:,} packets dark: {counts}; memory grew by {grown:,} KiB")
     for place, service in enumerate(long.services):
         reasons = [reason for _, which, _, reason in world.subscriber.qualities if which == service]
         assert reasons.count("gap") <= 1, "one range is lost"
         assert reasons.count("snapshot-end") == reasons.count("gap"), "one snapshot heals it"
-        assert world.gateway.core.desk.state(place) is State.IN_SYNC
+        assert world.gateway.core.recovery.state(place) is State.IN_SYNC
     assert counts["refreshes"] == counts["refresh_requests"] >= 2
     # Only reference data lost few enough for asking to be of use.
     assert counts["requests"] <= 1
@@ -158,7 +158,7 @@ def test_a_numbering_that_begins_anew_unsaid_is_healed_by_a_snapshot(seed):
     world.play()
     world.subscriber.check_end(HEAL_NS)
     assert all(known.epoch == 1 for known in world.subscriber.services.values())
-    assert world.gateway.core.desk.counts["mid_day_starts"] >= 1
+    assert world.gateway.core.recovery.counts["mid_day_starts"] >= 1
 
 
 def forged(sent: Sent, draw: random.Random, window: int) -> Sent:
@@ -192,6 +192,6 @@ def test_forged_numbers_move_neither_the_stream_nor_recovery():
         print(f"seed {seed}: {len(false):,} forged, {quarantined:,} quarantined")
         assert quarantined == len(false)
         assert world.gateway.records["MISSING"] == 0
-        assert world.gateway.core.desk.counts["requests"] == 0
-        assert world.gateway.core.desk.counts["refresh_requests"] == 0
+        assert world.gateway.core.recovery.counts["requests"] == 0
+        assert world.gateway.core.recovery.counts["refresh_requests"] == 0
         assert {state for _, _, state, _ in world.subscriber.qualities} == {"OK"}

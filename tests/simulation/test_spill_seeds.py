@@ -22,8 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from feedhandler.amqp.publishing.spill import State
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.publishing.spill_queue import State
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from tests.support.amqp import FEED
@@ -118,7 +118,7 @@ class World:
             if self.p_return and rig.link.unconfirmed and draw.random() < self.p_return:
                 self.give_back()
             self.confirm(draw.randrange(1, 200))
-        rig.destination.window.due(rig.now_ns)
+        rig.destination.unsettled.due(rig.now_ns)
         rig.destination.drain()
         if draw.random() < self.p_break:
             self.note_sent(rig.link)
@@ -136,7 +136,7 @@ class World:
         """One message comes back, or is refused for good; that one is told of or sent again."""
         rig = self.rig
         number = rig.link.unconfirmed.pop(0)
-        abandoned = rig.destination.window.come_back(number, Outcome.RELEASED, rig.now_ns)
+        abandoned = rig.destination.unsettled.come_back(number, Outcome.RELEASED, rig.now_ns)
         if abandoned is not None:
             rig.destination.abandon(abandoned)
 
@@ -186,7 +186,7 @@ class World:
             if rig.link is None:
                 rig.connect()
             rig.link.grants = 1_000_000
-            rig.destination.window.due(rig.now_ns)
+            rig.destination.unsettled.due(rig.now_ns)
             rig.destination.drain()
             self.confirm(1 << 30)
             rig.wait()

@@ -12,9 +12,9 @@ from typing import Any
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
@@ -24,7 +24,7 @@ from feedhandler.config import loopback_config
 from feedhandler.config.amqp import AmqpConfig
 from feedhandler.config.file import GatewaySettings
 from feedhandler.config.trading_day import TradingDayConfig
-from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway.core import GatewayCore
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
 
@@ -196,7 +196,7 @@ class Rig:
         self.fanout, self.names = self.core.fanout, self.core.names
         self.streams, self.qualities = self.core.streams, self.core.qualities
         self.peer = Peer(self.fanout.dirty_peers)
-        self.snapshots_asked: list[tuple[Outlet, list[Stream]]] = []
+        self.snapshots_asked: list[tuple[SenderQueue, list[Stream]]] = []
         self.resumption = Resumption(
             self.fanout, self.qualities, lambda *asked: self.snapshots_asked.append(asked)
         )
@@ -209,21 +209,21 @@ class Rig:
         batch_bytes: int = 65_536,
         peer: Peer | None = None,
         entitlement: Any = None,
-    ) -> tuple[Outlet, FakeLink]:
+    ) -> tuple[SenderQueue, FakeLink]:
         """A link to `address`, taking part from now on, within an entitlement."""
         link = FakeLink(grants)
         subscription = parse_address(address, self.feed.type_code, snapshots=True, history=True)
         subscription = replace(subscription, entitlement=entitlement)
-        outlet = Outlet(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
+        sender_queue = SenderQueue(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
         found = self.resumption.find(subscription)
-        self.fanout.add(outlet, list(found))
-        self.resumption.join(outlet, found)
-        return outlet, link
+        self.fanout.add(sender_queue, list(found))
+        self.resumption.join(sender_queue, found)
+        return sender_queue, link
 
-    def detach(self, outlet: Outlet) -> None:
+    def detach(self, sender_queue: SenderQueue) -> None:
         """The link ends."""
-        self.resumption.catch_ups.remove(outlet)
-        self.fanout.remove(outlet)
+        self.resumption.catch_ups.remove(sender_queue)
+        self.fanout.remove(sender_queue)
 
     def catch_up(self, bytes_max: int = 1 << 17) -> None:
         """Let links read on in the history, until none can."""
@@ -266,7 +266,7 @@ class Rig:
             self.put(data, first + place, 5, channel=channel)
         return written
 
-    def mark(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
+    def control_event(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
         """Write a record that is no packet."""
         assert self.ring.put(kind, channel=channel, **fields)
 

@@ -27,9 +27,9 @@ from feedhandler.config import Config, ControlConfig
 from feedhandler.config.amqp import LimitsConfig, TlsConfig, UserConfig
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.queues import DurableQueueConfig
-from feedhandler.control import KEEP_NS, ask
 from feedhandler.histogram import Histogram
 from feedhandler.ops.memory_bounds import memory_bounds
+from feedhandler.rpc import KEEP_NS, ask
 from tests.support import gateway, places
 from tests.support.attacks import ATTACKS
 from tests.support.gateway import Ledger, Market

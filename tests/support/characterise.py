@@ -166,11 +166,12 @@ def write_session(
 
 def _interpreted() -> SimpleNamespace:
     """The Python files of the tallies, fed by the Python file of the scanner."""
-    names = ("scale", "interarrival", "skew", "tally", "boundaries")
+    names = ("interarrival", "skew", "tally", "boundaries")
     twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
     frames = load_interpreted("feedhandler.replay.captures.frames")
     scan = load_interpreted("feedhandler.codecs.scanner")
-    twins["interarrival"].bucket_of = twins["skew"].bucket_of = twins["scale"].bucket_of
+    fine_bucket_of = load_interpreted("feedhandler.histogram").fine_bucket_of
+    twins["interarrival"].fine_bucket_of = twins["skew"].fine_bucket_of = fine_bucket_of
     twins["boundaries"].read_u32 = frames.read_u32
     for name in ("Interarrival", "Skew"):
         setattr(twins["tally"], name, getattr(twins[name.lower()], name))

@@ -75,45 +75,45 @@ class PublishedChannel:
 class Flow:
     """A random flow of order messages over some securities, some of them of several at once."""
 
-    def __init__(self, dice: random.Random, symbols: int = 4) -> None:
-        self.dice = dice
+    def __init__(self, rng: random.Random, symbols: int = 4) -> None:
+        self.rng = rng
         self.symbols = [f"S{number}" for number in range(symbols)]
         self.standing: dict[str, list[str]] = {each: [] for each in self.symbols}
         self.ids = 0
 
     def message(self) -> bytes:
         """The next message."""
-        dice = self.dice
-        if dice.random() < 0.05:
-            symbol = dice.choice(self.symbols)
+        rng = self.rng
+        if rng.random() < 0.05:
+            symbol = rng.choice(self.symbols)
             self.standing[symbol] = []
-            return full(symbol, *(self._new(symbol) for _ in range(dice.randint(1, 4))))
+            return full(symbol, *(self._new(symbol) for _ in range(rng.randint(1, 4))))
         entries = []
-        for _ in range(dice.choice([1, 1, 1, 2, 3])):
-            symbol = dice.choice(self.symbols)
+        for _ in range(rng.choice([1, 1, 1, 2, 3])):
+            symbol = rng.choice(self.symbols)
             entries.append(f"{self._entry(symbol)}|55={symbol}")
         return refresh(*entries)
 
     def _new(self, symbol: str) -> str:
-        dice = self.dice
+        rng = self.rng
         self.ids += 1
         self.standing[symbol].append(f"o{self.ids}")
-        side = dice.choice("01")
-        price = dice.randint(90, 110) / 10
-        return f"269={side}|278=o{self.ids}|270={price}|271={dice.randint(1, 99)}"
+        side = rng.choice("01")
+        price = rng.randint(90, 110) / 10
+        return f"269={side}|278=o{self.ids}|270={price}|271={rng.randint(1, 99)}"
 
     def _entry(self, symbol: str) -> str:
-        dice, standing = self.dice, self.standing[symbol]
-        kind = dice.random()
+        rng, standing = self.rng, self.standing[symbol]
+        kind = rng.random()
         if kind < 0.1:
-            return f"279=0|269=2|270={dice.randint(90, 110)}|271=1"
+            return f"279=0|269=2|270={rng.randint(90, 110)}|271=1"
         if not standing or kind < 0.5:
             return f"279=0|{self._new(symbol)}"
-        id = standing.pop(dice.randrange(len(standing)))
+        id = standing.pop(rng.randrange(len(standing)))
         if kind < 0.8:
             standing.append(id)
-            price = f"|270={dice.randint(90, 110) / 10}" if dice.random() < 0.5 else ""
-            return f"279=1|278={id}{price}|271={dice.randint(1, 99)}"
+            price = f"|270={rng.randint(90, 110) / 10}" if rng.random() < 0.5 else ""
+            return f"279=1|278={id}{price}|271={rng.randint(1, 99)}"
         return f"279=2|278={id}"
 
 

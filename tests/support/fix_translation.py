@@ -52,7 +52,7 @@ class Wire:
 
     def _turn(self) -> Iterator[tuple[int, bytes]]:
         self.sender.tick(self.now_ns)
-        for datagram in self.sender.take(self.now_ns):
+        for datagram in self.sender.pop_due(self.now_ns):
             self.datagrams.append(datagram)
             lost = (None, 0, 1)[len(self.datagrams) % 3]
             for line in (0, 1):

@@ -127,16 +127,16 @@ class ConflatedLink:
         self.link = FakeLink(0)
         self.now_ns = 0
         asked = parse_address(address, FEED.type_code, snapshots=True)
-        self.outlet = BackloggedLink(
+        self.sender_queue = BackloggedLink(
             self.rig.peer, self.link, asked, self.rig.fanout.streams, queue_bytes, batch_bytes,
             lambda: self.now_ns,
         )  # fmt: skip
-        self.outlet.conflate(self.rig.fanout, FEED)
-        self.rig.fanout.add(self.outlet)
+        self.sender_queue.conflate(self.rig.fanout, FEED)
+        self.rig.fanout.add(self.sender_queue)
         _, self.ideal = self.rig.attach(address)
         self.following = [1] * len(services)
         for place in range(len(services)):
-            self.rig.mark(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+            self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
         self.rig.pump()
 
     def put(self, messages: list[bytes], place: int = 0) -> None:
@@ -148,7 +148,7 @@ class ConflatedLink:
 
     def grant(self, count: int) -> None:
         self.link.grants += count
-        self.outlet.drain()
+        self.sender_queue.drain()
 
     @property
     def notes(self) -> list[dict[str, Any]]:

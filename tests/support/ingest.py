@@ -217,7 +217,7 @@ def told(event: Event) -> tuple:
             return ("packet", event.sequence)
         case (
             RecordKind.GAP
-            | RecordKind.HOLE
+            | RecordKind.GAP_NOTICED
             | RecordKind.MISSING
             | RecordKind.PASSED
             | RecordKind.SKIPPED

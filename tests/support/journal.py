@@ -112,7 +112,7 @@ class Ledger:
         """What became of every id, by class; `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
-        items = delivery.look(0, 1 << 30)
+        items = delivery.peek(0, 1 << 30)
         pending = {item.id: item.content for item in items}
         twice = {len(items), sum(block.active for block in store.live)} != {len(pending)}
         verdicts["twice"] += twice
@@ -194,7 +194,7 @@ class Script:
         self._committed: list[tuple[Committed, Attempt]] = []
         #: Whether groups are committed, and items moved.
         self.grouping = True
-        #: Ends that were asked for, by the `marks_added` with which they are durable.
+        #: Ends that were asked for, by the `changes_added` with which they are durable.
         self._asked: deque[tuple[int, list[int]]] = deque()
         self._flushing = self._growing = False
 
@@ -309,7 +309,7 @@ class Script:
     def _acknowledge(self) -> None:
         """Who waited is told what is durable by now."""
         self.ledger.acknowledge(self.opened.durable_id)
-        while self._asked and self._asked[0][0] <= self.opened.durable_marks:
+        while self._asked and self._asked[0][0] <= self.opened.durable_changes:
             self.ledger.end(self._asked.popleft()[1])
         for committed, group in self._committed:
             if self.opened.has_committed(committed):
@@ -322,7 +322,7 @@ class Script:
     def _ask(self, numbers: list[int], status: Status) -> None:
         """This has been asked for, and waits for the disk."""
         self.ledger.ask(numbers, status)
-        self._asked.append((self.opened.store.marks_added, numbers))
+        self._asked.append((self.opened.store.changes_added, numbers))
 
     def _put(self) -> None:
         store = self.opened.store
@@ -444,7 +444,7 @@ class Queue:
         count = 0
         while (flush := self.store.seal(self.now_ns)) is not None:
             carry_out(self.disk, flush.steps)
-            self.store.settle()
+            self.store.complete_flush()
             count += 1
         return count
 

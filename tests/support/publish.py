@@ -11,7 +11,7 @@ from proton import Message
 
 from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publishing.publisher import Publisher, Publishers
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.config.publishing import PublishConfig
 from tests.support.amqp import FEED, packet
 from tests.support.brokers import Broker
@@ -33,7 +33,7 @@ class PublishRig(NodeRig):
             (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
         )
         if config.when_full == CONFLATE:
-            self.fanout.keeper = keeper_of(FEED)
+            self.fanout.book_cache = book_cache_of(FEED)
             self.publisher.destination.conflate(self.fanout, FEED)
 
     @property

@@ -211,7 +211,7 @@ class Faults:
 class World:
     """Arbitration, a retransmission and a refresh server around one recovery.
 
-    The stream sends a packet a millisecond; holes are as the test makes them with `lose`. A hole is
+    The stream sends a packet a millisecond; gaps are as the test makes them with `lose`. A gap is
     told as missing at once, and announced lost when the recovery gives it up or its time is over.
     """
 
@@ -223,7 +223,7 @@ class World:
         self.watched = Watched(self.recovery)
         self.chance = random.Random(self.seed)
         self.now_ns = 0
-        self.holes: dict[int, int] = {}
+        self.gaps: dict[int, int] = {}
         self.fetched: set[int] = set()
         self.lost: set[int] = set()
         self.connected = True
@@ -239,12 +239,12 @@ class World:
         heapq.heappush(self._events, (self.now_ns + delay_ns, self._order, what))
 
     def lose(self, first: int, end: int) -> None:
-        """A hole that no line fills: told as missing now."""
+        """A gap that no line fills: told as missing now."""
         bound = self.now_ns + self.watched.recovery_settings.recovery_wait_us * 1000
-        if not self.holes:
+        if not self.gaps:
             self.give(Input.NOTICED)
         for number in range(first, end):
-            self.holes[number] = bound
+            self.gaps[number] = bound
         self.newest = max(self.newest, end - 1)
         self.give(Input.MISSING, first, end, 1)
         self.at(bound - self.now_ns, self._overdue)
@@ -282,26 +282,26 @@ class World:
     def come(self, first: int, end: int) -> None:
         """Packets have come, on whatever way."""
         for number in range(first, end):
-            if self.holes.pop(number, None) is not None:
+            if self.gaps.pop(number, None) is not None:
                 self.fetched.add(number)
         self._closed()
 
     def _closed(self) -> None:
-        if not self.holes:
+        if not self.gaps:
             self.give(Input.CLOSED, self.newest + 1)
 
     def _overdue(self) -> None:
-        due = [number for number, bound in self.holes.items() if bound <= self.now_ns]
+        due = [number for number, bound in self.gaps.items() if bound <= self.now_ns]
         if due:
             self._announce(max(due) + 1)
 
     def _announce(self, until: int) -> None:
-        """Announce every hole below `until` as lost, run by run."""
-        numbers = sorted(number for number in self.holes if number < until)
+        """Announce every gap below `until` as lost, run by run."""
+        numbers = sorted(number for number in self.gaps if number < until)
         while numbers:
             first = end = numbers[0]
             while numbers and numbers[0] == end:
-                del self.holes[end]
+                del self.gaps[end]
                 end = numbers.pop(0) + 1
             self.lost.update(range(first, end))
             self.give(Input.LOST, first, end)
@@ -376,7 +376,7 @@ class World:
 
     def _whole(self, last: int) -> None:
         """A snapshot takes effect once the stream has passed its last number."""
-        if any(number <= last for number in self.holes):
+        if any(number <= last for number in self.gaps):
             self.at(MS, lambda: self._whole(last))
         else:
             self.give(Input.SNAPSHOT, last)

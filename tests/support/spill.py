@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from feedhandler.amqp.framing import Reader
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.journalled import JournalledDestination
-from feedhandler.amqp.publishing.spill import Job, Spill, bounds_of
+from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
+from feedhandler.amqp.publishing.spill_queue import Job, SpillQueue, bounds_of
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
@@ -117,12 +117,12 @@ class SpillRig:
         self.rig = Rig(services)
         self.now_ns = now_ns
         self.queue_bytes = queue_bytes
-        self.spill = Spill(bounds_of(queue_bytes), WAIT_NS)
+        self.spill = SpillQueue(bounds_of(queue_bytes), WAIT_NS)
         self.disk = SpillDisk(
             folder, settings, ITEM_BYTES_MAX, files=self.files, clock=lambda: WALL_NS + self.now_ns
         )
         self.spill.find(self.disk.pending, now_ns)
-        self.destination = JournalledDestination(
+        self.destination = SpillDestination(
             Peer(self.rig.fanout.dirty_peers),
             parse_address(address, self.rig.feed.type_code),
             self.rig.fanout.streams,
@@ -146,7 +146,9 @@ class SpillRig:
 
     def begin(self, following: int = 1, channel: int = 0) -> None:
         """The service's numbering is joined."""
-        self.rig.mark(RecordKind.START, channel=channel, sequence=0, next_sequence=following)
+        self.rig.control_event(
+            RecordKind.START, channel=channel, sequence=0, next_sequence=following
+        )
         self.rig.pump()
 
     def stream(self, first: int, last: int, channel: int = 0) -> None:
@@ -166,7 +168,7 @@ class SpillRig:
 
     def disconnect(self) -> None:
         self.link = None
-        self.destination.settle()
+        self.destination.process_outcomes()
         self.destination.disconnect()
 
     def confirm(self, count: int = 1 << 30) -> None:
@@ -174,7 +176,7 @@ class SpillRig:
         assert self.link is not None
         self.link.confirmed.extend(self.link.unconfirmed[:count])
         del self.link.unconfirmed[:count]
-        self.destination.settle()
+        self.destination.process_outcomes()
         self.destination.drain()
 
     # -- the disk ---------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class SpillRig:
     @property
     def idle(self) -> bool:
         destination = self.destination
-        held = destination.queue or destination.window.held
+        held = destination.queue or destination.unsettled.held
         held = held or (self.spill.on_disk and not self.spill.failed)
         waits = self.link is not None and held
         return not waits and self.job is None and self.spill.settled
@@ -255,16 +257,16 @@ class SpillRig:
         """Of each service packets from one number to before another one that a kill now would
         lose, if the broker has not got them; or that would lose the news of their loss."""
         spill = self.spill
-        flying = self.job.parcels if self.job else ()
+        flying = self.job.messages if self.job else ()
         found = [
             (service, first, last + 1)
             for service, loss_tracker in self.destination.loss_trackers.items()
             for first, last in loss_tracker.fresh
         ]
-        for parcel in chain(spill._writing, flying, spill._unwritten):
-            if not parcel.reason:
-                found.append((parcel.service, parcel.sequence, parcel.following))
-            elif parcel.reason == "overflow":
-                told = msgspec.json.decode(parcel.data[parcel.data.index(b"{") :])
-                found += [(parcel.service, first, last + 1) for first, last in told["lost"]]
+        for outgoing in chain(spill._writing, flying, spill._unwritten):
+            if not outgoing.reason:
+                found.append((outgoing.service, outgoing.sequence, outgoing.following))
+            elif outgoing.reason == "overflow":
+                told = msgspec.json.decode(outgoing.data[outgoing.data.index(b"{") :])
+                found += [(outgoing.service, first, last + 1) for first, last in told["lost"]]
         return found

@@ -131,7 +131,7 @@ class Work:
 
     def _ask(self, what: str, after: int, limit: int) -> None:
         """These are going to be cancelled."""
-        items = self.queue.engine.look(after, limit)
+        items = self.queue.engine.peek(after, limit)
         note(what, Status.CANCELLED, [item.id for item in items])
 
 

@@ -39,7 +39,7 @@ async def _alive() -> Answer:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(descriptors, "tell", lambda event, text, level: lines.append(text))
+    monkeypatch.setattr(descriptors, "log_event", lambda event, text, level: lines.append(text))
     return lines
 
 

@@ -106,17 +106,17 @@ def test_a_late_joiner_and_a_loss_that_nobody_has_are_healed_by_the_present_stat
         async with Site() as site:
             site.publish(200)
             following = site.follow()
-            following.take([Joined(200), *site.delivered(200, 200)], site.channel.numbering)
+            following.receive([Joined(200), *site.delivered(200, 200)], site.channel.numbering)
             assert await site.books.get() == Healed(200, 200)
             site.publish(10)
-            following.take([Lost(201, 205), *site.delivered(206, 210)], site.channel.numbering)
+            following.receive([Lost(201, 205), *site.delivered(206, 210)], site.channel.numbering)
             healed = await site.books.get()
             assert healed == Healed(210, 210)
             follower = following.follower
             assert follower.standing is Standing.WHOLE
             assert follower.state.contents() == state_of(site.channel.bodies).contents()
             site.channel.restart()
-            following.take([Skipped(211, 212), NewNumbering(8, True)], site.channel.numbering)
+            following.receive([Skipped(211, 212), NewNumbering(8, True)], site.channel.numbering)
             assert not follower.state.contents()
 
     run(work())
@@ -127,7 +127,7 @@ def test_a_server_that_is_behind_is_asked_until_it_is_not() -> None:
         async with Site() as site:
             site.publish(3)
             following = site.follow()
-            following.take([Joined(1), *site.delivered(1, 3), Lost(4, 5)], 7)
+            following.receive([Joined(1), *site.delivered(1, 3), Lost(4, 5)], 7)
             while not following.follower.counts["too_old"]:
                 await asyncio.sleep(0.001)
             site.publish(2)

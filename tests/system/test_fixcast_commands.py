@@ -154,7 +154,7 @@ def test_a_receiver_stops_after_so_many_messages_and_prints_them(channels: Path)
 def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
     channels: Path, tmp_path: Path, seed: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     state = str(tmp_path / "numberings")
 
     async def scenario() -> None:
@@ -168,7 +168,7 @@ def test_publishers_that_are_killed_and_replaced_lose_nothing_unmarked(
             assert publisher.stdin is not None
             # A Logon, or a Heartbeat, tells that the publisher is there.
             events += await lines_until(receiver, "joined" if turn == 0 else "new-numbering")
-            for number in range(dice.randint(1, 300)):
+            for number in range(rng.randint(1, 300)):
                 publisher.stdin.write(update(f"{turn} {number}"))
             await publisher.stdin.drain()
             if turn < KILLS:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import feedhandler
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED
@@ -43,8 +43,8 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
 
     async def scenario() -> None:
         async with running(Settings(queue_bytes=BOUND)) as rig:
-            rig.fanout.keeper, rig.node.conflates = keeper_of(FEED), FEED
-            rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+            rig.fanout.book_cache, rig.node.conflates = book_cache_of(FEED), FEED
+            rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
             await rig.deliver()
             traffic = Traffic(random.Random(seed), symbols=20)
             slow_market, quick_market = (feedhandler.Market(load_feed(FEED.name)) for _ in range(2))
@@ -62,7 +62,9 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
                         data = FEED.encode_packet(sequence=sent, service=104, messages=messages)
                         rig.put(data, sent, len(messages))
                     await rig.deliver()
-                    waiting = max(outlet.queued_bytes for outlet in rig.node.outlets())
+                    waiting = max(
+                        sender_queue.queued_bytes for sender_queue in rig.node.sender_queues()
+                    )
                     assert waiting <= BOUND
                     await rig.until(lambda now=sent: seen[-1] == now, "the other one keeps up")
                 assert await reading is not None, "the other one has all of it"
@@ -81,7 +83,11 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
                     assert notes[-1]["reason"] == "overflow"
                     assert notes[-1]["state"] == "STALE"
                 await rig.until(
-                    lambda: not any(outlet.queued_bytes for outlet in rig.node.outlets()),
+                    lambda: (
+                        not any(
+                            sender_queue.queued_bytes for sender_queue in rig.node.sender_queues()
+                        )
+                    ),
                     "all is drained",
                 )
 

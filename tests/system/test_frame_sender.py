@@ -14,7 +14,7 @@ import pytest
 from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.replay.captures.frames import LinkType
-from feedhandler.replay.captures.writer import frame_headers
+from feedhandler.replay.captures.records import frame_headers
 from feedhandler.replay.playing import frame_lines
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.frame_lines import (
@@ -175,7 +175,7 @@ def test_frames_leave_on_their_schedule_and_stop_on_request(far: FrameReceiver) 
         sender = FrameSender([sock], [AS_CAPTURED], spin_ns=0)
         sender.drop()
         assert send(sender, frames) == 0
-        sender.take()
+        sender.stop_dropping()
         anchor_ns = time.monotonic_ns()
         assert send(sender, frames[:2], due_ns=due_ns[:2], anchor_ns=anchor_ns) == 2
         assert time.monotonic_ns() >= anchor_ns + 1_000_000

@@ -19,9 +19,9 @@ import feedhandler
 from feedhandler.codecs import ConfigError, PeerError
 from feedhandler.config import ControlConfig
 from feedhandler.config.observing import HealthConfig, MetricsConfig
-from feedhandler.control import ask
-from feedhandler.gateway import Gateway
-from feedhandler.observe import watch
+from feedhandler.gateway import Gateway, watch
+from feedhandler.operator_log import LogConfig, opened
+from feedhandler.rpc import ask
 from tests.support import places
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
@@ -181,7 +181,8 @@ def test_readiness_turns_with_the_channels(
             assert (await fetch(gateway, "/ready", "PUT"))[0] == 405
             assert (await fetch(gateway, "/"))[0] == 404
 
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     told.extend(capsys.readouterr().err.splitlines())
     assert "gateway: service 104: OK, was WAITING" in told
     assert "gateway: service 104: STALE, was OK" in told
@@ -198,7 +199,8 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
             told = await samples(gateway)
             assert told["feedhandler_node_links_refused_total",] == 1
 
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     told = capsys.readouterr().err
     assert "refused: pattern 'euronext..104" in told
 

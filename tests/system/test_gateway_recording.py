@@ -12,11 +12,11 @@ from test_gateway_loopback import configured, running
 from feedhandler.codecs import ConfigError
 from feedhandler.config import Config, ControlConfig
 from feedhandler.config.recording import RecordConfig
-from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.ops import replay, status
 from feedhandler.replay.captures.reading import Capture, Datagram
 from feedhandler.replay.playing.pace import Pace
+from feedhandler.rpc import ask
 from tests.support.amqp import packet as packet_of
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 

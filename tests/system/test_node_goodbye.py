@@ -87,7 +87,7 @@ def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) 
             async with asyncio.timeout(PATIENCE_S):  # bounded by its own time, not by the clients
                 await rig.node.stop(0.5)
             assert not rig.node.connections
-            assert rig.fanout.outlets == []
+            assert rig.fanout.sender_queues == []
             for client in (stuck, deaf):
                 client.drop()
 

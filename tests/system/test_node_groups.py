@@ -118,7 +118,7 @@ def test_a_link_that_asks_a_group_for_something_else_is_refused() -> None:
 def test_a_group_that_does_not_read_is_detached_as_a_whole() -> None:
     async def scenario() -> None:
         async with running(Settings(queue_bytes=50_000)) as rig:
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             client = RawClient(rig.port)
             links = [share(client, f"work|{n}", credit=2) for n in range(2)]
             await in_thread(client.settle_down, links[0])

@@ -18,9 +18,10 @@ from feedhandler.amqp.proton import DESCRIPTION_CHARS_MAX
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.turns import TURN_UNITS, Turns, attach_units
+from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
+from feedhandler.operator_log import LogConfig, opened
 from tests.support import amqp_wire as wire
 from tests.support.durable import ANSWERED
 from tests.support.node import (
@@ -111,7 +112,8 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             reasons.append(description)
 
     reasons: list[str] = []
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     (told,) = capsys.readouterr().err.splitlines()
     asked = f"link to {address!r}" if address else "link without an address"
     expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
@@ -230,7 +232,8 @@ def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
             await in_thread(bystander.close)
         assert not wrong
 
-    run(scenario())
+    with opened(LogConfig(), "gate"):
+        run(scenario())
     (told,) = capsys.readouterr().err.splitlines()
     assert "internal error at test_node_hostile.py:" in told
     assert "ZeroDivisionError: unforeseen" in told
@@ -356,7 +359,7 @@ def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None
             fleeting.drop()
             await rig.until(lambda: len(rig.node.connections) == 1, "noticed")
             assert rig.node.links == 1
-            assert len(rig.fanout.outlets) == 1
+            assert len(rig.fanout.sender_queues) == 1
             await in_thread(steady.pump, lambda: len(steady.got(kept)) == 8000, "the other")
             assert [each.sequence for each in steady.got(kept)] == list(range(1, 8001))
             await in_thread(steady.close)
@@ -384,7 +387,7 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
                 await rig.stream(sequence, sequence + 499)
                 sequence += 500
                 await in_thread(quick.pump, lambda n=sequence: len(quick.got(good)) == n - 1)
-                high = max([high, *(o.queued_bytes for o in rig.fanout.outlets)])
+                high = max([high, *(o.queued_bytes for o in rig.fanout.sender_queues)])
                 assert sequence < 100_000
             assert high <= bound
             # The one without credit hears at once; the stuck one when it reads again.
@@ -569,7 +572,7 @@ def test_a_client_whose_open_comes_when_the_turn_is_spent_hears_of_its_session_a
 
     async def main() -> None:
         async with running() as rig:
-            rig.node.turns = Turns(rig.node.loop.call_soon, units_max=1)  # a read costs more
+            rig.node.budget = WorkBudget(rig.node.loop.call_soon, units_max=1)  # a read costs more
             assert await in_thread(talk, rig.port) == [True] * 5
 
     run(main())

@@ -109,9 +109,9 @@ def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
             )
             await in_thread(client.settle_down, link)
             assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
-            (outlet,) = rig.fanout.outlets
-            assert outlet.sender.unsettled == 0
-            assert not outlet.sender.settled
+            (sender_queue,) = rig.fanout.sender_queues
+            assert sender_queue.sender.unsettled == 0
+            assert not sender_queue.sender.settled
             await in_thread(client.close)
             assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
 
@@ -177,7 +177,7 @@ def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> N
                 await in_thread(client.close)
             await rig.until(lambda: not rig.node.connections, "all gone")
             assert rig.node.links == 0
-            assert rig.fanout.outlets == []
+            assert rig.fanout.sender_queues == []
 
     run(scenario())
 

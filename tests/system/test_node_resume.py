@@ -31,7 +31,7 @@ def told(sent: list[Sent]) -> list[dict[str, Any]]:
 
 
 async def published(rig: NodeRig, last: int) -> None:
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     await rig.stream(1, last)
 
 
@@ -104,7 +104,7 @@ def test_services_without_a_tag_start_live_and_each_with_one_resumes_from_its_ow
     async def scenario() -> None:
         async with running(services=(104, 105, 106), history_bytes=HISTORY) as rig:
             for channel in range(3):
-                rig.mark(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
+                rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
                 rig.packets(1, 50, channel)
             await rig.deliver()
             client = RawClient(rig.port)

@@ -15,6 +15,8 @@ from feedhandler.amqp.security import TLS_HEADER
 from feedhandler.amqp.serving import login as login_module
 from feedhandler.amqp.serving.sasl import SASL_HEADER
 from feedhandler.observe.subscriptions import Subscriptions
+from feedhandler.operator_log import LogConfig
+from feedhandler.operator_log import opened as log_opened
 from tests.support import amqp_wire as wire
 from tests.support.node import (
     PATIENCE_S,
@@ -149,7 +151,8 @@ def test_who_is_nobody_is_turned_away_and_told_of_once(
             assert rig.count("logins_refused") <= 1
             assert rig.node.links == 0
 
-    run(scenario())
+    with log_opened(LogConfig(), "gate"):
+        run(scenario())
     told = capsys.readouterr().err
     assert SECRET not in told
     assert "wrong" not in told.replace("wrong user or password", "")
@@ -378,7 +381,8 @@ def test_a_link_outside_the_users_services_is_refused_and_counted(
             assert rig.count("links_narrowed") == 0
             await in_thread(client.close)
 
-    asyncio.run(scenario())
+    with log_opened(LogConfig(), "gate"):
+        asyncio.run(scenario())
     assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
 
 

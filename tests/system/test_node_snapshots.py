@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import feedhandler
-from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.quality import Quality
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.records import RecordKind
+from feedhandler.retrans.quality import Quality
 from tests.support.amqp import FEED, order, packet, quote
 from tests.support.node import PATIENCE_S, NodeRig, Run, gateways_loop, running
 
@@ -22,12 +22,12 @@ BLOCK = [packet(4, [order(1000 + n, n), quote(1001, n)]) for n in range(50)]
 def snapshots_to(rig: NodeRig, last: int = 4) -> Any:
     """What a node does for a link with snapshot=1: a block for it alone."""
 
-    def on_attach(outlet: Outlet, streams: list[Stream]) -> None:
+    def on_attach(sender_queue: SenderQueue, streams: list[Stream]) -> None:
         for stream in streams:
             quality = rig.qualities[stream.index]
             begin = quality.snapshot_begin(last, len(BLOCK))
             end = quality.snapshot_end(last + 1, heals=False)
-            rig.fanout.block(stream, begin, BLOCK, last, end, [outlet])
+            rig.fanout.block(stream, begin, BLOCK, last, end, [sender_queue])
 
     return on_attach
 
@@ -53,7 +53,7 @@ def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) ->
     async def scenario() -> None:
         async with running(snapshots=True) as rig:
             rig.node.on_attach = snapshots_to(rig)
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             rig.packets(1, 4)
             await rig.deliver()
             async with (
@@ -111,9 +111,9 @@ def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: s
             running(services=(104, 105)) as rig,
             feedhandler.subscribe(rig.url, "euronext.#", on_quality=events.append) as messages,
         ):
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             rig.packets(1, 3)
-            rig.mark(RecordKind.GAP, sequence=4, next_sequence=9)
+            rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
             rig.packets(9, 9)
             await rig.deliver()
 
@@ -194,9 +194,9 @@ def test_a_message_beyond_the_bound_is_a_peer_error(
         ):
             rig.packets(1, 3)
             await rig.deliver()
-            (outlet,) = rig.fanout.outlets
+            (sender_queue,) = rig.fanout.sender_queues
             large = bytes(3_000_000)
-            outlet.sender.send(large, 0, len(large))
+            sender_queue.sender.send(large, 0, len(large))
             for connection in rig.node.connections:
                 connection.work()
             got: list[int] = []

@@ -73,7 +73,7 @@ def test_every_market_message_arrives_decoded_in_order(run: Run, grain: str) -> 
             running() as rig,
             feedhandler.subscribe(rig.url, "euronext.104", as_=grain, stamp=True) as messages,
         ):
-            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             put = rig.packets(1, 50)
             await rig.deliver()
             wanted = [str(m) for data in put for m in FEED.decode_packet(data).messages]
@@ -126,7 +126,7 @@ def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
             feedhandler.subscribe(rig.url, "euronext.104", as_="batch") as messages,
         ):
             rig.packets(1, 3)
-            rig.mark(RecordKind.GAP, sequence=4, next_sequence=9)
+            rig.control_event(RecordKind.GAP, sequence=4, next_sequence=9)
             rig.packets(9, 10)
             await rig.deliver()
             story: list[Any] = []
@@ -161,7 +161,9 @@ def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) 
                         rig.put(packet(sequence, [order(n % 50) for n in range(60)]), sequence, 60)
                         sequence += 1
                     await rig.deliver()
-                    await rig.until(lambda: not any(o.queued_bytes for o in rig.fanout.outlets))
+                    await rig.until(
+                        lambda: not any(o.queued_bytes for o in rig.fanout.sender_queues)
+                    )
 
             feeding = asyncio.create_task(feed())
             expected = 0
@@ -342,7 +344,7 @@ def test_leaving_early_in_the_middle_of_a_flood_is_no_trouble(run: Run) -> None:
                 await rig.stream(1, 5000)
                 assert len(await take(messages, 10)) == 10
             await rig.until(lambda: not rig.node.connections, "gone")
-            assert rig.fanout.outlets == []
+            assert rig.fanout.sender_queues == []
 
     run(scenario())
 
@@ -430,9 +432,9 @@ def test_whoever_leaves_the_batches_of_a_read_finds_the_others_later(run: Run, g
             for turn in range(8):  # what is read goes beyond the credit that there was at first
                 first = 20 * turn
                 rig.packets(first + 1, first + 5)
-                rig.mark(RecordKind.GAP, sequence=first + 6, next_sequence=first + 8)
+                rig.control_event(RecordKind.GAP, sequence=first + 6, next_sequence=first + 8)
                 rig.packets(first + 8, first + 12)
-                rig.mark(RecordKind.GAP, sequence=first + 13, next_sequence=first + 21)
+                rig.control_event(RecordKind.GAP, sequence=first + 13, next_sequence=first + 21)
                 await rig.deliver()
                 link = messages._upstream.intake.link
                 came = 10 * parts + 2 + (turn == 0)
@@ -518,7 +520,7 @@ def test_whoever_goes_over_between_batches_and_single_messages_misses_nothing(
                     first, last = at + 1, at + rng.randrange(1, 7)
                     for rig in rigs:
                         rig.packets(first, last)
-                        rig.mark(RecordKind.GAP, sequence=last + 1, next_sequence=last + 3)
+                        rig.control_event(RecordKind.GAP, sequence=last + 1, next_sequence=last + 3)
                     expected += [(n, x) for n in range(first, last + 1) for x in numbers]
                     at = last + 2
                 for rig in rigs:

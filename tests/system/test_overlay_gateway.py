@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 from feedhandler.config import Config, ControlConfig, LineConfig
-from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.rpc import ask
 from tests.support import places
 from tests.support.gateway import SEQUENCE, Ledger, Market, kill, start, subscribed, until
 from tests.system.test_overlay_commands import planned, running

@@ -12,8 +12,8 @@ import uvloop
 from proton import Delivery
 from test_publish_peer import PublishRig, sequences
 
-from feedhandler.amqp.publishing import journal
-from feedhandler.amqp.publishing.spill import Spill
+from feedhandler.amqp.publishing import spill_runner
+from feedhandler.amqp.publishing.spill_queue import SpillQueue
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.journal import BlockingQueue, QueueSettings
 from feedhandler.ops import queue
@@ -41,9 +41,9 @@ async def stream(rig: PublishRig, first: int, last: int) -> None:
         await rig.until(lambda: not spill_of(rig).unwritten, "in the journal")
 
 
-def spill_of(rig: PublishRig) -> Spill:
-    assert rig.publisher.journal is not None
-    return rig.publisher.journal.spill
+def spill_of(rig: PublishRig) -> SpillQueue:
+    assert rig.publisher.spill_runner is not None
+    return rig.publisher.spill_runner.spill
 
 
 async def level(rig: PublishRig) -> None:
@@ -145,8 +145,8 @@ def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(tmp_path:
 
         async with broker(answer) as peer:
             async with publishing(peer.url, tmp_path) as rig:
-                assert rig.publisher.journal is not None
-                rig.publisher.journal._disk.engine.files.pwrite = fails
+                assert rig.publisher.spill_runner is not None
+                rig.publisher.spill_runner._disk.engine.files.pwrite = fails
                 await rig.stream(1, 200)
                 await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
                 taking.set()
@@ -169,7 +169,7 @@ def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
     small = QueueSettings(
         block_bytes=1 << 20, blocks=2, blocks_max=2, journal_bytes=64 << 10, durability="fast"
     )
-    monkeypatch.setattr(journal, "settings_of", lambda *given: small)
+    monkeypatch.setattr(spill_runner, "settings_of", lambda *given: small)
 
     async def story() -> None:
         async with broker() as gone:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from feedhandler.amqp.queueing import window
+from feedhandler.amqp.queueing import unsettled_map
 from tests.support.brokers import BrokerJ
 from tests.support.brokers.clients import consume
 from tests.support.node import in_thread
@@ -68,7 +68,7 @@ def test_what_no_queue_is_bound_for_is_rejected_and_never_confirmed(brokerj: Bro
 def test_a_full_queue_rejects_and_takes_it_when_there_is_room(
     brokerj: BrokerJ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "TRIES_MAX", 1 << 20)  # room is made however late
+    monkeypatch.setattr(unsettled_map, "TRIES_MAX", 1 << 20)  # room is made however late
     broker = brokerj
     full = {"type": "standard", "durable": True, "overflowPolicy": "REJECT"}
     broker.api("PUT", "queue", "publish.full", {**full, "maximumQueueDepthMessages": 2})

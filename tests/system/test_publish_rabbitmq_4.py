@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from feedhandler.amqp.queueing import window
+from feedhandler.amqp.queueing import unsettled_map
 from tests.support.brokers import VHOST, RabbitMQ4
 from tests.support.brokers.clients import consume
 from tests.support.node import in_thread
@@ -84,7 +84,7 @@ def test_what_no_queue_is_bound_for_is_released_and_never_confirmed(rabbitmq4: R
 def test_a_full_queue_rejects_and_takes_it_when_there_is_room(
     rabbitmq4: RabbitMQ4, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "TRIES_MAX", 1 << 20)  # room is made however late
+    monkeypatch.setattr(unsettled_map, "TRIES_MAX", 1 << 20)  # room is made however late
     broker = rabbitmq4
     broker.exchange("publish.full")
     limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
@@ -107,7 +107,7 @@ def test_a_full_queue_rejects_and_takes_it_when_there_is_room(
 def test_an_exchange_that_is_missing_or_forbidden_is_waited_for(
     rabbitmq4: RabbitMQ4, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "TRIES_MAX", 1 << 20)  # the queue is bound however late
+    monkeypatch.setattr(unsettled_map, "TRIES_MAX", 1 << 20)  # the queue is bound however late
     broker = rabbitmq4
     broker.api("PUT", "users/weak", {"password": broker.password, "tags": ""})
     nothing = {"configure": "^$", "write": "^$", "read": "^$"}

@@ -17,7 +17,6 @@ import pytest
 from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
-from feedhandler.control import ask
 from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.replay_verbs import ReplayControl, ReplayVerbs
@@ -28,6 +27,7 @@ from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.rpc import ask
 from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]

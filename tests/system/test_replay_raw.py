@@ -13,7 +13,8 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.frames import LinkType
 from feedhandler.replay.captures.reading import Capture
-from feedhandler.replay.captures.writer import CaptureWriter, frame_headers, multicast_mac
+from feedhandler.replay.captures.records import frame_headers, multicast_mac
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing.frame_lines import look_at
 from feedhandler.replay.playing.frames import SOURCE_IP_DEFAULT
 from feedhandler.replay.playing.pace import Pace, PaceKind

@@ -195,7 +195,7 @@ def test_a_stop_ends_the_call_in_a_wait_and_in_a_pause(
     assert work.sent == 1
     assert sender.stopped
     sender.resume()
-    sender.take()
+    sender.stop_dropping()
     sender.drop()
     assert sender.stopped
     assert send(sender, [0]) == 0
@@ -216,7 +216,7 @@ def test_a_drop_ends_the_call_and_later_ones_until_take(
     assert send(sender, [0]) == 0
     sender.resume()
     assert send(sender, [0]) == 0
-    sender.take()
+    sender.stop_dropping()
     assert send(sender, [0]) == 1
     assert receiver.receive()[0] == 0
 

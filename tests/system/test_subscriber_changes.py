@@ -141,7 +141,7 @@ def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
             ) as messages,
         ):
             if rng.random() < 0.7:
-                rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+                rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
             load = Load(rig, rng, story)
             loading = asyncio.create_task(load.run())
             # The last packet of all is one that every subscription wants: it has symbol 1000.
@@ -273,9 +273,9 @@ def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(ru
 def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
     run: Run, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def send_only(connection: Any, outlet: Any, asked: bool = False) -> None:
-        outlet.drain()
-        if outlet.catching:
+    def send_only(connection: Any, sender_queue: Any, asked: bool = False) -> None:
+        sender_queue.drain()
+        if sender_queue.catching:
             connection.node.catch_up_soon()
 
     async def scenario() -> None:

@@ -39,7 +39,7 @@ def test_each_packet_comes_once_and_the_others_fill_holes(run: Run, grain: str, 
         ):
             await a.stream(1, 50)
             await b.stream(1, 40)
-            a.mark(RecordKind.GAP, sequence=51, next_sequence=61)
+            a.control_event(RecordKind.GAP, sequence=51, next_sequence=61)
             await a.stream(61, 80)
             await b.stream(41, 70)
             await story.consume(messages, form, 70)
@@ -121,7 +121,7 @@ def test_a_hole_of_both_is_told_once_its_time_is_up_or_both_have_said_so(run: Ru
         ):
             for rig in (a, b):
                 await rig.stream(1, 5)
-            a.mark(RecordKind.GAP, sequence=6, next_sequence=10)
+            a.control_event(RecordKind.GAP, sequence=6, next_sequence=10)
             await a.stream(10, 12)
             await story.consume(messages, "messages", 12)  # B keeps silent: its time is up
             assert ("gap", "STALE", [[6, 9]]) in story.seen
@@ -143,7 +143,7 @@ def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run) -> No
         ):
             for rig in (a, b):
                 await rig.stream(1, 5)
-            a.mark(RecordKind.GAP, sequence=6, next_sequence=10)
+            a.control_event(RecordKind.GAP, sequence=6, next_sequence=10)
             await a.stream(10, 60)  # B keeps silent: more than a window waits for it
             await story.consume(messages, "messages", 60)
             assert story.sequences == [1, 2, 3, 4, 5, *range(10, 61)]

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import ControlEvent, RecordKind, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.store import PacketStore
@@ -124,7 +124,7 @@ def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
     }
     frames = {address: len(link.frames) for address, (_, link) in asked.items()}
     only = [asked["euronext.104?as=message"][0], asked["euronext.104?quality=0"][0]]
-    rig.block(snapshot(5), last=3, outlets=only)
+    rig.block(snapshot(5), last=3, sender_queues=only)
     grown = {a for a, (_, link) in asked.items() if len(link.frames) > frames[a]}
     assert grown == {"euronext.104?as=message"}
     rig.packets(4, 4)
@@ -134,7 +134,7 @@ def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
 
 def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_later_ones() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0)
     before = rig.packets(1, 2)
     rig.pump()
     block = snapshot(2)
@@ -142,7 +142,7 @@ def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_late
     after = rig.packets(3, 4)
     rig.pump()
     link.grants = 100
-    outlet.drain()
+    sender_queue.drain()
     assert [each.body for each in link.data] == [b"".join(p) for p in (before, block, after)]
     assert [each.place for each in link.data] == [None, (2, 0), None]
     assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
@@ -152,7 +152,7 @@ def test_a_block_that_an_event_brings_stands_where_the_event_does() -> None:
     rig = Rig()
     links = [rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS]
     before = rig.packets(1, 3)
-    rig.mark(RecordKind.MISMATCH, sequence=3, next_sequence=4)
+    rig.control_event(RecordKind.MISMATCH, sequence=3, next_sequence=4)
     after = rig.packets(4, 6)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
@@ -217,11 +217,11 @@ def test_a_new_numbering_empties_the_store(kind: RecordKind) -> None:
     rig = Rig()
     store = rig.streams[0].store = PacketStore(1 << 16)
     rig.packets(1, 20)
-    rig.mark(RecordKind.GAP, sequence=21, next_sequence=23)
+    rig.control_event(RecordKind.GAP, sequence=21, next_sequence=23)
     rig.packets(23, 23)
     rig.pump()
     assert store.count == 21
-    rig.mark(kind, sequence=5, next_sequence=5)
+    rig.control_event(kind, sequence=5, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     assert [sequence for sequence, _, _ in store.packets(1, 100)] == [5, 6]
@@ -234,8 +234,8 @@ def test_a_closed_stream_delivers_nothing_until_its_packets_are_replayed() -> No
     stream = rig.streams[0]
     stream.store = PacketStore(1 << 16)
     stream.closed = True
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
-    live.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+    live.control_event(RecordKind.START, sequence=1, next_sequence=1)
     for each in (rig, live):
         each.packets(1, 4)
         each.pump()
@@ -261,7 +261,7 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
     stream = rig.streams[0]
     store = stream.store = PacketStore(1 << 16)
     stream.closed = True
-    rig.mark(RecordKind.START, sequence=50, next_sequence=50)
+    rig.control_event(RecordKind.START, sequence=50, next_sequence=50)
     put = rig.packets(50, 59)
     rig.pump()
     block = snapshot(3, last=54)
@@ -283,11 +283,11 @@ def test_who_applies_a_new_numbering_still_finds_what_is_stored_of_the_old_one()
     stream.store = PacketStore(1 << 16)
     stream.closed = True
     old = rig.packets(50, 52)
-    rig.mark(RecordKind.RESET, next_sequence=2)
+    rig.control_event(RecordKind.RESET, next_sequence=2)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
     rig.fanout.replay(stream, stream.store.packets(0, 100))
-    rig.fanout.quality(stream, rig.qualities[0].mark(RecordKind.RESET, 0, 0, 2))
+    rig.fanout.quality(stream, rig.qualities[0].control_event(RecordKind.RESET, 0, 0, 2))
     assert not rig.fanout.resume()
     assert [each.body for each in link.data] == old
     assert (stream.next_sequence, stream.store.count) == (2, 0)
@@ -317,17 +317,17 @@ def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
             sequence += 1
         rig.pump()
         if chance.random() < 0.2:
-            some = [outlet for outlet, _ in attached if chance.random() < 0.5]
+            some = [sender_queue for sender_queue, _ in attached if chance.random() < 0.5]
             catch_up = [data for _, _, data in stream.store.packets(sequence - 2, sequence)]
             block = snapshot(chance.randrange(30), sequence - 3) + catch_up
-            rig.block(block, last=sequence - 3, outlets=chance.choice([None, some]))
-        for outlet, link in attached:
+            rig.block(block, last=sequence - 3, sender_queues=chance.choice([None, some]))
+        for sender_queue, link in attached:
             if chance.random() < 0.5:
                 link.grants += chance.randrange(8)
-                outlet.drain()
-    for outlet, link in attached:
+                sender_queue.drain()
+    for sender_queue, link in attached:
         link.grants = 100_000
-        outlet.drain()
+        sender_queue.drain()
         inside = False
         live: list[int] = []
         for each in link.sent:
@@ -350,7 +350,7 @@ def test_packets_and_control_events_of_refresh_lines_have_their_channel() -> Non
     data = packet(7, service=104)
     rig.put(data, 7, 5, channel=2)
     rig.packets(1, 1)
-    rig.mark(RecordKind.GAP, channel=3, sequence=9, next_sequence=11)
+    rig.control_event(RecordKind.GAP, channel=3, sequence=9, next_sequence=11)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
     assert rig.fanout.event == RefreshLinePacket(2, 7, data)

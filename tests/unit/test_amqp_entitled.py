@@ -95,7 +95,7 @@ def test_packets_are_thinned_to_the_users_messages(grain: str, chance: random.Ra
         _, everybody = rig.attach(f"#?as={grain}")
         _, limited = rig.attach(f"#?as={grain}", entitlement=mine)
         market(rig, chance, 1, 15)
-        rig.mark(RecordKind.GAP, channel=2, line=0, sequence=16, next_sequence=20)
+        rig.control_event(RecordKind.GAP, channel=2, line=0, sequence=16, next_sequence=20)
         rig.pump()
         whole = keys_in(everybody.sent, rig.names)
         assert by_service(keys_in(limited.sent, rig.names)) == by_service(mine_of(whole, mine))
@@ -105,12 +105,12 @@ def test_packets_are_thinned_to_the_users_messages(grain: str, chance: random.Ra
 
 def test_a_whole_service_comes_as_the_packets_that_everybody_gets(chance: random.Random) -> None:
     rig = Rig(SERVICES)
-    outlet, limited = rig.attach("#", entitlement=entitlement_of(["euronext.105"], ["*"]))
+    sender_queue, limited = rig.attach("#", entitlement=entitlement_of(["euronext.105"], ["*"]))
     _, everybody = rig.attach("euronext.105")
     market(rig, chance, 1, 20)
     rig.pump()
     assert limited.frames == everybody.frames
-    assert [stream.service for stream in rig.streams if outlet in stream.whole] == [105]
+    assert [stream.service for stream in rig.streams if sender_queue in stream.whole] == [105]
 
 
 def test_a_snapshot_block_is_thinned_too(chance: random.Random) -> None:
@@ -130,7 +130,7 @@ def test_what_is_resumed_is_the_users_part(chance: random.Random) -> None:
         rig = Rig(SERVICES, history_bytes=1 << 20)
         mine = entitlement_of(["euronext.104"], ["100*"])
         for channel in range(len(SERVICES)):
-            rig.mark(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
+            rig.control_event(RecordKind.START, channel=channel, sequence=1, next_sequence=1)
         _, everybody = rig.attach("#")
         market(rig, chance, 1, 30)
         rig.pump()

@@ -39,7 +39,7 @@ def test_a_packet_outside_the_sequence_comes_where_it_came_and_moves_no_number(g
     first = rig.outside(early, 1, 2)
     rig.pump()
     assert rig.streams[0].next_sequence == 0
-    rig.mark(RecordKind.START, sequence=7, next_sequence=7)
+    rig.control_event(RecordKind.START, sequence=7, next_sequence=7)
     rig.packets(7, 8)
     second = rig.outside(between, 2, 2)
     rig.packets(9, 9)
@@ -76,7 +76,7 @@ def test_a_closed_stream_does_not_keep_back_what_no_snapshot_has() -> None:
 def test_a_quality_message_and_the_packet_after_it_have_different_tags() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104")
-    rig.mark(RecordKind.START, sequence=7, next_sequence=7)
+    rig.control_event(RecordKind.START, sequence=7, next_sequence=7)
     rig.packets(7, 8)
     rig.pump()
     note, *packets = link.sent
@@ -317,14 +317,14 @@ def test_a_batch_holds_all_packets_of_a_hand_over_and_the_first_ones_tag() -> No
 
 def test_a_batch_grows_while_there_is_no_credit_and_is_cut_at_its_limit() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0, batch_bytes=2000)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0, batch_bytes=2000)
     put = []
     for sequence in range(1, 31):
         put += rig.packets(sequence, sequence)
         rig.pump()
     assert link.frames == []
     link.grants = 100
-    outlet.drain()
+    sender_queue.drain()
     bodies = [each.body for each in link.sent]
     assert [data for body in bodies for data in split(body)] == put
     largest = max(len(data) for data in put)
@@ -361,9 +361,9 @@ def test_batches_of_several_services_do_not_mix() -> None:
 def test_a_mark_is_told_between_the_packets_it_stands_between(grain: str) -> None:
     rig = Rig()
     _, link = rig.attach(f"euronext.104?as={grain}")
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 3)
-    rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.control_event(RecordKind.GAP, sequence=4, next_sequence=6)
     rig.packets(6, 7)
     rig.pump()
 
@@ -396,7 +396,7 @@ def test_a_quality_message_concerns_the_links_of_its_service_that_want_it() -> N
             "euronext.105",
         )
     }
-    rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.control_event(RecordKind.GAP, sequence=4, next_sequence=6)
     rig.pump()
     told = {address for address, link in links.items() if link.frames}
     assert told == set(links) - {"euronext.104?quality=0", "euronext.105"}
@@ -407,7 +407,7 @@ def test_a_quality_message_concerns_the_links_of_its_service_that_want_it() -> N
 
 def test_a_control_event_has_all_that_its_record_says() -> None:
     rig = Rig((104, 105))
-    rig.mark(
+    rig.control_event(
         RecordKind.LINE_SILENT,
         channel=1,
         line=1,
@@ -429,8 +429,8 @@ def test_pump_ends_at_a_control_event_and_resume_goes_on_behind_it(kind: RecordK
     rig = Rig()
     _, link = rig.attach("euronext.104?quality=0")
     before = rig.packets(1, 3)
-    rig.mark(kind, sequence=4, next_sequence=6)
-    rig.mark(RecordKind.MISMATCH, sequence=6, next_sequence=6)
+    rig.control_event(kind, sequence=4, next_sequence=6)
+    rig.control_event(RecordKind.MISMATCH, sequence=6, next_sequence=6)
     behind = rig.packets(6, 7)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18), "the share is not over"
@@ -458,7 +458,7 @@ def test_pump_ends_at_a_packet_of_a_refresh_line_with_a_copy_of_it() -> None:
 def test_who_pumps_before_the_event_is_applied_is_refused_and_nothing_is_delivered() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104?quality=0")
-    rig.mark(RecordKind.GAP, sequence=1, next_sequence=2)
+    rig.control_event(RecordKind.GAP, sequence=1, next_sequence=2)
     put = rig.packets(2, 3)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
@@ -473,7 +473,7 @@ def test_an_event_takes_no_room_from_its_share_and_cuts_no_batch_of_another_serv
     rig = Rig((104, 105))
     _, batches = rig.attach("euronext.105?as=batch")
     first = rig.packets(1, 2, channel=1)
-    rig.mark(RecordKind.GAP, sequence=1, next_sequence=3)
+    rig.control_event(RecordKind.GAP, sequence=1, next_sequence=3)
     second = rig.packets(3, 4, channel=1)
     rig.ring.publish()
     assert not rig.share(1 << 18)
@@ -484,7 +484,7 @@ def test_a_share_ends_at_its_bytes_however_many_events_are_in_it() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104?quality=0")
     for sequence in range(1, 5):
-        rig.mark(RecordKind.MISMATCH, sequence=sequence, next_sequence=sequence)
+        rig.control_event(RecordKind.MISMATCH, sequence=sequence, next_sequence=sequence)
         rig.packets(sequence, sequence)
     rig.ring.publish()
     shares = 0
@@ -509,7 +509,7 @@ def test_the_sequence_expected_next_follows_marks_as_well_as_packets(
 ) -> None:
     rig = Rig()
     rig.packets(1, 3)
-    rig.mark(kind, **fields)
+    rig.control_event(kind, **fields)
     rig.pump()
     assert rig.streams[0].next_sequence == expected
 
@@ -577,11 +577,11 @@ def test_a_link_that_names_its_symbols_costs_the_cache_those_symbols_alone() -> 
         return rig.fanout.route_lookups - rig.fanout.route_hits - before
 
     assert lookups_missed() == 10
-    outlet, link = rig.attach("euronext.104.3,euronext.104.7,euronext.104.99?as=message")
+    sender_queue, link = rig.attach("euronext.104.3,euronext.104.7,euronext.104.99?as=message")
     rig.attach("euronext.104?as=batch")  # whole packets: no symbol's route is another for it
     assert lookups_missed() == 2
     assert [each.key for each in link.sent] == ["euronext.104.3", "euronext.104.7"]
-    rig.fanout.remove(outlet)
+    rig.fanout.remove(sender_queue)
     assert lookups_missed() == 2
     assert len(link.sent) == 2
     _, starred = rig.attach("euronext.*.*?as=message")
@@ -618,15 +618,15 @@ def test_links_that_come_and_go_are_seen_by_the_cache() -> None:
     rig.pump()
     assert [each.sequence for each in first_link.sent] == [1, 2]
     assert [each.sequence for each in second_link.sent] == [2, 3]
-    assert len(rig.fanout.outlets) == 1
+    assert len(rig.fanout.sender_queues) == 1
 
 
 def test_a_link_that_leaves_takes_its_open_batch_along() -> None:
     rig = Rig()
-    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    sender_queue, link = rig.attach("euronext.104?as=batch", grants=0)
     rig.packets(1, 2)
     rig.pump()
-    rig.fanout.remove(outlet)
+    rig.fanout.remove(sender_queue)
     link.grants = 10
     rig.packets(3, 3)
     rig.pump()

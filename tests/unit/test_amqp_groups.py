@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.groups import (
     ATTEMPTS_MAX,
     HEADER_AGAIN,
@@ -54,7 +54,7 @@ class GroupRig(Rig):
         """The member accepts the oldest messages that it has."""
         for number in list(member.unsettled)[:count]:
             member.sender.confirmed.append(number)
-        member.settle()
+        member.process_outcomes()
 
 
 def keys(link: FakeLink) -> set[str]:
@@ -129,7 +129,7 @@ def test_what_is_given_back_goes_to_another_member_and_after_some_times_to_nobod
         (holder,) = [member for member, _ in members if member.unsettled]
         holders.append(holder)
         holder.sender.returned.append((next(iter(holder.unsettled)), proton.RELEASED, ""))
-        holder.settle()
+        holder.process_outcomes()
     assert all(one is not other for one, other in pairwise(holders))
     assert [member.unsettled for member, _ in members] == [{}, {}]
     assert (rig.group.abandoned, rig.group.resent) == (1, ATTEMPTS_MAX - 1)
@@ -142,7 +142,7 @@ def test_a_single_member_gets_again_what_it_gave_back_and_a_rejected_message_is_
     rig.put(packet(1, [order(1003), order(1004)]), 1, 2)
     rig.pump()
     member.sender.returned += [(1, proton.MODIFIED, ""), (2, proton.REJECTED, "no")]
-    member.settle()
+    member.process_outcomes()
     assert len(link.frames) == 3
     assert list(member.unsettled) == [3]
     rig.accept(member)
@@ -162,9 +162,9 @@ def test_where_a_symbols_member_has_no_credit_another_takes_its_messages() -> No
 def test_quality_messages_go_to_every_member_ahead_of_later_data() -> None:
     rig = GroupRig("euronext.104?as=message")
     (_, full), (waiting, empty) = rig.member(), rig.member(grants=0)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
-    rig.mark(RecordKind.GAP, sequence=3, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=3, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     assert [e.content for e in full.sent].count("quality+json") == 2
@@ -181,7 +181,7 @@ def test_of_many_quality_messages_the_latest_of_each_service_waits() -> None:
     member, link = rig.member(grants=0)
     for number in range(NOTES_MAX):
         for channel in range(2):
-            rig.mark(RecordKind.START, channel=channel, next_sequence=number + 1)
+            rig.control_event(RecordKind.START, channel=channel, next_sequence=number + 1)
     rig.pump()
     assert 2 <= len(member.notes) <= NOTES_MAX
     link.grants = 1_000
@@ -193,7 +193,7 @@ def test_a_quality_message_waits_behind_the_data_before_it() -> None:
     rig = GroupRig("euronext.104?as=message")
     member, link = rig.member(grants=0)
     rig.packets(1, 1)
-    rig.mark(RecordKind.GAP, sequence=2, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=2, next_sequence=5)
     rig.packets(5, 5)
     rig.pump()
     link.grants = 1_000
@@ -219,7 +219,7 @@ def test_a_group_that_overruns_its_bound_is_over_for_every_member() -> None:
     members = [rig.member(grants=3) for _ in range(2)]
     rig.packets(1, 100)
     rig.pump()
-    for peer in rig.fanout.settle():
+    for peer in rig.fanout.flush():
         if peer is rig.group.peer:
             peer.attend()
     assert all(member.overrun for member, _ in members)
@@ -285,7 +285,7 @@ def test_members_that_come_go_settle_and_give_back_lose_nothing_together(seed: i
             else:
                 link.confirmed.append(number)
                 accepted.add(decoded(bytes(message.data)).tag)
-        member.settle()
+        member.process_outcomes()
 
     for sequence in range(1, 61):
         rig.packets(sequence, sequence)
@@ -316,8 +316,8 @@ def test_a_message_for_one_member_and_settlements_of_nothing_do_no_harm() -> Non
     member.drain()
     link.confirmed.append(1)
     link.returned.append((77, proton.RELEASED, ""))
-    member.settle()
-    settled.settle()
+    member.process_outcomes()
+    settled.process_outcomes()
     member.close_batch(0)
     assert (len(link.frames), other.frames, member.queued_bytes) == (1, [], 0)
     rig.fanout.quality(rig.streams[0], b"{}", [member])

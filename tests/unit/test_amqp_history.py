@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from feedhandler.amqp.framing import QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
-from feedhandler.amqp.history import NUMBERINGS_MAX, Found, History, Place
+from feedhandler.amqp.history import EPOCHS_MAX, Found, History, Place
 from feedhandler.amqp.routing import AddressError, parse_address, without_tags
 from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.store import PacketStore
@@ -194,7 +194,7 @@ def test_a_numbering_in_which_nothing_was_published_is_none() -> None:
     service = Service()
     service.begin(DAY, 1)
     service.begin(TOMORROW, 1)
-    assert len(service.history.numberings) == 1
+    assert len(service.history.epochs) == 1
 
 
 def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_of_it(
@@ -203,7 +203,7 @@ def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_
     service.history.store.clear()
     service.begin(TOMORROW, 1)
     service.packets(1, 5)
-    assert service.history.numberings[0].end == 21
+    assert service.history.epochs[0].end == 21
 
 
 def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() -> None:
@@ -228,10 +228,10 @@ def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() ->
 
 def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
     service = Service()
-    for number in range(NUMBERINGS_MAX + 5):
+    for number in range(EPOCHS_MAX + 5):
         service.begin(struct.pack(">I", number) + DAY[4:], 1)
         service.packets(1, 1)
-    assert len(service.history.numberings) == NUMBERINGS_MAX
+    assert len(service.history.epochs) == EPOCHS_MAX
     assert service.history.find(tag(1, WHOLE_PACKET, struct.pack(">I", 2) + DAY[4:]), 2) == Found(
         Place(5, 0), 1, "another day"
     )
@@ -342,14 +342,14 @@ def test_tags_are_read_from_an_address(words: str, wanted: tuple[bytes, ...] | N
 
 def test_a_link_with_snapshots_that_cannot_have_everything_is_sent_one_instead() -> None:
     rig = Rig(history_bytes=2_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 30)
     rig.pump()
     tags = f"from={tag(2).hex()}"
-    outlet, link = rig.attach(f"euronext.104?snapshot=1&{tags}")
+    sender_queue, link = rig.attach(f"euronext.104?snapshot=1&{tags}")
     stream = rig.streams[0]
     assert rig.resumption.refused == 1
-    assert outlet in stream.concerned
+    assert sender_queue in stream.concerned
     assert [each.sequence for each in link.sent] == [31]
     assert b'"lost":[[3,30]]' in bytes(link.sent[0].body)
     slow, other = rig.attach(f"euronext.104?snapshot=1&from={tag(28).hex()}", grants=1)
@@ -364,7 +364,7 @@ def test_a_link_with_snapshots_that_cannot_have_everything_is_sent_one_instead()
 
 def test_packets_of_the_past_are_thinned_by_names_as_they_are_known_now() -> None:
     rig = Rig(history_bytes=1 << 16)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     for sequence in (1, 2):
         rig.put(packet(sequence, [order(1003), order(1004)]), sequence, 2)
     rig.pump()
@@ -384,24 +384,24 @@ def test_packets_of_the_past_are_thinned_by_names_as_they_are_known_now() -> Non
 
 def test_a_link_without_quality_messages_is_given_up_where_it_is_overtaken() -> None:
     rig = Rig(history_bytes=4_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 8)
     rig.pump()
-    outlet, link = rig.attach(f"euronext.104?quality=0&from={tag(3).hex()}", grants=0)
+    sender_queue, link = rig.attach(f"euronext.104?quality=0&from={tag(3).hex()}", grants=0)
     rig.packets(9, 40)
     rig.pump()
     link.grants = 100
     rig.catch_up()
-    assert outlet.overrun
-    assert (outlet.catching, link.frames) == (0, [])
-    assert outlet in rig.peer.overruns
+    assert sender_queue.overrun
+    assert (sender_queue.catching, link.frames) == (0, [])
+    assert sender_queue in rig.peer.overruns
 
 
 def test_a_link_without_quality_messages_gets_the_packets_between_them() -> None:
     rig = Rig(history_bytes=1 << 16)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
-    rig.mark(RecordKind.GAP, sequence=3, next_sequence=5)
+    rig.control_event(RecordKind.GAP, sequence=3, next_sequence=5)
     rig.packets(5, 6)
     rig.pump()
     rig.block([packet(6, [order(1003)])], last=6)
@@ -412,45 +412,45 @@ def test_a_link_without_quality_messages_gets_the_packets_between_them() -> None
 
 def test_a_reader_whose_next_note_is_gone_is_overtaken_though_its_packet_is_there() -> None:
     rig = Rig(history_bytes=20_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     rig.pump()
-    outlet, link = rig.attach(f"euronext.104?from={tag(1).hex()}", grants=0)
-    outlet.drain()
+    sender_queue, link = rig.attach(f"euronext.104?from={tag(1).hex()}", grants=0)
+    sender_queue.drain()
     for line in (0, 1) * 20:
-        rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
-        rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_SILENT, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.packets(3, 4)
     rig.pump()
     link.grants = 1_000
-    outlet.drain()
+    sender_queue.drain()
     rig.catch_up()
     assert b'"too slow"' in bytes(link.sent[1].body)
     assert rig.resumption.catch_ups.overtaken == 1
-    assert outlet.catching == 0
+    assert sender_queue.catching == 0
 
 
 def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> None:
     rig = Rig((104, 105), history_bytes=20_000)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     rig.pump()
     other = tag(1, prefix=prefix_of(FEED, 105)).hex()
     address = f"euronext.104?quality=0&from={other},{tag(1).hex()}"
-    outlet, link = rig.attach(address, grants=0)
+    sender_queue, link = rig.attach(address, grants=0)
     for line in (0, 1) * 20:
-        rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
-        rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_SILENT, line=line, sequence=3)
+        rig.control_event(RecordKind.LINE_BACK, line=line, sequence=3)
     rig.pump()
     link.grants = 1_000
     rig.catch_up()
-    assert outlet.overrun
+    assert sender_queue.overrun
     assert link.frames == []
 
 
 def test_links_take_turns_and_a_turn_ends_whatever_is_left() -> None:
     rig = Rig(history_bytes=1 << 20)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 100)
     rig.pump()
     links = [rig.attach(f"euronext.104?from={tag(0).hex()}")[1] for _ in range(3)]
@@ -495,7 +495,7 @@ def test_a_tag_from_outside_the_sequence_is_a_place_as_long_as_it_is_held(servic
 
 def test_a_resumed_link_gets_what_came_outside_the_sequence_after_its_tag() -> None:
     rig = Rig(feed=UNSEQUENCED, history_bytes=1 << 20)
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.packets(1, 2)
     sequence = rig.outside(packet(0), 1, 5)
     rig.packets(3, 4)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from feedhandler.amqp.serving.leftovers import BYTES_PER_UNIT, WHOLE_UNITS, Leftovers
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 
 UNITS = 100
 
@@ -27,7 +27,7 @@ class Loop:
 
 def test_queues_of_many_links_are_freed_over_many_turns_and_wholly() -> None:
     loop = Loop()
-    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    leftovers = Leftovers(WorkBudget(loop.call_soon, UNITS))
     queues = [deque(bytes(10_000) for _ in range(1000)) for _ in range(20)]
     for queue in queues:
         leftovers.leave(queue)
@@ -55,7 +55,7 @@ def test_what_is_whole_is_let_go_as_units_last() -> None:
             Connection.there -= 1
 
     loop = Loop()
-    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    leftovers = Leftovers(WorkBudget(loop.call_soon, UNITS))
     for _ in range(50):
         leftovers.leave(Connection())
     seen = [Connection.there]
@@ -69,7 +69,7 @@ def test_what_is_whole_is_let_go_as_units_last() -> None:
 
 def test_an_empty_queue_is_nothing_to_free() -> None:
     loop = Loop()
-    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    leftovers = Leftovers(WorkBudget(loop.call_soon, UNITS))
     leftovers.leave(deque())
     assert not loop.soon
     assert not len(leftovers)
@@ -77,7 +77,7 @@ def test_an_empty_queue_is_nothing_to_free() -> None:
 
 def test_who_is_told_hears_once_it_is_gone() -> None:
     loop = Loop()
-    leftovers = Leftovers(Turns(loop.call_soon, WHOLE_UNITS))
+    leftovers = Leftovers(WorkBudget(loop.call_soon, WHOLE_UNITS))
     gone: list[int] = []
     for number in range(3):
         leftovers.leave(object(), WHOLE_UNITS, lambda number=number: gone.append(number))
@@ -91,12 +91,12 @@ def test_who_is_told_hears_once_it_is_gone() -> None:
 
 def test_who_asks_for_everything_leaves_half_of_each_turn_to_the_freeing() -> None:
     loop = Loop()
-    turns = Turns(loop.call_soon, UNITS)
+    turns = WorkBudget(loop.call_soon, UNITS)
     leftovers = Leftovers(turns)
     gone: list[int] = []
 
     def greedy() -> None:
-        while turns.take(1):
+        while turns.try_spend(1):
             pass
         turns.wait(greedy)
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp.framing import WHOLE_PACKET
-from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
@@ -77,22 +77,22 @@ class Customer:
 
     rig: Rig
     address: str
-    outlet: Outlet | None = None
+    sender_queue: SenderQueue | None = None
     link: FakeLink | None = None
     had: list[tuple[Any, ...]] = field(default_factory=list)
 
     def attach(self, grants: int) -> None:
         tags = (tag for tag, _ in reversed(self.had) if tag is not None)
         resume = f"&from={next(tags, BEFORE_ALL).hex()}" if self.link is not None else ""
-        self.outlet, self.link = self.rig.attach(self.address + resume, grants)
+        self.sender_queue, self.link = self.rig.attach(self.address + resume, grants)
 
     def lose(self, frames: int) -> None:
         """The link breaks off; its last `frames` messages have not arrived."""
-        assert self.outlet is not None
+        assert self.sender_queue is not None
         assert self.link is not None
-        self.rig.detach(self.outlet)
+        self.rig.detach(self.sender_queue)
         self.take(max(0, len(self.link.frames) - frames))
-        self.outlet = None
+        self.sender_queue = None
         while self.had and self.had[-1][0] in (None, IN_A_BLOCK):
             self.had.pop()  # it will be told again
 
@@ -116,7 +116,7 @@ class Session:
         self.customers = [Customer(self.rig, address) for address in ADDRESSES]
         for each in self.customers:
             each.attach(1 << 20)
-        self.rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+        self.rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
         self.publish()
 
     def publish(self) -> None:
@@ -133,7 +133,7 @@ class Session:
 
     def gap(self) -> None:
         first, self.next = self.next, self.next + self.random.randint(1, 5)
-        self.rig.mark(RecordKind.GAP, sequence=first, next_sequence=self.next)
+        self.rig.control_event(RecordKind.GAP, sequence=first, next_sequence=self.next)
         self.publish()
 
     def reset(self) -> None:
@@ -141,7 +141,7 @@ class Session:
         self.day += 1
         self.next = 1
         self.stream.set_prefix(struct.pack(">I", 20261121 + self.day) + self.stream.prefix[4:])
-        self.rig.mark(RecordKind.RESET, next_sequence=1)
+        self.rig.control_event(RecordKind.RESET, next_sequence=1)
         self.publish()
 
     def block(self) -> None:
@@ -172,7 +172,7 @@ class Session:
         happens = [self.publish] * 6 + [self.gap, self.reset, self.block, self.closed]
         self.random.choice(happens)()
         for each in self.customers:
-            if each.outlet is None:
+            if each.sender_queue is None:
                 if self.random.random() < 0.3:
                     each.attach(self.random.choice([0, 3, 1 << 20]))
             elif self.random.random() < 0.2:
@@ -180,24 +180,24 @@ class Session:
             else:
                 assert each.link is not None
                 each.link.grants += self.random.randint(0, 20)
-                each.outlet.drain()
+                each.sender_queue.drain()
         self.rig.resumption.catch_ups.turn(self.random.choice([100, 1000, 1 << 17]))
 
     def finish(self) -> None:
         for each in self.customers:
-            if each.outlet is None:
+            if each.sender_queue is None:
                 each.attach(1 << 20)
             assert each.link is not None
-            assert each.outlet is not None
+            assert each.sender_queue is not None
             each.link.grants = 1 << 20
-            each.outlet.drain()
+            each.sender_queue.drain()
         self.rig.catch_up()
         self.publish()
         for each in self.customers:
-            assert each.outlet is not None
+            assert each.sender_queue is not None
             assert each.link is not None
-            each.outlet.drain()
-            assert each.outlet.catching == 0
+            each.sender_queue.drain()
+            assert each.sender_queue.catching == 0
             each.take(len(each.link.frames))
 
 

@@ -33,7 +33,7 @@ def told(reason: str, following: int | None = None, **more: Any) -> bytes:
 
 def heard(resume: ResumeState, body: bytes, service: int = 104) -> list[Any]:
     """What is handed out: (reason, state, lost, stale, doubt) of each message."""
-    answer = resume.hear(body, service)
+    answer = resume.process_quality(body, service)
     return [
         (x["reason"], x["state"], x.get("lost"), x["stale"], x["doubt"])
         for x in map(msgspec.json.decode, [body] if answer is None else answer)
@@ -42,7 +42,7 @@ def heard(resume: ResumeState, body: bytes, service: int = 104) -> list[Any]:
 
 def after_loss(last: int = 50, *, resumed: bool = False) -> ResumeState:
     resume = ResumeState()
-    assert resume.hear(told("attached", 1), 104) is None
+    assert resume.process_quality(told("attached", 1), 104) is None
     resume.lose({104: tag(last)})
     asked = resume.ask({104: tag(last)})
     assert asked == [tag(last)]
@@ -53,13 +53,13 @@ def after_loss(last: int = 50, *, resumed: bool = False) -> ResumeState:
 def test_a_node_that_goes_on_from_the_tag_leaves_nothing_to_tell() -> None:
     for reason in ("resume", "attached"):  # a node need not say that all is well
         resume = after_loss(resumed=True)
-        assert resume.hear(told(reason, 51, lost=[]), 104) is None
-        assert resume.hear(told("silent", 9000), 104) is None
+        assert resume.process_quality(told(reason, 51, lost=[]), 104) is None
+        assert resume.process_quality(told("silent", 9000), 104) is None
         assert resume.lacking == 0
 
 
 def test_a_node_that_stands_where_the_stream_was_left_leaves_nothing_to_tell() -> None:
-    assert after_loss().hear(told("attached", 51), 104) is None
+    assert after_loss().process_quality(told("attached", 51), 104) is None
 
 
 def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot() -> None:
@@ -73,7 +73,7 @@ def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot
     ]
     assert heard(resume, told("snapshot-begin", 70, last=55))[0][1] == "STALE"
     assert heard(resume, told("snapshot-end", 70, last=55))[0][3] == [[56, 60]]
-    (last,) = resume.hear(told("snapshot-end", 90, last=80), 104) or []
+    (last,) = resume.process_quality(told("snapshot-end", 90, last=80), 104) or []
     answer = msgspec.json.decode(last)
     assert (answer["state"], answer["stale"]) == ("REFRESHED", [])
     assert answer["refreshed"] == [[56, 60]]
@@ -83,7 +83,7 @@ def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot
 
 def test_a_gateway_that_has_received_nothing_yet_is_judged_by_its_start() -> None:
     resume = after_loss()
-    assert resume.hear(told("attached", None, state="WAITING"), 104) is None
+    assert resume.process_quality(told("attached", None, state="WAITING"), 104) is None
     assert [x[0] for x in heard(resume, told("start", 61))] == ["resume", "start"]
 
 
@@ -109,8 +109,8 @@ def test_a_node_that_says_too_late_is_believed() -> None:
 def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
     for resumed in (True, False):
         resume = ResumeState()
-        resume.hear(told("attached", 1), 104)
-        resume.hear(told("snapshot-begin", 40, last=39), 104)
+        resume.process_quality(told("attached", 1), 104)
+        resume.process_quality(told("snapshot-begin", 40, last=39), 104)
         resume.lose({104: tag(50), 105: tag(7, 105)})
         assert resume.wants_snapshot
         asked = resume.ask({104: tag(50), 105: tag(7, 105)})
@@ -119,7 +119,7 @@ def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
         assert not resume.wants_snapshot
         story = heard(resume, told("attached", 51))
         assert story[0] == ("resume", "STALE", [], [], BROKEN_BLOCK)
-        assert resume.hear(told("attached", 8), 105) is None
+        assert resume.process_quality(told("attached", 8), 105) is None
         assert heard(resume, told("snapshot-begin", 51, last=50))[0][1] == "STALE"
         assert heard(resume, told("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
 
@@ -127,10 +127,10 @@ def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
 def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapshot() -> None:
     for caught_up in (False, True):
         resume = ResumeState()
-        resume.hear(told("attached", 1), 104)
-        resume.hear(told("conflated", 1), 104)
+        resume.process_quality(told("attached", 1), 104)
+        resume.process_quality(told("conflated", 1), 104)
         if caught_up:
-            resume.hear(told("caught-up", 51), 104)
+            resume.process_quality(told("caught-up", 51), 104)
         resume.lose({104: tag(50)})
         assert resume.wants_snapshot is not caught_up
         assert resume.ask({104: tag(50)}) == ([tag(50)] if caught_up else [])
@@ -156,16 +156,16 @@ def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
 @pytest.mark.parametrize("body", [b"no json", b"[]", b"{}"])
 def test_what_is_no_quality_message_is_an_error(body: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, KeyError)):
-        ResumeState().hear(body, 104)
+        ResumeState().process_quality(body, 104)
 
 
 def test_a_node_that_was_overtaken_while_it_caught_up_makes_what_follows_worse_once_more() -> None:
     resume = after_loss(resumed=True)
     late = {"state": "STALE", "doubt": "too late", "stale": [[51, 60]], "lost": [[51, 60]]}
     slow = {"state": "STALE", "doubt": "too slow", "stale": [[61, 80]], "lost": [[61, 80]]}
-    resume.hear(told("resume", 61, **late), 104)
+    resume.process_quality(told("resume", 61, **late), 104)
     assert heard(resume, told("resume", 81, **slow))[0][3] == [[51, 80]]
-    (later,) = resume.hear(told("silent", 90), 104) or []
+    (later,) = resume.process_quality(told("silent", 90), 104) or []
     answer = msgspec.json.decode(later)
     assert (answer["state"], answer["stale"]) == ("STALE", [[51, 80]])
     assert (answer["lost_ranges"], answer["lost_total"]) == (2, 30)
@@ -180,5 +180,5 @@ def test_a_node_that_has_nothing_to_resume_from_yet_is_judged_by_its_start(
 ) -> None:
     resume = after_loss(resumed=True)
     nothing = {"state": "STALE", "doubt": "nothing was published yet", "lost": []}
-    assert resume.hear(told("resume", 0, **nothing), 104) is None
+    assert resume.process_quality(told("resume", 0, **nothing), 104) is None
     assert heard(resume, told("start", following))[-1][3:] == (lost, doubt)

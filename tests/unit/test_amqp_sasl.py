@@ -63,7 +63,7 @@ def at(state: State) -> SaslServer:
     if state is State.FAILED:
         found.receive(b"\0" * 8)
     assert found.state is state
-    found.take()
+    found.data_to_send()
     return found
 
 
@@ -95,13 +95,13 @@ def test_a_client_says_who_it_is_in_pieces_of_any_size(
     login = fed(server(), SASL_HEADER + init(mechanism, response, wide) + behind, step)
     assert login.state is State.ASKED
     assert login.asked == asked
-    offered = login.take()
+    offered = login.data_to_send()
     assert offered.startswith(SASL_HEADER)
     assert all(name.encode() in offered for name in ALL)
     login.decide(True)
     assert login.state is State.DONE
     assert login.over
-    assert login.take() == OUTCOME_OK
+    assert login.data_to_send() == OUTCOME_OK
     assert login.rest() == behind
     login.receive(b"more")
     assert login.rest() == b"more"
@@ -124,7 +124,7 @@ def test_proton_reads_what_is_offered_and_the_outcome() -> None:
         while (pending := client.pending()) > 0:
             login.receive(client.peek(pending))
             client.pop(pending)
-        if data := login.take():
+        if data := login.data_to_send():
             client.push(data)
 
     for _ in range(3):
@@ -140,7 +140,7 @@ def test_proton_reads_what_is_offered_and_the_outcome() -> None:
 def test_a_password_that_is_not_sent_at_once_is_asked_for() -> None:
     login = at(State.INIT)
     login.receive(init("PLAIN"))
-    assert login.take() == CHALLENGE
+    assert login.data_to_send() == CHALLENGE
     login.receive(frame(0x43, b"\0ann\0secret"))
     assert login.asked == Credentials("PLAIN", "ann", "secret")
 
@@ -150,14 +150,14 @@ def test_an_empty_response_is_none(fields: tuple[None, ...]) -> None:
     login = at(State.RESPONSE)
     login.receive(frame(0x43, *fields))
     assert login.state is State.FAILED
-    assert login.take() == OUTCOME_AUTH
+    assert login.data_to_send() == OUTCOME_AUTH
 
 
 def test_a_refusal_says_nothing_of_why() -> None:
     login = at(State.ASKED)
     login.decide(False, "the user is not there")
     assert login.state is State.FAILED
-    assert login.take() == OUTCOME_AUTH
+    assert login.data_to_send() == OUTCOME_AUTH
     assert login.reason == "the user is not there"
     assert login.asked is None
     login.receive(AMQP_HEADER)
@@ -169,7 +169,7 @@ def test_who_asks_nothing_is_decided_upon_by_nobody(state: State) -> None:
     login = at(state)
     login.decide(True)
     assert login.state is state
-    assert login.take() == b""
+    assert login.data_to_send() == b""
 
 
 def test_a_client_without_sasl_comes_in_where_nobody_need_say_who_he_is() -> None:
@@ -177,7 +177,7 @@ def test_a_client_without_sasl_comes_in_where_nobody_need_say_who_he_is() -> Non
     login.receive(AMQP_HEADER + b"open")
     assert login.state is State.DONE
     assert login.asked == Credentials("ANONYMOUS")
-    assert login.take() == b""
+    assert login.data_to_send() == b""
     assert login.rest() == AMQP_HEADER + b"open"
 
 
@@ -185,7 +185,7 @@ def test_a_client_without_sasl_is_told_that_it_is_wanted() -> None:
     login = server()
     login.receive(AMQP_HEADER)
     assert login.state is State.FAILED
-    assert login.take() == SASL_HEADER
+    assert login.data_to_send() == SASL_HEADER
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_stranger_is_told_what_is_spoken_here(data: bytes, words: str) -> None
         login = fed(server(bare=True), data, step)
         assert login.state is State.FAILED
         assert words in login.reason or step == 1
-        assert login.take() == SASL_HEADER
+        assert login.data_to_send() == SASL_HEADER
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_wrong_response_is_refused(data: bytes) -> None:
     login = at(State.INIT)
     login.receive(data)
     assert login.state is State.FAILED
-    assert login.take() == OUTCOME_AUTH
+    assert login.data_to_send() == OUTCOME_AUTH
     assert "secret" not in login.reason
 
 
@@ -288,5 +288,5 @@ def test_damaged_log_ins_end_in_a_state_and_stay_bounded(seed: int) -> None:
             data[chance.randrange(len(data))] = chance.randrange(256)
         login = fed(server(bare=True), bytes(data), chance.choice((1, 3, 100)))
         login.decide(chance.random() < 0.5, "no")
-        assert len(login.take()) < 200
+        assert len(login.data_to_send()) < 200
         assert len(login.rest()) <= len(data)

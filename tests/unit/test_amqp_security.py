@@ -37,7 +37,7 @@ def node(ours: Certificates) -> tuple[str, str]:
 def talk(client: TlsSession, server: TlsSession, step: int = 1 << 20) -> None:
     """Carry bytes between the two until neither has any."""
     while True:
-        there, back = client.take(), server.take()
+        there, back = client.data_to_send(), server.data_to_send()
         if not there and not back:
             return
         for data, session in ((there, server), (back, client)):
@@ -79,7 +79,7 @@ def test_what_one_side_writes_the_other_reads(
     payload = bytes(range(256)) * 300
     for one, other in ((client, server), (server, client)):
         one.write(memoryview(payload))
-        data = one.take()
+        data = one.data_to_send()
         assert payload[:100] not in data
         for place in range(0, len(data), step):
             other.receive(data[place : place + step])
@@ -177,11 +177,11 @@ def test_a_client_that_begins_with_amqp_is_told_that_tls_is_wanted(node: tuple[s
     server = ServerTls(*node).session()
     server.receive(b"AMQP\x03\x01\x00\x00")
     assert server.fault == TlsFault("the client does not begin with TLS", "amqps:// wants it")
-    assert server.take() == TLS_HEADER
+    assert server.data_to_send() == TLS_HEADER
     server = ServerTls(*node).session()
     server.receive(b"GET / HTTP/1.1\r\n\r\n")
     assert server.fault is not None
-    assert server.take() == b""
+    assert server.data_to_send() == b""
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_handshake_that_breaks_off_is_named(ours: Certificates, node: tuple[st
     client, server = pair(ours, node)
     talk(client, server)
     server.write(memoryview(b"words"))
-    client.receive(server.take())
+    client.receive(server.data_to_send())
     assert read(client) == b"words"
     client.eof()
     assert client.fault is None
@@ -226,13 +226,13 @@ def test_damaged_records_end_the_session(ours: Certificates, node: tuple[str, st
     client, server = pair(ours, node)
     talk(client, server)
     client.write(memoryview(b"some words"))
-    data = bytearray(client.take())
+    data = bytearray(client.data_to_send())
     data[-1] ^= 1
     server.receive(bytes(data))
     assert read(server) == b""
     assert server.fault is not None
     server.receive(b"more")
-    assert server.take()  # the alert that says so
+    assert server.data_to_send()  # the alert that says so
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
@@ -263,7 +263,7 @@ def test_tls_1_2_is_spoken_and_never_renegotiated(
     client, server = renegotiating(ours, node)
     assert server.ready
     server.write(memoryview(b"words"))
-    client.receive(server.take())
+    client.receive(server.data_to_send())
     assert read(client) == b"words"
     options = ServerTls(*node).context.options
     assert options & ssl.OP_NO_RENEGOTIATION

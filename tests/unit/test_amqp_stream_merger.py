@@ -71,7 +71,7 @@ class Play:
     def take(self, link: int, *items: Any) -> list[Any]:
         for item in items:
             each = Item(item) if isinstance(item, int) else item
-            self.merge.take(link, each, self.now)
+            self.merge.receive(link, each, self.now)
         return self.story()
 
     def attach(self, link: int, following: int | None, **more: Any) -> list[Any]:

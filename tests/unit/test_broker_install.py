@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import install, places
+from tests.support.brokers import install, installations
 
 ONE_LINE = """\
 # deb http://not.example/debian bookworm main
@@ -52,8 +52,8 @@ def test_what_is_there_is_not_installed_again(
 ) -> None:
     for name in (
         "rabbitmq-4",
-        f"apache-artemis-{places.ARTEMIS_VERSION}",
-        f"qpid-broker-j-{places.BROKERJ_VERSION}",
+        f"apache-artemis-{installations.ARTEMIS_VERSION}",
+        f"qpid-broker-j-{installations.BROKERJ_VERSION}",
     ):
         (home / name).mkdir()
     assert install.main() == 0
@@ -66,7 +66,9 @@ def test_what_cannot_be_installed_is_told_in_a_line(
     (home / "rabbitmq-4").mkdir()
     assert install.main() == 1
     told = capsys.readouterr().err
-    assert told == f"apache-artemis-{places.ARTEMIS_VERSION}: mvn: No such file or directory\n"
+    assert (
+        told == f"apache-artemis-{installations.ARTEMIS_VERSION}: mvn: No such file or directory\n"
+    )
 
 
 def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
@@ -75,6 +77,6 @@ def test_a_tool_that_fails_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_is_not_there_says_what_brings_it(home: Path) -> None:
-    for place in (places.rabbitmq_4, places.artemis, places.brokerj):
-        with pytest.raises(places.Absent, match=places.INSTALL):
+    for place in (installations.rabbitmq_4, installations.artemis, installations.brokerj):
+        with pytest.raises(installations.Absent, match=installations.INSTALL):
             place()

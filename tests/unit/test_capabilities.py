@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.capabilities import CAPABILITIES, capabilities_of, open_config
 from feedhandler.codecs import ConfigError, list_feeds, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
+from feedhandler.gateway import CAPABILITIES, capabilities_of, open_config
 from feedhandler.ops import config, feeds, run
 
 #: What is there for every feed; and of the rest, what each built-in one has.

@@ -16,11 +16,11 @@ from feedhandler.characterise import arbitrated, in_order, ranges, reading, repo
 from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
-from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.histogram import FINE_BUCKETS, fine_bucket_of
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.reading import COLUMNS, DatagramBatch
@@ -74,7 +74,7 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
         assert file_bytes == sum(each.file_bytes for each in mine)
         assert messages == sum(len(each.messages) for each in mine)
         last: dict[Any, int] = {}
-        buckets: dict[int, Any] = defaultdict(lambda: np.zeros(BUCKETS, np.int64))
+        buckets: dict[int, Any] = defaultdict(lambda: np.zeros(FINE_BUCKETS, np.int64))
         backwards: dict[int, int] = defaultdict(int)
         for each in mine:
             for code, symbol, _ in each.messages:
@@ -82,7 +82,7 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
                 if since < 0:
                     backwards[code] += 1
                 elif symbol in last and symbol is not None:
-                    buckets[code][bucket_of(since)] += 1
+                    buckets[code][fine_bucket_of(since)] += 1
                 last[symbol] = each.time_ns
         for (where, code), cell in digest.cells.items():
             if where == place:
@@ -92,8 +92,8 @@ def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> Non
     for mine in streams.values():
         for each in mine:
             minutes[each.time_ns // 1_000_000] += 1
-    moments = digest.moments()
-    assert dict(zip(moments[0].tolist(), moments[1].tolist(), strict=True)) == minutes
+    buckets = digest.buckets()
+    assert dict(zip(buckets[0].tolist(), buckets[1].tolist(), strict=True)) == minutes
 
 
 def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
@@ -317,8 +317,8 @@ def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
             expected.append(times[number] - last[number % 2])
         last[number % 2] = times[number]
     (cell,) = found.digest.cells.values()
-    buckets = np.zeros(BUCKETS, np.int64)
-    np.add.at(buckets, [bucket_of(since) for since in expected if since >= 0], 1)
+    buckets = np.zeros(FINE_BUCKETS, np.int64)
+    np.add.at(buckets, [fine_bucket_of(since) for since in expected if since >= 0], 1)
     assert (cell.interarrival.buckets == buckets).all()
     assert cell.interarrival.backwards == sum(since < 0 for since in expected)
 
@@ -338,7 +338,7 @@ def test_a_slice_that_brings_less_than_it_did_is_counted_as_it_is() -> None:
         "offset": (np.cumsum(length) - length).astype(np.uint32),
         "length": length,
     }
-    order.take(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
+    order.add(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
     ((service, _, first, found),) = order.finish()
     assert (service, first, found["totals"][0, 0]) == (in_order.MAIN, 1, 2)
 

@@ -237,7 +237,7 @@ def test_lines_of_one_channel_bring_the_same_bytes_at_about_the_same_time(
     rows = changed(rows_of({A1: 1, B1: 1}, packets=40), B1, later_ns, byte)
     samples = Samples()
     for batch in batches(write_rows(tmp_path / "x.pcap", rows)):
-        samples.take(NYSE.table, batch)
+        samples.add(NYSE.table, batch)
     guessed = samples.guess()
     assert guessed is not None
     assert len(set(guessed.firsts.values())) == channels
@@ -254,7 +254,7 @@ def test_lines_whose_recordings_overlap_little_are_found_by_bounded_samples(
     for number, part in enumerate((early, late)):
         samples = Samples()
         for batch in batches(write_rows(tmp_path / f"{number}.pcap", part)):
-            samples.take(NYSE.table, batch)
+            samples.add(NYSE.table, batch)
         whole.merge(msgspec.msgpack.decode(msgspec.msgpack.encode(samples), type=Samples))
     assert all(len(each.packets) <= SAMPLES_MAX for each in whole.of.values())
     guessed = whole.guess()

@@ -42,7 +42,7 @@ def content(digest: Digest) -> bytes:
             array(digest.foreign),
             array(digest.overflow),
             [(starts, array(each)) for starts, each in digest.stretches],
-            array(digest.moments()),
+            array(digest.buckets()),
             [(place, array(each)) for place, each in digest.minutes().items()],
             [(place, epoch, array(each)) for place in runs for epoch, each in runs[place].items()],
             digest.symbol_counts(),
@@ -73,7 +73,7 @@ def test_merging_is_associative(session: Path, size: int, seed: int) -> None:
     one_by_one = Digest()
     for each in columns:
         one_by_one.add(each)
-        one_by_one.settle()
+        one_by_one.resolve()
     expected = content(one_by_one)
     assert len(columns) > 5
     assert len(one_by_one.pairs) > 1

@@ -15,11 +15,11 @@ import pytest
 
 from feedhandler.characterise import following as followings
 from feedhandler.characterise import report
-from feedhandler.characterise.following import Following, batches_here, piece_of
+from feedhandler.characterise.following import Following, batches_here, blob_of
 from feedhandler.characterise.growing import news, reach
 from feedhandler.characterise.job import Outcome, Request, characterise
-from feedhandler.characterise.pieces import packed, unpacked
 from feedhandler.characterise.tables import tables_of
+from feedhandler.characterise.tally_blobs import packed, unpacked
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
@@ -108,21 +108,21 @@ def test_a_batch_that_is_done_again_replaces_what_it_was(
     path = tmp_path / "a.pcap"
     path.write_bytes(recordings[0])
     end = reach([str(path)], {})
-    pieces = [piece_of(part, UTP) for part in news({}, end, 40_000)]
+    blobs = [blob_of(part, UTP) for part in news({}, end, 40_000)]
     following = Following(tmp_path / "state", b"asked")
-    following.take(0, pieces[:3])
-    following.take(1, pieces[3:])
+    following.store(0, blobs[:3])
+    following.store(1, blobs[3:])
     once = told(following.outcome([str(path)]))
-    following.take(1, pieces[3:])
+    following.store(1, blobs[3:])
     assert told(following.outcome([str(path)])) == once
     # Done again and never written down before: the one who was killed had not got so far.
     other = Following(tmp_path / "other", b"asked")
-    other.take(0, pieces[:3])
+    other.store(0, blobs[:3])
     other = Following(tmp_path / "other", b"asked")
-    other.take(1, list(reversed(pieces[3:])))
+    other.store(1, list(reversed(blobs[3:])))
     assert told(other.outcome([str(path)])) == once == told(characterise([str(path)], UTP))
     with pytest.raises(UsageError, match="was counted before"):
-        other.take(2, pieces[2:3])
+        other.store(2, blobs[2:3])
 
 
 def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
@@ -178,7 +178,7 @@ def test_a_folder_belongs_to_what_it_was_begun_with(tmp_path: Path) -> None:
     following = Following(tmp_path / "state", b"one")
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(UsageError, match="cannot write to"):
-        following.take(0, [])
+        following.store(0, [])
 
 
 def test_tallies_survive_packing(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ pyspark = pytest.importorskip("pyspark")
 
 from feedhandler.characterise.source import (  # noqa: E402
     FeedhandlerStreamReader,
-    piece_of_row,
+    blob_of_row,
     understand,
 )
 
@@ -104,15 +104,15 @@ def test_a_query_for_what_is_there_now_ends_there_in_steps_that_are_bounded(
     whole = reach((str(path),), {})[str(path)]
     assert len(data) // 2 - 2_000 < offsets[-1][str(path)] <= len(data) // 2 < whole
     assert len(offsets) > 4
-    pieces = [
-        piece_of_row(SimpleNamespace(**row))
+    blobs = [
+        blob_of_row(SimpleNamespace(**row))
         for start, end in itertools.pairwise(offsets)
         for part in reader.partitions(start, end)
         for batch in reader.read(part)
         for row in batch.to_pylist()
     ]
-    assert [each.start for each in pieces][1:] == [each.report.ended for each in pieces][:-1]
-    packets = sum(each.columns["totals"][:, 0].sum() for each in pieces)
+    assert [each.start for each in blobs][1:] == [each.report.ended for each in blobs][:-1]
+    packets = sum(each.columns["totals"][:, 0].sum() for each in blobs)
     halved = tmp_path / "half.pcap"
     halved.write_bytes(data[: offsets[-1][str(path)]])
     assert packets == len(Independent(halved, "euronext-utp-md").packets)

@@ -20,7 +20,6 @@ from feedhandler.characterise.files import find_captures, look_at
 from feedhandler.characterise.interarrival import Interarrival
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.reading import SliceReader
-from feedhandler.characterise.scale import BUCKETS
 from feedhandler.characterise.slices import (
     CaptureFile,
     Slice,
@@ -31,6 +30,7 @@ from feedhandler.characterise.slices import (
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import TOTALS, Tally
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.histogram import FINE_BUCKETS
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import PcapngBytes
@@ -299,7 +299,7 @@ def test_no_slice_spans_two_files_and_what_cannot_be_cut_stays_whole() -> None:
 
 def columns_of(tally: object, path: Path) -> dict[str, np.ndarray]:
     for batch in Capture(path).batches():
-        tally.take(  # type: ignore[attr-defined]
+        tally.count(  # type: ignore[attr-defined]
             batch.data,
             batch.offset,
             batch.length,
@@ -364,7 +364,7 @@ def test_stretches_put_together_are_the_window_function_of_the_whole(
     whole = Interarrival()
     for channel, symbol, at_ns in messages:
         whole.note(0, channel, symbol, at_ns)
-    buckets = sum((each.buckets for each in found), np.zeros(BUCKETS, np.int64))
+    buckets = sum((each.buckets for each in found), np.zeros(FINE_BUCKETS, np.int64))
     assert np.array_equal(buckets, np.asarray(whole.buckets)[0])
 
 
@@ -382,7 +382,7 @@ def _stretch(messages: list[tuple[int, int, int]]) -> dict[str, np.ndarray]:
     times = np.array([row[0] for row in rows], np.int64)
     groups = np.array([row[1] for row in rows], np.uint32)
     ports = np.zeros(len(rows), np.uint16)
-    tally.take(
+    tally.count(
         np.frombuffer(data, np.uint8), columns[0], columns[1], columns[1], times, groups, ports
     )
     return tally.columns()

@@ -12,10 +12,9 @@ import pytest
 
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
-from feedhandler.characterise.scale import BUCKETS, bucket_of, lower_bounds
 from feedhandler.characterise.tables import Tables, tables_of
 from feedhandler.codecs import load_feed
-from tests.support.characterise import OPENING_NS, Independent, write_session
+from tests.support.characterise import Independent, write_session
 from tests.support.characterise_by_hand import hold, tables_by_hand
 
 NAMES = (
@@ -83,15 +82,3 @@ def test_nothing_gives_tables_without_rows() -> None:
     filled = {each.name for each in tables if each.rows}
     assert filled == {"services", "figures", "concentration"}
     assert all(each.columns and each.title for each in tables)
-
-
-def test_buckets_are_within_one_percent_and_meet_each_other() -> None:
-    edges = lower_bounds().tolist()
-    assert len(edges) == BUCKETS
-    for bucket, edge in enumerate(edges):
-        assert bucket_of(edge) == bucket
-        if bucket:
-            assert bucket_of(edge - 1) == bucket - 1
-            assert bucket < 256 or edge - edges[bucket - 1] <= edges[bucket - 1] / 100
-    assert bucket_of(2**62) == BUCKETS - 1
-    assert OPENING_NS % 10**9 == 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from feedhandler.characterise import digest as digests
-from feedhandler.characterise import interarrival, moments, skew, tally
+from feedhandler.characterise import interarrival, millisecond_buckets, skew, tally
 from feedhandler.characterise.digest import Digest, Histogram, summed
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
 from feedhandler.codecs import load_feed, scanner
@@ -42,7 +42,7 @@ def fed(tally: Any, rows: list[Row]) -> Any:
     times = np.array([at_ns for at_ns, _, _ in rows], np.int64)
     groups = np.array([group for _, group, _ in rows], np.uint32)
     ports = np.full(len(rows), 9, np.uint16)
-    tally.take(np.frombuffer(data, np.uint8), offsets, lengths, lengths + 42, times, groups, ports)
+    tally.count(np.frombuffer(data, np.uint8), offsets, lengths, lengths + 42, times, groups, ports)
     return tally
 
 
@@ -74,7 +74,7 @@ def test_columns_of_different_lengths_are_refused(twin: Any, short: int) -> None
     kinds = (np.uint32, np.uint32, np.uint32, np.int64, np.uint32, np.uint16)
     columns = [np.zeros(1 if place == short else 2, kind) for place, kind in enumerate(kinds)]
     with pytest.raises(ValueError, match="different lengths"):
-        twin.tally.Tally(twin.table).take(np.zeros(9, np.uint8), *columns)
+        twin.tally.Tally(twin.table).count(np.zeros(9, np.uint8), *columns)
 
 
 def test_types_beyond_the_bound_are_counted_as_one(twin: Any) -> None:
@@ -97,7 +97,11 @@ def test_a_clock_that_steps_back_moves_the_first_time_and_is_counted_apart(twin:
     columns = of(twin, [*rows, (7_000_000, 1, packet(3, MESSAGE))])
     assert (total(columns, "first_ns"), total(columns, "last_ns")) == ([5_000_000], [9_000_000])
     assert columns["interarrival_tallies"][:, 0].tolist() == [0, 1, 1]
-    assert summed([moments.expanded(digests.moments_of(columns))], 4)[0].tolist() == [5, 7, 9]
+    assert summed([millisecond_buckets.expanded(digests.buckets_of(columns))], 4)[0].tolist() == [
+        5,
+        7,
+        9,
+    ]
 
 
 def test_broken_packets_and_foreign_datagrams_are_told_apart(twin: Any) -> None:
@@ -197,15 +201,17 @@ def test_moments_are_those_of_the_whole_however_they_are_cut_and_however_large()
         columns = of(
             COMPILED, [(at_ms * 1_000_000, 1, packet(n)) for n, (at_ms, _) in enumerate(rows)]
         )
-        found = moments.expanded(digests.moments_of(columns))
+        found = millisecond_buckets.expanded(digests.buckets_of(columns))
         found[2] = [size for _, size in rows]
-        return columns | {f"moments_{k}": each for k, each in moments.compact(found).items()}
+        return columns | {
+            f"moments_{k}": each for k, each in millisecond_buckets.compact(found).items()
+        }
 
     digest = Digest()
     day = 1_300_176_000_000
     for rows in ([(5, 10), (7, 1)], [(7, 2), (8, 3)], [], [(8, 1 << 40)], [(6, 5), (1 << 35, 4)]):
         digest.add(part(*((day + at_ms, size) for at_ms, size in rows)))
-    whole = digest.moments()
+    whole = digest.buckets()
     assert (whole[0] - day).tolist() == [5, 6, 7, 8, 1 << 35]
     assert whole[1].tolist() == [1, 1, 2, 2, 1]
     assert whole[2].tolist() == [10, 5, 3, 3 + (1 << 40), 4]

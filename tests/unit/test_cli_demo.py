@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import load_feed
 from feedhandler.config import GatewaySettings
+from feedhandler.gateway import misfit_of
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.demo import Demo, Options, Verdict, free_port_base, line_texts
 from feedhandler.ops.demo_scenes import SCENES
@@ -165,13 +165,13 @@ def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
         books = LedgerClient(feed, got)
         start = {"service": 104, "reason": "start", "since": 2, "lost": []}
         gap = {"service": 104, "reason": "gap", "since": 2, "lost": [[4, 5]]}
-        books.take(FakeMessage("quality", **start))  # type: ignore[arg-type]
+        books.record(FakeMessage("quality", **start))  # type: ignore[arg-type]
         for packet in packets:
             sent.sent(packet)
-        books.take(FakeMessage("packet", packets[0]))  # type: ignore[arg-type]
-        books.take(FakeMessage("packet", packets[1]))  # type: ignore[arg-type]
-        books.take(FakeMessage("quality", **gap))  # type: ignore[arg-type]
-        books.take(FakeMessage("batch", packets[4] + packets[5]))  # type: ignore[arg-type]
+        books.record(FakeMessage("packet", packets[0]))  # type: ignore[arg-type]
+        books.record(FakeMessage("packet", packets[1]))  # type: ignore[arg-type]
+        books.record(FakeMessage("quality", **gap))  # type: ignore[arg-type]
+        books.record(FakeMessage("batch", packets[4] + packets[5]))  # type: ignore[arg-type]
         assert books.received == 4
     report = check(
         feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
@@ -210,7 +210,7 @@ def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_pa
             FakeMessage("packet", packets[6]),
         ]
         for message in stream:
-            books.take(message)  # type: ignore[arg-type]
+            books.record(message)  # type: ignore[arg-type]
     report = check(
         feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
     )

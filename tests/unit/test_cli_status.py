@@ -16,7 +16,6 @@ from feedhandler.cli.app import chosen
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
 from feedhandler.config.show import to_toml
-from feedhandler.control import ENDPOINT_DEFAULT, Verb, Verbs
 from feedhandler.counters import (
     ChannelCounter,
     DestinationCounter,
@@ -26,6 +25,7 @@ from feedhandler.counters import (
 )
 from feedhandler.gateway import Gateway
 from feedhandler.ops import status
+from feedhandler.rpc import ENDPOINT_DEFAULT, Verb, Verbs
 
 PATIENCE_S = 60.0
 

@@ -59,7 +59,7 @@ def arriving(count: int) -> list[Message]:
     """A quality message, then `count` packets of one order each, as a link brings them."""
     rig = Rig()
     _, link = rig.attach("euronext.104?as=message")
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     for sequence in range(1, count + 1):
         rig.put(packet(sequence, [order(5)]), sequence, 1)
     rig.pump()

@@ -13,7 +13,7 @@ from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.durable.values import (
     encode,
 )
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.counters import QueueCounter
 from tests.support.turns import Loop
 
@@ -30,7 +30,7 @@ class Queue:
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.turns = Turns(self.loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(self.loop.call_soon, STEPS_A_TURN)
         self.fault = ""
         self.counts = numpy.zeros(len(QueueCounter), numpy.uint64)
         self.ids = SimpleNamespace(find=lambda _: list(range(1, MANY + 1)))

@@ -15,8 +15,8 @@ from feedhandler.config.amqp import UserConfig
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.config.show import to_toml
 from feedhandler.gateway import Gateway
+from feedhandler.gateway.readings import readings
 from feedhandler.observe.metrics import SCOPES
-from feedhandler.observe.readings import readings
 
 BASE = to_toml(loopback_config(services=(104,)))
 HASH = "scrypt$16$8$1$c2l4dGVlbiBieXRlcyBvZg==$c2l4dGVlbiBieXRlcyBvZg=="

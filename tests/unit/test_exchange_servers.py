@@ -152,18 +152,18 @@ def test_subscribers_get_a_snapshot_when_it_begins_to_leave(desk):
     got = []
     leave = made.subscribe(104, got.append)
     clock.now_ns = 1_000_000_000
-    made.on_snapshot(Snapshot(1_250_000_000, 1000, 104, 7, [b"a", b"b"]))
+    made.on_snapshot(Snapshot(1_250_000_000, 104, 7, [b"a", b"b"]))
     loop.run()
     assert got == []
     assert loop.run() == [0.25]
     assert got == [[b"a", b"b"]]
-    made.on_snapshot(Snapshot(900_000_000, 1000, 104, 8, [b"c"]))
+    made.on_snapshot(Snapshot(900_000_000, 104, 8, [b"c"]))
     loop.run()
     assert loop.run() == [0.0]
     assert got[1:] == [[b"c"]]
     leave()
     leave()
-    made.on_snapshot(Snapshot(0, 1000, 104, 9, [b"d"]))
+    made.on_snapshot(Snapshot(0, 104, 9, [b"d"]))
     assert loop.calls == []
 
 
@@ -171,7 +171,7 @@ def test_other_services_snapshots_are_not_handed_out(desk):
     made, _, loop, _ = desk
     got = []
     made.subscribe(104, got.append)
-    made.on_snapshot(Snapshot(0, 1000, 103, 8, [b"c"]))
+    made.on_snapshot(Snapshot(0, 103, 8, [b"c"]))
     assert loop.calls == []
 
 
@@ -180,7 +180,7 @@ def test_snapshots_do_not_pile_up_before_they_go_out(desk):
     got = []
     made.subscribe(104, got.append)
     for last in range(SNAPSHOTS_WAITING_MAX + 3):
-        made.on_snapshot(Snapshot(10, 1000, 104, last, [b"%d" % last]))
+        made.on_snapshot(Snapshot(10, 104, last, [b"%d" % last]))
     loop.run()
     assert len(loop.calls) == SNAPSHOTS_WAITING_MAX
     loop.run()

@@ -92,7 +92,7 @@ def tallied(twin: str, payloads: list[bytes]) -> Any:
     count = len(payloads)
     times = OPENING_NS + np.arange(count, dtype=np.int64) * MS
     group, port = np.full(count, 0xEF650701, np.uint32), np.full(count, PORT, np.uint16)
-    made.take(data, offset, length, length + 42, times, group, port)
+    made.count(data, offset, length, length + 42, times, group, port)
     return made
 
 
@@ -111,22 +111,22 @@ def test_a_tally_counts_runs_messages_and_numbers(twin: str) -> None:
     assert (epoch, found.tolist()) == (0, [[1, 7], [9, 22], [1, 2]])
 
 
-def mutated(dice: random.Random) -> list[bytes]:
+def mutated(rng: random.Random) -> list[bytes]:
     """Datagrams of a session with bytes changed, cut, doubled or put together."""
     sent = [*session(), *(each[0] for each in DATAGRAMS)]
     found = []
-    for each in dice.choices(sent, k=300):
+    for each in rng.choices(sent, k=300):
         data = bytearray(each)
-        kind = dice.randrange(5)
+        kind = rng.randrange(5)
         if kind == 0:
-            data[dice.randrange(len(data))] = dice.randrange(256)
+            data[rng.randrange(len(data))] = rng.randrange(256)
         elif kind == 1:
-            del data[dice.randrange(len(data)) :]
+            del data[rng.randrange(len(data)) :]
         elif kind == 2:
-            data += dice.choice(sent)
+            data += rng.choice(sent)
         elif kind == 3:
-            at = dice.randrange(len(data))
-            data[at:at] = data[at : at + dice.randrange(40)]
+            at = rng.randrange(len(data))
+            data[at:at] = data[at : at + rng.randrange(40)]
         found.append(bytes(data))
     return found
 

@@ -10,7 +10,6 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.amqp.routing import parse_address
-from feedhandler.capabilities import misfit_of
 from feedhandler.codecs import BadPacket, ConfigError, UsageError, fix_scanning, load_feed, scanner
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
@@ -18,6 +17,7 @@ from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.codecs.loader import FEEDS_FOLDER
 from feedhandler.config import parse_config
 from feedhandler.counters import ChannelCounter
+from feedhandler.gateway import misfit_of
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.amqp import Rig
@@ -303,43 +303,43 @@ def channel(request):
 THREE, FOUR = update(3, "C"), update(4, "D")
 
 
-def some_lines(dice: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
+def some_lines(rng: random.Random, count: int, reset_share: float) -> list[list[bytes]]:
     """What both lines are sent, packed alike or not, with heartbeats, gap fills, other bytes under
     a number that is known, forged numbers, and now and then a numbering anew."""
     lines: list[list[bytes]] = [[], []]
     number = 1
     for _ in range(count):
-        size, first, extra = dice.randint(1, 5), number, b""
+        size, first, extra = rng.randint(1, 5), number, b""
         messages = [update(first + at, "ABCD"[at % 4]) for at in range(size)]
         number += size
-        if dice.random() < 0.1:
+        if rng.random() < 0.1:
             extra = admin(f"35=0|34={number}|")
-        elif dice.random() < 0.05:
+        elif rng.random() < 0.05:
             extra = admin(f"35=4|34={number}|123=Y|36={number + 2}|")
             number += 2
-        elif dice.random() < reset_share:
+        elif rng.random() < reset_share:
             extra = admin("35=A|34=1|98=0|108=1|141=Y|")
             number = 1
-        alike = dice.random() < 0.8
+        alike = rng.random() < 0.8
         for line in lines:
-            cut = size if alike else dice.randint(1, size)
-            given = [update(first, "OTHER"), *messages[1:]] if dice.random() < 0.02 else messages
+            cut = size if alike else rng.randint(1, size)
+            given = [update(first, "OTHER"), *messages[1:]] if rng.random() < 0.02 else messages
             parts = [b"".join(given[:cut]), b"".join(given[cut:]) + extra]
             line += [each for each in parts if each]
-            if dice.random() < 0.05:
-                line.append(update(number + dice.randint(-3, 9), "FORGED"))
+            if rng.random() < 0.05:
+                line.append(update(number + rng.randint(-3, 9), "FORGED"))
     return lines
 
 
-def some_steps(dice: random.Random, lines: list[list[bytes]]) -> list[tuple[int, bytes]]:
+def some_steps(rng: random.Random, lines: list[list[bytes]]) -> list[tuple[int, bytes]]:
     """(line, datagram) as they come: lossy, doubled, one line ahead of the other."""
     steps: list[tuple[int, bytes]] = []
     queues = [list(reversed(line)) for line in lines]
     while any(queues):
-        line = dice.choice([each for each in (0, 1) if queues[each]])
+        line = rng.choice([each for each in (0, 1) if queues[each]])
         if abs(len(queues[0]) - len(queues[1])) > 3:
             line = int(len(queues[0]) < len(queues[1]))
-        steps += [(line, queues[line].pop())] * dice.choice([0] + [1] * 20 + [2])
+        steps += [(line, queues[line].pop())] * rng.choice([0] + [1] * 20 + [2])
     return steps
 
 
@@ -348,13 +348,13 @@ def some_steps(dice: random.Random, lines: list[list[bytes]]) -> list[tuple[int,
 def test_a_copy_that_is_known_by_its_bytes_is_what_it_would_be_if_it_were_read(
     twin, reset_share, seed
 ):
-    dice, known_of_all = random.Random(seed), 0
+    rng, known_of_all = random.Random(seed), 0
     for _ in range(40 if twin == "compiled" else 10):
         # Lines that fall silent at once, and a hold that is soon full.
         settings = msgspec.structs.replace(QUICK, silent_us=15_000, hold_packets=4)
         read, known = FixChannel(twin, False, settings), FixChannel(twin, True, settings)
-        for line, data in some_steps(dice, some_lines(dice, 60, reset_share)):
-            wait = dice.choice([0] * 15 + [3, 8, 12, 20])
+        for line, data in some_steps(rng, some_lines(rng, 60, reset_share)):
+            wait = rng.choice([0] * 15 + [3, 8, 12, 20])
             for each in (read, known):
                 each.datagram(line, data)
                 each.wait(wait)
@@ -502,7 +502,7 @@ def test_skipped_numbers_are_told_to_the_services_links():
     rig = Rig(services=(7,), feed=FEED)
     link = rig.attach("fix.7")[1]
     put(rig, 1, ONE)
-    rig.mark(RecordKind.SKIPPED, sequence=2, next_sequence=5)
+    rig.control_event(RecordKind.SKIPPED, sequence=2, next_sequence=5)
     put(rig, 5, FIVE)
     rig.pump()
     assert [each.content for each in link.sent] == ["packet", "quality+json", "packet"]

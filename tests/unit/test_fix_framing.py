@@ -411,26 +411,26 @@ OF_VALUES = ("type", "sequence", "sender", "target", "time")
 BODIES = [b"268=1|279=0|", b"268=2|279=0|", b"269=0|", b"268=|", b"95=3|96=a\x01b|", b"26=8|", b""]
 
 
-def a_header(dice: random.Random) -> list[bytes]:
+def a_header(rng: random.Random) -> list[bytes]:
     """The fields of a header behind MsgType, in some order."""
-    fields = [b"34=%d|" % dice.choice([9, 10, 11, 99, 100]), b"49=PUB|", b"52=12:00:00|"]
-    fields += dice.sample([b"56=T|", b"50=9|", b"43=Y|", b"369=7|", b"90=2|91=\x01x|"], 2)
-    dice.shuffle(fields)
-    return fields[dice.choice([0, 0, 0, 1]) :]
+    fields = [b"34=%d|" % rng.choice([9, 10, 11, 99, 100]), b"49=PUB|", b"52=12:00:00|"]
+    fields += rng.sample([b"56=T|", b"50=9|", b"43=Y|", b"369=7|", b"90=2|91=\x01x|"], 2)
+    rng.shuffle(fields)
+    return fields[rng.choice([0, 0, 0, 1]) :]
 
 
-def like_it(dice: random.Random, fields: list[bytes]) -> list[bytes]:
+def like_it(rng: random.Random, fields: list[bytes]) -> list[bytes]:
     """The fields with another number and time, and sometimes with something else that differs."""
     made = []
     for field in fields:
         if field.startswith(b"34="):
-            field = b"34=%b|" % dice.choice([b"9", b"10", b"12345", b"", b"x", b"0", b"9" * 21])
+            field = b"34=%b|" % rng.choice([b"9", b"10", b"12345", b"", b"x", b"0", b"9" * 21])
         elif field.startswith(b"52="):
-            field = b"52=%b|" % dice.choice(
+            field = b"52=%b|" % rng.choice(
                 [b"12:00:01", b"12:00:02", b"12:00:00.5", b"", b"a|58=b"]
             )
-        elif dice.random() < 0.05:
-            field = dice.choice([b"", b"49=PUC|", b"57=D|", b"49=PUB2|"])
+        elif rng.random() < 0.05:
+            field = rng.choice([b"", b"49=PUC|", b"57=D|", b"49=PUB2|"])
         made.append(field)
     return made
 
@@ -439,19 +439,19 @@ def like_it(dice: random.Random, fields: list[bytes]) -> list[bytes]:
 def test_a_message_that_is_like_the_one_before_is_framed_as_if_it_were_alone(
     fix: Any, seed: int
 ) -> None:
-    dice, alike = random.Random(seed), 0
+    rng, alike = random.Random(seed), 0
     begins, numbers = numpy.zeros(2, numpy.uint32), numpy.zeros(2, numpy.uint64)
     places = memoryview(begins), memoryview(numbers)
     for _ in range(3000 if fix is not INTERPRETED else 800):
-        fields, body = a_header(dice), dice.choice(BODIES)
+        fields, body = a_header(rng), rng.choice(BODIES)
         one = sealed(b"35=X|" + b"".join(fields) + body)
         if read(fix, one)[0]:
             continue
-        kind = dice.choice([b"X"] * 9 + [b"W"])
-        body = dice.choice([body, body, dice.choice(BODIES)])
-        other = bytearray(sealed(b"35=%b|" % kind + b"".join(like_it(dice, fields)) + body))
-        if dice.random() < 0.2:
-            other[dice.randrange(len(other))] = dice.choice(b"\x01=09X")
+        kind = rng.choice([b"X"] * 9 + [b"W"])
+        body = rng.choice([body, body, rng.choice(BODIES)])
+        other = bytearray(sealed(b"35=%b|" % kind + b"".join(like_it(rng, fields)) + body))
+        if rng.random() < 0.2:
+            other[rng.randrange(len(other))] = rng.choice(b"\x01=09X")
             other[-7:] = b""
             other = bytearray(summed(bytes(other)))
         data = one + bytes(other)

@@ -190,19 +190,19 @@ def test_snapshots_rebuild_what_they_were_made_of(seed: int) -> None:
 
 
 def test_a_book_of_entries_is_the_book_of_the_orders(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     state, book = MarketState(), Book()
     for number in range(1, 400):
         keys = list(book.by_key)
-        kind = dice.choice("aamd") if keys else "a"
-        price, size = dice.randint(90, 110), dice.randint(1, 50)
+        kind = rng.choice("aamd") if keys else "a"
+        price, size = rng.randint(90, 110), rng.randint(1, 50)
         if kind == "a":
-            side = dice.choice([BUY, SELL])
+            side = rng.choice([BUY, SELL])
             book.add((b"o%d" % number, 0), side, price, size)
             type = 0 if side == BUY else 1
             entry = f"279=0|269={type}|278=o{number}|55=A|270={price / 10:.1f}|271={size}"
         else:
-            key = dice.choice(keys)
+            key = rng.choice(keys)
             assert isinstance(key, tuple)
             if kind == "m":
                 book.modify(key, price, size)

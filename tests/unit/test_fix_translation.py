@@ -165,7 +165,7 @@ def test_real_full_updates_of_openbook_are_empty_books(captures: Path) -> None:
 
 
 def test_a_full_update_replaces_a_book_that_deltas_change(seed: int) -> None:
-    dice, feed = random.Random(seed), load_feed("nyse-openbook-ultra")
+    rng, feed = random.Random(seed), load_feed("nyse-openbook-ultra")
     translator, state = FixTranslator(feed), MarketState()
     expected: dict[str, dict[Decimal, int]] = {"8": {}, "5": {}}
 
@@ -177,12 +177,12 @@ def test_a_full_update_replaces_a_book_that_deltas_change(seed: int) -> None:
         return {"price_numerator": raw, "volume": volume, "num_orders": 3, "side": side}
 
     for number in range(1, 200):
-        full = number == 1 or dice.random() < 0.05
+        full = number == 1 or rng.random() < 0.05
         if full:
             expected.update({"8": {}, "5": {}})
-        prices = dice.sample(range(90, 110), 4)
+        prices = rng.sample(range(90, 110), 4)
         points = [
-            point(p, dice.choice((100, 200, 0)[: 2 if full else 3]), dice.choice("BS"))
+            point(p, rng.choice((100, 200, 0)[: 2 if full else 3]), rng.choice("BS"))
             for p in prices
         ]
         kind = 230 if full else 231
@@ -234,7 +234,7 @@ def test_real_messages_of_orders_that_are_not_known_tell_no_book(captures: Path)
 
 
 def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
-    dice, translator, state, book = (
+    rng, translator, state, book = (
         random.Random(seed),
         FixTranslator(INTEGRATED),
         MarketState(),
@@ -245,18 +245,18 @@ def test_orders_of_integrated_leave_the_queues_of_a_book(seed: int) -> None:
 
     def change() -> bytes:
         nonlocal ids
-        kind = dice.choice(["add", "modify", "delete", "execution", "replace"])
-        price, volume = dice.randint(90, 110), dice.randint(1, 50)
+        kind = rng.choice(["add", "modify", "delete", "execution", "replace"])
+        price, volume = rng.randint(90, 110), rng.randint(1, 50)
         if kind == "add" or not book.orders:
             ids += 1
-            side = dice.choice((BUY, SELL))
+            side = rng.choice((BUY, SELL))
             book.add(ids, side, price, volume)
             text = "B" if side == BUY else "S"
             return integrated("add_order", order_id=ids, price=price, volume=volume, side=text)
-        order = dice.choice(book.orders)
+        order = rng.choice(book.orders)
         told: dict[str, object] = {"order_id": order.key}
         if kind == "modify":
-            lost = dice.random() < 0.3 or price != order.price or volume > order.volume
+            lost = rng.random() < 0.3 or price != order.price or volume > order.volume
             if lost:
                 book.remove(order.key)
                 book.add(order.key, order.side, price, volume)

@@ -36,10 +36,10 @@ def capture(wire: Wire, lost: tuple[set[int], set[int]], skew_ns: int = 0) -> li
 
 @pytest.mark.parametrize("skew_ms", [0, 1, 500])
 def test_what_one_line_lost_the_other_has(seed: int, skew_ms: int) -> None:
-    dice, wire = random.Random(seed), session(seed)
+    rng, wire = random.Random(seed), session(seed)
     numbers = range(1, len(wire.datagrams))
-    lost = set(dice.sample(numbers, len(numbers) // 4))
-    both = (lost, set(dice.sample(sorted(set(numbers) - lost), len(numbers) // 4)))
+    lost = set(rng.sample(numbers, len(numbers) // 4))
+    both = (lost, set(rng.sample(sorted(set(numbers) - lost), len(numbers) // 4)))
     channel = CapturedChannel(capture(wire, both, skew_ms * MS))
     assert list(channel) == [wire.bodies[number] for number in sorted(wire.bodies)]
     assert (channel.lost, channel.wrong) == (0, 0)

@@ -17,13 +17,13 @@ MS = 1_000_000
 
 
 def test_no_datagram_is_longer_than_set_and_none_is_empty(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(50):
-        packer = Packer(MS, dice.randint(100, DATAGRAM_BYTES))
+        packer = Packer(MS, rng.randint(100, DATAGRAM_BYTES))
         now_ns, waiting, messages, datagrams = 0, [], [], []
         for _ in range(200):
-            message = dice.randbytes(dice.choice([1, 20, 90, dice.randint(1, 2000)]))
-            now_ns += dice.choice([0, 0, dice.randint(0, MS)])
+            message = rng.randbytes(rng.choice([1, 20, 90, rng.randint(1, 2000)]))
+            now_ns += rng.choice([0, 0, rng.randint(0, MS)])
             assert packer.deadline_ns >= now_ns or waiting
             full = packer.tick(now_ns) + packer.add(message, now_ns)
             waiting = [message]
@@ -89,11 +89,11 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_each_datagram_decodes_by_itself(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     packer, header = Packer(MS), Header(target=b"T")
     datagrams: list[bytes] = []
     for number in range(1, 200):
-        text = b"35=X\x0158=%b\x01" % (b"x" * dice.randint(1, 2000))
+        text = b"35=X\x0158=%b\x01" % (b"x" * rng.randint(1, 2000))
         datagrams += packer.add(header.application(envelope(b"FIX.4.4", text), number, 7), 0)
     datagrams += packer.flush()
     assert len(datagrams) > 20

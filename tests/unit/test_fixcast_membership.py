@@ -27,17 +27,17 @@ def test_every_standing_has_an_answer_to_every_input():
 )
 def test_it_is_joined_while_something_is_missing_and_a_while_longer(looks, expected):
     membership = Membership()
-    assert [membership.look(*each) for each in looks] == expected
+    assert [membership.update(*each) for each in looks] == expected
 
 
 def test_it_wants_to_look_again_when_the_wait_is_over():
     membership = Membership(10)
     assert membership.deadline_ns == NEVER
-    membership.look(True, 0)
+    membership.update(True, 0)
     assert membership.deadline_ns == NEVER
-    membership.look(False, 7)
+    membership.update(False, 7)
     assert membership.deadline_ns == 17
-    membership.look(False, 17)
+    membership.update(False, 17)
     assert (membership.deadline_ns, membership.joins) == (NEVER, 1)
-    membership.look(True, 20)
+    membership.update(True, 20)
     assert membership.joins == 2

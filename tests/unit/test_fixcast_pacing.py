@@ -24,13 +24,13 @@ def sent_by(bucket: TokenBucket, sizes: list[tuple[int, int]]) -> list[tuple[int
 
 
 def test_no_window_has_more_than_the_bucket_and_its_flow(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(20):
-        rate, burst = dice.randint(10**5, 10**9), dice.randint(1400, 10**6)
+        rate, burst = rng.randint(10**5, 10**9), rng.randint(1400, 10**6)
         times, at = [], 0
         for _ in range(300):
-            at += dice.choice([0, 0, 0, dice.randint(0, 5 * MS)])
-            times.append((at, dice.randint(1, 1400)))
+            at += rng.choice([0, 0, 0, rng.randint(0, 5 * MS)])
+            times.append((at, rng.randint(1, 1400)))
         sent = sent_by(TokenBucket(rate, burst), times)
         assert [size for _, size in sent] == [size for _, size in times]
         first = total = 0
@@ -92,19 +92,19 @@ def test_a_bucket_has_bounds(rate: int, burst: int) -> None:
 def test_sending_that_takes_long_breaks_no_promise(seed: int) -> None:
     """A datagram leaves at any time between `admits` and `take`: no window has too much of them,
     whenever it was."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for late in (0.0, 1.0, 0.5):
-        rate, burst = dice.randint(10**6, 10**9), dice.randint(3000, 10**5)
+        rate, burst = rng.randint(10**6, 10**9), rng.randint(3000, 10**5)
         bucket, now_ns, left = TokenBucket(rate, burst), 0, []
         for _ in range(400):
             batch: list[int] = []
-            while bucket.admits(sum(batch), size := dice.randint(1, 1466), now_ns):
+            while bucket.admits(sum(batch), size := rng.randint(1, 1466), now_ns):
                 batch.append(size)
-            took_ns = dice.choice([0, 1000, dice.randint(0, 5 * MS)])
+            took_ns = rng.choice([0, 1000, rng.randint(0, 5 * MS)])
             left += [(now_ns + int(took_ns * late), size) for size in batch]
             now_ns += took_ns
             bucket.take(sum(batch), now_ns)
-            now_ns += dice.choice([1, dice.randint(1, MS)])
+            now_ns += rng.choice([1, rng.randint(1, MS)])
         for begin in range(0, len(left), 29):
             total = 0
             for end_ns, size in left[begin:]:

@@ -22,21 +22,21 @@ from feedhandler.fixcast.planner import (
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def symbols(dice: random.Random, count: int) -> list[str]:
+def symbols(rng: random.Random, count: int) -> list[str]:
     found: set[str] = set()
     while len(found) < count:
-        found.add("".join(dice.choices(LETTERS + ".", k=dice.randint(1, 5))))
+        found.add("".join(rng.choices(LETTERS + ".", k=rng.randint(1, 5))))
     return sorted(found)
 
 
-def day(dice: random.Random, instruments: int, skew: float) -> list[Volume]:
+def day(rng: random.Random, instruments: int, skew: float) -> list[Volume]:
     """A day's volumes: few instruments have most of it."""
-    contents = ["equities", "options", "bonds", ""][: dice.randint(1, 4)]
+    contents = ["equities", "options", "bonds", ""][: rng.randint(1, 4)]
     ranks = list(range(1, instruments + 1))
-    dice.shuffle(ranks)
+    rng.shuffle(ranks)
     return [
-        Volume(dice.choice(contents), symbol, int(10**7 / rank**skew))
-        for symbol, rank in zip(symbols(dice, instruments), ranks, strict=True)
+        Volume(rng.choice(contents), symbol, int(10**7 / rank**skew))
+        for symbol, rank in zip(symbols(rng, instruments), ranks, strict=True)
     ]
 
 
@@ -60,12 +60,12 @@ def check(planned: Plan, volumes: list[Volume], channels: int) -> None:
 
 
 def test_no_channel_is_above_its_share(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     steps = set()
     for _ in range(40):
-        channels = dice.randint(1, 12)
-        instruments = dice.randint(channels, dice.choice([3 * channels, 300]))
-        volumes = day(dice, instruments, dice.choice([0, 0.3, 0.5, 0.8, 1.1]))
+        channels = rng.randint(1, 12)
+        instruments = rng.randint(channels, rng.choice([3 * channels, 300]))
+        volumes = day(rng, instruments, rng.choice([0, 0.3, 0.5, 0.8, 1.1]))
         planned = plan(volumes, channels)
         check(planned, volumes, channels)
         steps.add(planned.step)
@@ -77,8 +77,8 @@ def test_no_channel_is_above_its_share(seed: int) -> None:
 
 
 def test_a_generated_day_goes_on_ten_channels(seed: int) -> None:
-    dice = random.Random(seed)
-    volumes = day(dice, 4000, 0.7)
+    rng = random.Random(seed)
+    volumes = day(rng, 4000, 0.7)
     planned = plan(volumes)
     check(planned, volumes, 10)
     assert planned.heaviest <= SHARE_MAX
@@ -142,8 +142,8 @@ def test_what_cannot_be_planned_is_refused(
 
 
 def test_a_plan_is_a_definition_that_can_be_read(seed: int) -> None:
-    dice = random.Random(seed)
-    volumes = day(dice, 500, 0.9)
+    rng = random.Random(seed)
+    volumes = day(rng, 500, 0.9)
     planned = plan(volumes)
     text = definition(planned, "239.10", 31001, ("10.1.0.5", "10.2.0.5"))
     channels = parse_channels(text, "plan")

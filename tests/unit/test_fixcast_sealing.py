@@ -257,7 +257,7 @@ def test_a_window_tells_what_has_come_from_what_has_not(seed: int) -> None:
             else None
         )
         assert window.fault(counter) is expected
-        window.mark(counter)
+        window.accept(counter)
         came.add(counter)
         highest = max(highest, counter)
         assert window.highest == highest

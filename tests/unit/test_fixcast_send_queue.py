@@ -46,27 +46,27 @@ def taken(queue: Any, bucket: TokenBucket, now_ns: int, most: int = 1000) -> lis
 
 @pytest.mark.parametrize("twin", TWINS, ids=IDS)
 def test_it_packs_as_the_packer_does(twin: tuple[ModuleType, ModuleType], seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(30):
-        period_ns, bytes_max = dice.choice([0, MS]), dice.randint(100, 1400)
-        longest = dice.choice([bytes_max, 3000])
-        queue = twin[0].SendQueue(period_ns, bytes_max, longest, dice.randint(2, 40))
+        period_ns, bytes_max = rng.choice([0, MS]), rng.randint(100, 1400)
+        longest = rng.choice([bytes_max, 3000])
+        queue = twin[0].SendQueue(period_ns, bytes_max, longest, rng.randint(2, 40))
         stamper = twin[1].Stamper(b"FIXT.1.1", b"56=T\x01")
         packer, store = Packer(period_ns, bytes_max), PacketStore(1 << 16)
         expected: deque[bytes] = deque()
         bucket, now_ns, number = wide(), 0, 1
         for _ in range(200):
-            now_ns += dice.choice([0, 0, dice.randint(0, MS)])
+            now_ns += rng.choice([0, 0, rng.randint(0, MS)])
             queue.tick(now_ns)
             expected += packer.tick(now_ns)
-            data = update(dice.choice([0, 20, dice.randint(0, 2000)]))
+            data = update(rng.choice([0, 20, rng.randint(0, 2000)]))
             stamped = HEADER.application(data, number, 0)
             if len(stamped) > longest:
                 assert not queue.publish(stamper, store, data, number, now_ns)
-            elif dice.random() < 0.1 and not queue.is_full():
+            elif rng.random() < 0.1 and not queue.is_full():
                 assert queue.push(b"datagram" * 5)
                 expected += [*packer.flush(), b"datagram" * 5]
-            elif dice.random() < 0.2 and not queue.is_full():
+            elif rng.random() < 0.2 and not queue.is_full():
                 assert queue.add(stamped, now_ns)
                 expected += packer.add(stamped, now_ns)
             elif not queue.is_full():
@@ -75,8 +75,8 @@ def test_it_packs_as_the_packer_does(twin: tuple[ModuleType, ModuleType], seed: 
                 number += 1
             assert queue.deadline_ns == packer.deadline_ns
             assert queue.count == len(expected)
-            if queue.is_full() or dice.random() < 0.2:
-                for datagram in taken(queue, bucket, now_ns, dice.randint(1, 9)):
+            if queue.is_full() or rng.random() < 0.2:
+                for datagram in taken(queue, bucket, now_ns, rng.randint(1, 9)):
                     assert datagram == expected.popleft()
         queue.flush()
         expected += packer.flush()

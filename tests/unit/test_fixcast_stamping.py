@@ -50,25 +50,25 @@ def interpreted(header: Header, data: bytes, number: int, numbering: int) -> byt
     return found
 
 
-def some_message(dice: random.Random) -> bytes:
+def some_message(rng: random.Random) -> bytes:
     """A message with some of the header fields, whoever numbered it before."""
-    fields = dice.sample(FIELDS, dice.randint(0, len(FIELDS)))
-    kind = dice.choice([b"X", b"W", b"AE", b"U1", b"ABC"])
-    body = b"268=1\x01279=0\x0158=%b\x01" % (b"x" * dice.randint(0, 300))
-    if dice.random() < 0.2:
+    fields = rng.sample(FIELDS, rng.randint(0, len(FIELDS)))
+    kind = rng.choice([b"X", b"W", b"AE", b"U1", b"ABC"])
+    body = b"268=1\x01279=0\x0158=%b\x01" % (b"x" * rng.randint(0, 300))
+    if rng.random() < 0.2:
         body += b"95=3\x0196=\x01=\x01\x01"
     return envelope(
-        dice.choice([b"FIX.4.4", b"FIXT.1.1"]), b"35=%b\x01%b%b" % (kind, b"".join(fields), body)
+        rng.choice([b"FIX.4.4", b"FIXT.1.1"]), b"35=%b\x01%b%b" % (kind, b"".join(fields), body)
     )
 
 
 @pytest.mark.parametrize("stamp", [compiled, interpreted])
 def test_it_writes_what_the_header_writes(stamp: Stamp, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(300):
-        header, data = dice.choice(HEADERS), some_message(dice)
-        number = dice.choice([1, 9, 10, dice.randint(1, 10**6), NUMBER_MAX])
-        numbering = dice.choice([0, 7, NUMBER_MAX])
+        header, data = rng.choice(HEADERS), some_message(rng)
+        number = rng.choice([1, 9, 10, rng.randint(1, 10**6), NUMBER_MAX])
+        numbering = rng.choice([0, 7, NUMBER_MAX])
         assert stamp(header, data, number, numbering) == header.application(data, number, numbering)
 
 
@@ -83,11 +83,11 @@ def test_it_refuses_what_the_header_refuses(stamp: Stamp, what: str) -> None:
 
 @pytest.mark.parametrize("stamp", [compiled, interpreted])
 def test_of_mutated_messages_both_take_the_same(stamp: Stamp, seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for _ in range(300):
-        data = bytearray(some_message(dice))
-        for _ in range(dice.randint(1, 3)):
-            data[dice.randrange(len(data))] = dice.choice(b"\x01=0159X" + dice.randbytes(2))
+        data = bytearray(some_message(rng))
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(len(data))] = rng.choice(b"\x01=0159X" + rng.randbytes(2))
         # A CheckSum that is right lets more of them through.
         given = bytes(data[:-7])
         given += b"10=%03d\x01" % (sum(given) & 0xFF)

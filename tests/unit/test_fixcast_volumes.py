@@ -49,7 +49,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(path: Path, **said) -> VolumeMeter:
     meter = VolumeMeter(UTP, **said)
     for batch in Capture(path).batches():
-        meter.take(batch)
+        meter.add(batch)
     assert not meter.rejected
     return meter
 
@@ -152,7 +152,7 @@ def test_a_fix_capture_is_measured_message_by_message(case: str, tmp_path: Path)
     rows, wanted = FIX_CAPTURES[case]
     meter = VolumeMeter(FIX)
     for batch in Capture(capture_of(tmp_path / "a.pcap", rows)).batches():
-        meter.take(batch)
+        meter.add(batch)
     assert {each.symbol: each.volume for each in meter.volumes()} == wanted
     assert bool(meter.rejected) == bool(meter.unnamed_bytes) == case.startswith("what is no FIX")
 
@@ -162,7 +162,7 @@ def test_the_busiest_minute_is_told_with_what_had_nothing_in_it(tmp_path: Path) 
     rows = [(1.0, A, ONE), (2.1, A, TWO), (2.9, A, y), (2.5, B, TWO), (3.5, A, THREE)]
     meter = VolumeMeter(FIX)
     for batch in Capture(capture_of(tmp_path / "a.pcap", rows)).batches():
-        meter.take(batch)
+        meter.add(batch)
     found = {each.symbol: each.volume for each in meter.busiest_volumes()}
     assert found == {"X": len(TWO), "Y": len(y), LONG: 0}
     assert meter.busiest_ns == 2 * MINUTE_NS
@@ -174,7 +174,7 @@ def test_instruments_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rows = [(1, A, update(1, name)) for name in "XYZ"]
     (batch,) = Capture(capture_of(tmp_path / "a.pcap", rows)).batches()
     with pytest.raises(UsageError, match="more than 2 instruments"):
-        meter.take(batch)
+        meter.add(batch)
 
 
 def test_what_the_heaviest_instrument_allows_is_told(
@@ -212,12 +212,12 @@ def test_another_feeds_capture_is_refused_with_the_feed_that_fits(tmp_path: Path
 
 
 def test_a_share_of_other_volumes_is_that_of_their_channels(seed: int) -> None:
-    dice = random.Random(seed)
-    names = [f"{dice.randrange(10**6):06}" for _ in range(200)]
-    day = [Volume("", name, dice.randint(0, 100)) for name in dict.fromkeys(names)]
+    rng = random.Random(seed)
+    names = [f"{rng.randrange(10**6):06}" for _ in range(200)]
+    day = [Volume("", name, rng.randint(0, 100)) for name in dict.fromkeys(names)]
     planned = plan(day, 7)
     assert planned.heaviest_of(day) == planned.heaviest
-    minute = [each._replace(volume=dice.randint(0, 9)) for each in day]
+    minute = [each._replace(volume=rng.randint(0, 9)) for each in day]
     loads: Counter[int] = Counter()
     listed = {name for share in planned.shares for name in share.symbols.get("", ())}
     for each in minute:

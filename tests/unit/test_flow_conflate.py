@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED
@@ -43,7 +43,7 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
             made.put(traffic[place].messages(chance.randrange(1, 8)), place)
         if chance.random() < 0.01:
             place = chance.randrange(2)
-            made.rig.mark(
+            made.rig.control_event(
                 RecordKind.RESET, channel=place, sequence=made.following[place],
                 next_sequence=made.following[place],
             )  # fmt: skip
@@ -51,12 +51,12 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str, s
         made.link.grants = 0
         made.grant(pattern(step))
         made.link.grants = 0
-        assert made.outlet.queued_bytes <= 1 << 20
-    assert not made.outlet.overrun
+        assert made.sender_queue.queued_bytes <= 1 << 20
+    assert not made.sender_queue.overrun
     made.grant(1_000_000)
-    assert made.outlet.queued_bytes == 0
-    assert not made.outlet.behind
-    assert made.outlet.conflated, "the stalls are long enough for something to give way"
+    assert made.sender_queue.queued_bytes == 0
+    assert not made.sender_queue.behind
+    assert made.sender_queue.conflated, "the stalls are long enough for something to give way"
     same_state(made)
     for code in (231, 240, 523):
         assert made.bodies_of(made.link, code) == made.bodies_of(made.ideal, code)
@@ -81,7 +81,7 @@ def test_what_was_conflated_is_told_before_what_follows_and_again_when_all_is_th
     assert (told["reason"], told["state"]) == ("conflated", "CONFLATED")
     assert (told["conflated"], told["conflated_messages"]) == ([1, 39], 39)
     assert (last["reason"], last["state"], last["next"]) == ("caught-up", "OK", 41)
-    assert made.outlet.conflated == 39
+    assert made.sender_queue.conflated == 39
     made.put([FEED.encode_message(140, symbol_index=1, quote_number=1, ask_price=1)])
     made.rig.pump()
     assert len(made.link.sent) == 5, "and then all goes as it comes"
@@ -95,7 +95,7 @@ def test_a_book_is_sent_instead_of_orders_and_names_its_symbols() -> None:
         made.put([traffic._order(1)])
     made.put([traffic._order(2)])
     made.rig.pump()
-    assert list(made.outlet.conflation.dirty) == [(104, 1)]
+    assert list(made.sender_queue.conflation.dirty) == [(104, 1)]
     made.grant(1000)
     begin = next(note for note in made.notes if note["reason"] == "books-begin")
     end = next(note for note in made.notes if note["reason"] == "books-end")
@@ -105,22 +105,22 @@ def test_a_book_is_sent_instead_of_orders_and_names_its_symbols() -> None:
     blocks = [message for message in made.link.sent if message.place is not None]
     assert len(blocks) == begin["packets"]
     assert [message.place for message in blocks] == [(401, n) for n in range(len(blocks))]
-    assert made.outlet.books_sent == 1
+    assert made.sender_queue.books_sent == 1
     same_state(made, (104,))
 
 
 def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
     made = ConflatedLink(services=(104,))
-    keeper, stream = made.rig.fanout.keeper, made.rig.streams[0]
+    book_cache, stream = made.rig.fanout.book_cache, made.rig.streams[0]
     traffic = Traffic(random.Random(1), symbols=2)
     for symbol in (1, 2):
         for _ in range(50):
             made.put([traffic._order(symbol)])
     made.rig.pump()
     made.grant(10_000)
-    loss_tracker = made.outlet.loss_trackers[104]
+    loss_tracker = made.sender_queue.loss_trackers[104]
     for symbol in (1, 2):
-        keeper.send(made.rig.fanout, stream, [symbol], loss_tracker, made.outlet)
+        book_cache.send(made.rig.fanout, stream, [symbol], loss_tracker, made.sender_queue)
     tags = [message.tag for message in made.link.sent if message.place is not None]
     assert len(set(tags)) == len(tags) >= 2
 
@@ -129,16 +129,16 @@ def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
 def test_where_even_that_is_too_much_the_link_is_given_up(grain: str) -> None:
     made = ConflatedLink(f"#?as={grain}", queue_bytes=30_000, services=(104,))
     sequence = 0
-    while not made.outlet.overrun:
+    while not made.sender_queue.overrun:
         sequence += 1
         made.put([FEED.encode_message(240, symbol_index=1, trade_id_number=sequence)])
         made.rig.pump()
-        assert made.outlet.queued_bytes <= 30_000 or made.outlet.overrun
+        assert made.sender_queue.queued_bytes <= 30_000 or made.sender_queue.overrun
         assert sequence < 1000
-    assert made.rig.peer.overruns == [made.outlet]
+    assert made.rig.peer.overruns == [made.sender_queue]
     made.grant(10)
     assert made.link.sent == []
-    assert made.outlet.overflows == 1
+    assert made.sender_queue.overflows == 1
 
 
 def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> None:
@@ -150,20 +150,20 @@ def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> 
         made.rig.pump()
     made.grant(1_000_000)
     same_state(made, (104,))
-    assert made.outlet.conflated > 100
+    assert made.sender_queue.conflated > 100
 
 
 def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
     made = ConflatedLink(services=(104,))
-    made.rig.fanout.keeper = None
-    made.outlet.conflate(made.rig.fanout, FEED)
+    made.rig.fanout.book_cache = None
+    made.sender_queue.conflate(made.rig.fanout, FEED)
     traffic = Traffic(random.Random(5), symbols=1)
     for _ in range(200):
         made.put([traffic._order(1)])
     made.rig.pump()
     made.grant(1000)
     assert made.bodies_of(made.link, 230) == made.bodies_of(made.ideal, 230)
-    assert keeper_of(load_feed("iex-deep")) is None
+    assert book_cache_of(load_feed("iex-deep")) is None
     same_state(made, (104,))
 
 
@@ -173,7 +173,7 @@ def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
     for _ in range(300):
         made.put(traffic.messages(3))
     made.rig.pump()
-    snapshot = made.rig.fanout.keeper.market.snapshot(104)
+    snapshot = made.rig.fanout.book_cache.market.snapshot(104)
     made.rig.block([FEED.encode_packet(sequence=300, service=104, messages=snapshot[:200])], 300)
     for _ in range(300):
         made.put(traffic.messages(3))

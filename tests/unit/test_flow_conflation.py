@@ -17,7 +17,7 @@ from feedhandler.amqp.queueing.conflation import (
     Conflation,
     Waiting,
 )
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
 BOUND = 1_000_000
 numbers = itertools.count(1)
@@ -27,8 +27,8 @@ def waiting(*pieces: tuple[int, object], service: int = 1, data: bytes = b"head"
     """One AMQP message of market messages (mode, key); each says which it is."""
     number = next(numbers)
     bodies = [f"{number}.{place}".encode() for place in range(len(pieces))]
-    parcel = Parcel(data, service, number, number + 1)
-    return Waiting(parcel, bodies, [mode for mode, _ in pieces], [key for _, key in pieces], 0)
+    outgoing = OutgoingMessage(data, service, number, number + 1)
+    return Waiting(outgoing, bodies, [mode for mode, _ in pieces], [key for _, key in pieces], 0)
 
 
 def left(conflation: Conflation) -> list[bytes]:
@@ -57,7 +57,7 @@ def situations() -> dict[str, Conflation]:
     for _ in range(ORDERS_MIN + 1):
         dirty.put(waiting((BOOK, (1, 7))))
     fronted = made()
-    fronted.put_front(Parcel(b"book", 1, 0, 0, True))
+    fronted.put_front(OutgoingMessage(b"book", 1, 0, 0, True))
     return {
         "empty": empty, "same": same, "other": other, "sealed": sealed, "dirty": dirty,
         "fronted": fronted,
@@ -202,11 +202,16 @@ def test_what_is_put_in_front_goes_first_and_in_its_order() -> None:
     conflation = made()
     conflation.put(waiting((NEVER, None)))
     for data in (b"begin", b"order", b"end"):
-        conflation.put_front(Parcel(data, 1, 0, 0, True))
+        conflation.put_front(OutgoingMessage(data, 1, 0, 0, True))
     assert conflation.peek().data == b"begin"
     assert conflation.next_size() == 5
     assert not conflation.at_end_of_turn()
-    assert [conflation.pop().parcel.data for _ in range(4)] == [b"begin", b"order", b"end", b"head"]
+    assert [conflation.pop().outgoing.data for _ in range(4)] == [
+        b"begin",
+        b"order",
+        b"end",
+        b"head",
+    ]
     assert (conflation.peek(), conflation.next_size()) == (None, -1)
 
 
@@ -235,7 +240,7 @@ def test_what_was_taken_out_is_told_by_service_with_its_range() -> None:
     put += [waiting((LATEST, "b"), service=2)]
     for entry in put:
         conflation.put(entry)
-    assert conflation.take_gone() == {1: [2, put[0].parcel.sequence, put[1].parcel.sequence]}
+    assert conflation.take_gone() == {1: [2, put[0].outgoing.sequence, put[1].outgoing.sequence]}
     assert conflation.take_gone() == {}
 
 
@@ -276,7 +281,7 @@ def test_the_account_is_right_whatever_comes_and_goes(seed: int) -> None:
         held = list(conflation.entries.values())
         pieces = [piece for entry in held for piece in entry.pieces if piece is not None]
         assert conflation.bytes == (
-            sum(ENTRY_BYTES + len(entry.parcel.data) for entry in held)
+            sum(ENTRY_BYTES + len(entry.outgoing.data) for entry in held)
             + sum(PIECE_BYTES + len(piece) for piece in pieces)
             + DIRTY_BYTES * len(conflation.dirty)
         )

@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FakeLink, Rig, packet
@@ -22,14 +22,14 @@ class SlowLink:
         self.link = FakeLink(0)
         self.now_ns = 0
         asked = parse_address(address, self.rig.feed.type_code, snapshots=True)
-        self.outlet = BackloggedLink(
+        self.sender_queue = BackloggedLink(
             self.rig.peer, self.link, asked, self.rig.fanout.streams, queue_bytes, 2000,
             lambda: self.now_ns,
         )  # fmt: skip
-        self.rig.fanout.add(self.outlet)
+        self.rig.fanout.add(self.sender_queue)
 
     def begin(self, place: int = 0) -> None:
-        self.rig.mark(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+        self.rig.control_event(RecordKind.START, channel=place, sequence=0, next_sequence=1)
         self.rig.pump()
 
     def stream(self, first: int, last: int, place: int = 0) -> None:
@@ -38,7 +38,7 @@ class SlowLink:
 
     def grant(self, count: int) -> None:
         self.link.grants += count
-        self.outlet.drain()
+        self.sender_queue.drain()
 
     @property
     def notes(self) -> list[dict]:
@@ -57,7 +57,7 @@ def test_a_link_that_keeps_up_gets_what_an_ordinary_one_gets() -> None:
     slow.begin()
     slow.stream(1, 50)
     assert slow.link.frames == ordinary.frames
-    assert slow.outlet.waited == 0
+    assert slow.sender_queue.waited == 0
     assert slow.rig.peer.backlog == 0
 
 
@@ -65,7 +65,7 @@ def test_the_oldest_give_way_and_the_range_is_told_before_what_follows() -> None
     slow = SlowLink()
     slow.begin()
     slow.stream(1, 300)
-    assert slow.outlet.queued_bytes <= 20_000
+    assert slow.sender_queue.queued_bytes <= 20_000
     slow.grant(1000)
     first = next(m.sequence for m in slow.link.sent if m.content == "packet")
     told = slow.notes[-1]
@@ -75,8 +75,8 @@ def test_the_oldest_give_way_and_the_range_is_told_before_what_follows() -> None
     assert [m.sequence for m in slow.link.sent if m.content == "packet"] == [*range(first, 301)]
     assert [m.content for m in slow.link.sent].index("packet") == len(slow.notes)
     slow.check_numbers()
-    assert slow.outlet.dropped == first
-    assert not slow.outlet.behind
+    assert slow.sender_queue.dropped == first
+    assert not slow.sender_queue.behind
 
 
 def test_a_snapshot_ends_what_the_loss_began() -> None:
@@ -98,7 +98,7 @@ def test_one_credit_at_a_time_brings_data_and_not_only_news_of_loss() -> None:
         if sequence % 3 == 0:
             slow.grant(1)
     kinds = [message.content for message in slow.link.sent]
-    assert slow.outlet.dropped > 1000
+    assert slow.sender_queue.dropped > 1000
     assert kinds.count("packet") > 9 * (len(kinds) - kinds.count("packet"))
     slow.check_numbers()
 
@@ -120,11 +120,11 @@ def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
         slow.grant(grants)
         if chance.random() < 0.5:
             slow.link.grants = 0
-        held = sum(len(parcel.data) + QUEUE_ENTRY_BYTES for parcel in slow.outlet.queue)
-        assert held == slow.outlet.queued_bytes <= 30_000
+        held = sum(len(outgoing.data) + QUEUE_ENTRY_BYTES for outgoing in slow.sender_queue.queue)
+        assert held == slow.sender_queue.queued_bytes <= 30_000
     slow.grant(100_000)
     slow.check_numbers()
-    assert slow.outlet.queued_bytes == 0
+    assert slow.sender_queue.queued_bytes == 0
     got = {f"euronext.{service}": set() for service in (104, 105)}
     lost = {f"euronext.{service}": set() for service in (104, 105)}
     for message in slow.link.sent:
@@ -158,9 +158,9 @@ def test_the_time_behind_and_the_time_full_are_added_up() -> None:
     slow.now_ns = 5000
     slow.grant(1000)
     slow.now_ns = 9000
-    assert slow.outlet.behind_time.total_ns(9000) == 5000
-    assert slow.outlet.full_time.total_ns(9000) == 4000
-    assert slow.outlet.overflows == 1
+    assert slow.sender_queue.behind_time.total_ns(9000) == 5000
+    assert slow.sender_queue.full_time.total_ns(9000) == 4000
+    assert slow.sender_queue.overflows == 1
 
 
 def test_without_quality_messages_nobody_could_be_told() -> None:

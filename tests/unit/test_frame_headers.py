@@ -13,7 +13,7 @@ import dpkt
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.replay.captures.writer import internet_checksum, multicast_mac
+from feedhandler.replay.captures.records import internet_checksum, multicast_mac
 from feedhandler.replay.playing import frame_headers
 from feedhandler.replay.playing.frame_headers import Destination
 from feedhandler.replay.playing.frame_sender import payload_sum

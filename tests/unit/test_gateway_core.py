@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.config import Config, loopback_config
-from feedhandler.gateway_core import GatewayCore
-from feedhandler.ingest.records import ControlEvent, RecordKind
+from feedhandler.gateway import GatewayCore
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.ring import Ring
+from feedhandler.retrans import StreamEvent, StreamEventKind
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import RefreshAccepted
 from tests.support.amqp import FEED, FakeLink, packet
@@ -30,12 +31,12 @@ class Io:
         self.told: list[str] = []
         self.room = True
 
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
-        self.done.append(("fill", place, data, epoch))
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
+        self.done.append(("fill", channel_index, data, epoch))
         return self.room
 
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
-        self.done.append(("give up", place, until, epoch))
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
+        self.done.append(("give up", channel_index, until, epoch))
         return self.room
 
     def flush_soon(self) -> None:
@@ -44,8 +45,8 @@ class Io:
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
         self.done.append(("wake",))
 
-    def line_changed(self, kind: int, place: int, line: int) -> None:
-        self.done.append(("line", kind, place, line))
+    def line_changed(self, kind: int, channel_index: int, line: int) -> None:
+        self.done.append(("line", kind, channel_index, line))
 
     def renumbered(self) -> None:
         self.done.append(("renumbered",))
@@ -73,14 +74,14 @@ class Inside:
         self.ring = Ring()
         self.core = GatewayCore(config, FEED, self.ring, self.io, NOW_NS, seed=1)
         self.peer = Peer(self.core.fanout.dirty_peers)
-        self.outlet, self.link = self.attach("euronext.#")
+        self.sender_queue, self.link = self.attach("euronext.#")
 
-    def attach(self, address: str) -> tuple[Outlet, FakeLink]:
+    def attach(self, address: str) -> tuple[SenderQueue, FakeLink]:
         link = FakeLink()
         subscription = parse_address(address, FEED.type_code, snapshots=True)
-        outlet = Outlet(self.peer, link, subscription, 1 << 20, 65_536)
-        self.core.fanout.add(outlet)
-        return outlet, link
+        sender_queue = SenderQueue(self.peer, link, subscription, 1 << 20, 65_536)
+        self.core.fanout.add(sender_queue)
+        return sender_queue, link
 
     def put(self, kind: int, channel: int, sequence: int, following: int, **more: Any) -> None:
         assert self.ring.put(
@@ -121,6 +122,11 @@ def named(symbol: int, name: str) -> bytes:
     return FEED.encode_message(reference.code, **dict(zip(at, (symbol, name), strict=True)))
 
 
+def test_the_events_of_a_stream_have_the_numbers_and_names_of_the_rings() -> None:
+    named = {kind.name: kind.value for kind in CONTROL_KINDS}
+    assert {kind.name: kind.value for kind in StreamEventKind} == named
+
+
 @pytest.fixture
 def inside() -> Inside:
     return Inside()
@@ -128,30 +134,30 @@ def inside() -> Inside:
 
 @pytest.mark.parametrize("kind", CONTROL_KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("channel", "live"), [(LIVE, LIVE), (OTHER, OTHER), (REFRESH, OTHER)])
-def test_every_control_event_of_the_ring_is_the_desks(
+def test_every_control_event_of_the_ring_is_recoverys(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, kind: RecordKind, channel: int, live: int
 ) -> None:
     heard: list[tuple[Any, ...]] = []
-    for name in ("control_event", "refresh_control_event"):
+    for name in ("stream_event", "refresh_line_event"):
         monkeypatch.setattr(
-            inside.core.desk, name, lambda *about, name=name: heard.append((name, *about))
+            inside.core.recovery, name, lambda *about, name=name: heard.append((name, *about))
         )
     inside.put(kind, channel, 5, 7, line=1, auxiliary=9)
     inside.pump()
     if channel < REFRESH:
-        event = ControlEvent(kind, live, 1, 5, 7, 0, 9)
-        assert heard == [("control_event", event, NOW_NS)]
+        event = StreamEvent(StreamEventKind(kind), live, 1, 5, 7, 9)
+        assert heard == [("stream_event", event, NOW_NS)]
     else:
-        assert heard == [("refresh_control_event", live, kind, NOW_NS)]
-    # Whoever watches the lines hears it first, and the desk's deadline may have moved.
+        assert heard == [("refresh_line_event", live, StreamEventKind(kind), NOW_NS)]
+    # Whoever watches the lines hears it first, and recovery's deadline may have moved.
     assert inside.io.done == [("line", kind, channel, 1), ("wake",)]
 
 
-def test_packets_of_refresh_lines_are_the_desks_and_those_of_live_lines_the_links(
+def test_packets_of_refresh_lines_are_recoverys_and_those_of_live_lines_the_links(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(inside.core.desk, "refresh_packet", lambda *about: heard.append(about))
+    monkeypatch.setattr(inside.core.recovery, "refresh_packet", lambda *about: heard.append(about))
     inside.publish(1)
     data = inside.publish(3, REFRESH)
     inside.pump()
@@ -165,12 +171,14 @@ def test_events_are_applied_between_the_packets_they_stand_between(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     story: list[Any] = []
-    for name in ("control_event", "refresh_packet"):
+    for name in ("stream_event", "refresh_packet"):
         monkeypatch.setattr(
-            inside.core.desk, name, lambda *about, name=name: story.append((name, inside.numbers()))
+            inside.core.recovery,
+            name,
+            lambda *about, name=name: story.append((name, inside.numbers())),
         )
     inside.publish(1)
-    inside.put(RecordKind.HOLE, LIVE, 2, 3)
+    inside.put(RecordKind.GAP_NOTICED, LIVE, 2, 3)
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(9, REFRESH)
     inside.publish(3)
@@ -179,10 +187,10 @@ def test_events_are_applied_between_the_packets_they_stand_between(
     while inside.core.pump(bytes_max, NOW_NS):
         pass
     assert story == [
-        ("control_event", [1]),
-        ("control_event", [1]),
+        ("stream_event", [1]),
+        ("stream_event", [1]),
         ("refresh_packet", [1]),
-        ("control_event", [1, 3]),
+        ("stream_event", [1, 3]),
     ]
     assert inside.numbers() == [1, 3, 4]
 
@@ -192,7 +200,7 @@ def test_who_applies_an_event_cannot_pump_the_same_fan_out(
 ) -> None:
     fanout = inside.core.fanout
     monkeypatch.setattr(
-        inside.core.desk, "control_event", lambda event, now_ns: fanout.pump(1 << 20)
+        inside.core.recovery, "stream_event", lambda event, now_ns: fanout.pump(1 << 20)
     )
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(3)
@@ -204,28 +212,28 @@ def test_who_applies_an_event_cannot_pump_the_same_fan_out(
 def test_an_event_that_could_not_be_applied_is_the_next_shares_first(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied: list[ControlEvent] = []
+    applied: list[StreamEvent] = []
 
-    def fail(event: ControlEvent, now_ns: int) -> None:
+    def fail(event: StreamEvent, now_ns: int) -> None:
         raise ZeroDivisionError
 
     inside.publish(1)
     inside.put(RecordKind.MISSING, LIVE, 2, 3)
     inside.publish(3)
-    monkeypatch.setattr(inside.core.desk, "control_event", fail)
+    monkeypatch.setattr(inside.core.recovery, "stream_event", fail)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             inside.pump()
     monkeypatch.setattr(
-        inside.core.desk, "control_event", lambda event, now_ns: applied.append(event)
+        inside.core.recovery, "stream_event", lambda event, now_ns: applied.append(event)
     )
     inside.pump()
-    assert applied == [ControlEvent(RecordKind.MISSING, LIVE, 0, 2, 3)]
+    assert applied == [StreamEvent(StreamEventKind.MISSING, LIVE, 0, 2, 3)]
     assert inside.numbers() == [1, 3], "no packet twice"
 
 
 def test_a_closed_stream_keeps_its_packets_until_it_is_opened_with_them(inside: Inside) -> None:
-    core, store = inside.core, inside.core.desk.store(OTHER)
+    core, store = inside.core, inside.core.recovery.store(OTHER)
     assert store is not None
     core.close_stream(OTHER)
     for sequence in (5, 6):
@@ -242,16 +250,16 @@ def test_who_is_withheld_gets_nothing_until_admitted_and_who_has_left_never(
     inside: Inside,
 ) -> None:
     core = inside.core
-    core.withhold(LIVE, inside.outlet)
+    core.withhold(LIVE, inside.sender_queue)
     inside.publish(1)
     inside.pump()
-    core.admit(LIVE, inside.outlet)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(2)
     inside.pump()
     assert inside.numbers() == [2]
-    core.fanout.remove(inside.outlet)
-    assert not core.is_here(inside.outlet)
-    core.admit(LIVE, inside.outlet)
+    core.fanout.remove(inside.sender_queue)
+    assert not core.is_here(inside.sender_queue)
+    core.admit(LIVE, inside.sender_queue)
     inside.publish(3)
     inside.pump()
     assert inside.numbers() == [2]
@@ -305,7 +313,7 @@ def test_requests_are_made_of_the_server_that_the_channel_names(
 @pytest.mark.parametrize(
     "happens",
     [
-        lambda inside: inside.core.attached(inside.outlet, inside.core.streams, NOW_NS),
+        lambda inside: inside.core.attached(inside.sender_queue, inside.core.streams, NOW_NS),
         lambda inside: inside.core.tick(NOW_NS),
         lambda inside: inside.core.servers["rts"].made(NOW_NS),
         lambda inside: inside.core.servers["rts"].lost("refused", NOW_NS),
@@ -388,8 +396,10 @@ def test_reference_data_names_symbols_until_the_trading_day_turns(
 @pytest.mark.parametrize("kept", [False, True])
 def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool) -> None:
     core = Inside(conflate=kept, history_bytes=(1 << 18) * kept).core
-    assert (core.fanout.keeper is not None) == kept
+    assert (core.fanout.book_cache is not None) == kept
     # The history is in the store that recovery has, where it has one.
-    for place, stream in enumerate(core.streams):
+    for channel_index, stream in enumerate(core.streams):
         assert (stream.history is not None) == kept
-        assert stream.store is core.desk.store(place) or (kept and place == LIVE)
+        assert stream.store is core.recovery.store(channel_index) or (
+            kept and channel_index == LIVE
+        )

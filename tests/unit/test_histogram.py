@@ -48,8 +48,19 @@ def test_every_value_falls_into_the_bucket_whose_bounds_hold_it(module: Any) -> 
         kept = module.Histogram()
         kept.record(value)
         (bucket,) = numpy.flatnonzero(kept.counts()).tolist()
-        assert value <= module.upper_bound(bucket)
-        assert bucket == 0 or value > module.upper_bound(bucket - 1)
+        assert value <= module.UPPER_BOUNDS[bucket]
+        assert bucket == 0 or value > module.UPPER_BOUNDS[bucket - 1]
+
+
+def test_buckets_of_the_fine_scale_are_within_one_percent_and_meet_each_other(module: Any) -> None:
+    edges = module.FINE_BOUNDS.tolist()
+    assert len(edges) == module.FINE_BUCKETS
+    for bucket, edge in enumerate(edges):
+        assert module.fine_bucket_of(edge) == bucket
+        if bucket:
+            assert module.fine_bucket_of(edge - 1) == bucket - 1
+            assert bucket < 256 or edge - edges[bucket - 1] <= edges[bucket - 1] / 100
+    assert module.fine_bucket_of(2**62) == module.FINE_BUCKETS - 1
 
 
 def test_values_beyond_both_ends_are_counted_at_the_ends(module: Any) -> None:

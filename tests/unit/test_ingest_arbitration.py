@@ -62,7 +62,7 @@ def test_a_held_packet_that_overlaps_skips_as_well_and_one_within_is_a_duplicate
 # -- gaps -----------------------------------------------------------------------------------
 
 
-def test_a_hole_that_the_other_line_fills_is_no_gap(started):
+def test_a_gap_that_the_other_line_fills_is_not_declared_lost(started):
     assert started.data(0, 5, 6) == [Verdict.HELD] * 2
     assert started.arbiter.state_name == "WAITING"
     started.data(1, 4)
@@ -90,7 +90,7 @@ def test_a_gap_is_announced_with_its_exact_range_at_its_deadline(started):
     assert started.count(ChannelCounter.LOST) == 2
 
 
-def test_each_hole_has_its_own_deadline(started):
+def test_each_gap_has_its_own_deadline(started):
     started.data(0, 5)
     started.wait(4)
     started.data(0, 7, 8)
@@ -102,7 +102,7 @@ def test_each_hole_has_its_own_deadline(started):
     assert started.story() == [("gap", 6, 7), *packets(7, 8)]
 
 
-def test_filling_part_of_a_hole_does_not_prolong_the_wait(started):
+def test_filling_part_of_a_gap_does_not_prolong_the_wait(started):
     started.data(0, 8)
     started.wait(9)
     started.data(1, 6)
@@ -131,7 +131,7 @@ def test_the_list_of_lost_ranges_is_bounded_and_forgets_the_oldest(channel):
     assert channel.data(1, 140, 100) == [Verdict.LATE] * 2
 
 
-def test_a_full_hold_gives_the_earliest_hole_up_at_once(started):
+def test_a_full_hold_gives_the_earliest_gap_up_at_once(started):
     started.data(0, *range(5, 21))
     assert started.story() == []
     assert started.data(0, 21) == [Verdict.PUBLISHED]
@@ -163,7 +163,7 @@ def test_a_gap_says_why_it_was_announced(started):
 # -- what one packet says, and what follows says otherwise ------------------------------------
 
 
-def test_a_packet_ahead_is_no_hole_when_its_own_line_goes_on_below_it(started):
+def test_a_packet_ahead_is_no_gap_when_its_own_line_goes_on_below_it(started):
     started.data(0, 12)
     started.data(0, 4)
     started.wait(100)
@@ -212,7 +212,7 @@ def test_what_overtook_on_its_line_comes_in_its_place(started):
     assert started.story() == packets(4, 5, 6, 7)
 
 
-def test_a_heartbeat_is_no_hole_when_its_own_line_goes_on_below_it(started):
+def test_a_heartbeat_is_no_gap_when_its_own_line_goes_on_below_it(started):
     started.heartbeat(0, 12)
     started.data(0, 4)
     started.wait(100)
@@ -248,7 +248,7 @@ def test_a_range_stays_lost_while_another_line_has_gone_on_behind_it(started):
     assert started.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7), ("passed", 8, 12)]
 
 
-def test_after_that_one_packet_of_the_line_is_no_hole_and_two_in_a_row_are(started):
+def test_after_that_one_packet_of_the_line_is_no_gap_and_two_in_a_row_are(started):
     started.data(0, 12)
     started.wait(10)
     started.data(0, 4)

@@ -1,4 +1,4 @@
-"""Arbitration with recovery: holes are told before they are given up, and answers are judged."""
+"""Arbitration with recovery: gaps are told before they are given up, and answers are judged."""
 
 import pytest
 
@@ -21,9 +21,9 @@ def channel(request):
     return made
 
 
-def test_a_hole_is_told_when_noticed_and_again_when_the_lines_have_had_their_time(channel):
+def test_a_gap_is_told_when_noticed_and_again_when_the_lines_have_had_their_time(channel):
     channel.data(0, 4)
-    assert channel.story() == [("hole", 2, 4)]
+    assert channel.story() == [("gap_noticed", 2, 4)]
     channel.wait(GAP_WAIT - 1)
     assert channel.story() == []
     channel.wait(1)
@@ -31,7 +31,7 @@ def test_a_hole_is_told_when_noticed_and_again_when_the_lines_have_had_their_tim
     assert channel.count(ChannelCounter.MISSING) == 2
 
 
-def test_what_recovery_brings_fills_the_hole_in_order(channel):
+def test_what_recovery_brings_fills_the_gap_in_order(channel):
     channel.data(0, 4, 5)
     channel.wait(GAP_WAIT)
     channel.story()
@@ -42,30 +42,30 @@ def test_what_recovery_brings_fills_the_hole_in_order(channel):
     assert channel.line(RECOVERED, LineCounter.PACKETS) == 2
 
 
-def test_a_line_that_fills_the_hole_in_time_leaves_nothing_to_ask(channel):
+def test_a_line_that_fills_the_gap_in_time_leaves_nothing_to_ask(channel):
     channel.data(0, 3)
     channel.wait(GAP_WAIT - 1)
     channel.data(1, 2)
-    assert channel.story() == [("hole", 2, 3), *packets(2, 3), ("closed", 4)]
+    assert channel.story() == [("gap_noticed", 2, 3), *packets(2, 3), ("closed", 4)]
     channel.wait(1000)
     assert [said for said in channel.story() if said[0] != "silent"] == []
 
 
-def test_a_hole_that_recovery_does_not_fill_is_announced_after_its_wait(channel):
+def test_a_gap_that_recovery_does_not_fill_is_announced_after_its_wait(channel):
     channel.data(0, 3)
     channel.wait(GAP_WAIT + RECOVERY_WAIT - 1)
-    assert channel.story() == [("hole", 2, 3), ("missing", 2, 3)]
+    assert channel.story() == [("gap_noticed", 2, 3), ("missing", 2, 3)]
     channel.wait(1)
     assert channel.story() == [("gap", 2, 3), *packets(3), ("closed", 4)]
     assert channel.recover(2) == Verdict.LATE
 
 
-def test_each_hole_is_told_at_its_own_time_though_the_first_is_still_open(channel):
+def test_each_gap_is_told_at_its_own_time_though_the_first_is_still_open(channel):
     channel.data(0, 3)
     channel.wait(5)
     channel.data(0, 4, 6, 9)
     channel.wait(GAP_WAIT - 5)
-    assert channel.story() == [("hole", 2, 3), ("missing", 2, 3)]
+    assert channel.story() == [("gap_noticed", 2, 3), ("missing", 2, 3)]
     channel.wait(5)
     assert channel.story() == [("missing", 5, 6), ("missing", 7, 9)]
     channel.recover(2)
@@ -77,10 +77,10 @@ def test_each_hole_is_told_at_its_own_time_though_the_first_is_still_open(channe
     assert channel.story() == [*packets(8, 9), ("closed", 10)]
 
 
-def test_a_hole_is_told_once_though_lines_split_it(channel):
+def test_a_gap_is_told_once_though_lines_split_it(channel):
     channel.data(0, 9)
     channel.wait(GAP_WAIT)
-    assert channel.story() == [("hole", 2, 9), ("missing", 2, 9)]
+    assert channel.story() == [("gap_noticed", 2, 9), ("missing", 2, 9)]
     channel.data(1, 5)
     channel.data(0, 10)
     channel.wait(GAP_WAIT)
@@ -89,7 +89,7 @@ def test_a_hole_is_told_once_though_lines_split_it(channel):
 
 def test_what_a_heartbeat_reveals_is_told_as_well(channel):
     channel.heartbeat(0, 4)
-    assert channel.story() == [("hole", 2, 4)]
+    assert channel.story() == [("gap_noticed", 2, 4)]
     channel.wait(GAP_WAIT)
     assert channel.story() == [("missing", 2, 4)]
     channel.recover(2)
@@ -109,10 +109,10 @@ def test_what_cannot_be_had_is_given_up_at_once(channel):
     assert channel.story() == [("gap", 4, 5), *packets(5), ("closed", 6)]
 
 
-def test_what_the_server_says_was_not_sent_yet_is_no_hole(channel):
+def test_what_the_server_says_was_not_sent_yet_is_no_gap(channel):
     channel.data(0, 12)
     channel.wait(GAP_WAIT)
-    assert channel.story() == [("hole", 2, 12), ("missing", 2, 12)]
+    assert channel.story() == [("gap_noticed", 2, 12), ("missing", 2, 12)]
     channel.disprove(11)
     channel.give_up(12)
     assert channel.story() == [("closed", 2)]
@@ -139,7 +139,7 @@ def test_giving_up_what_is_not_missing_changes_nothing(channel):
     assert channel.story() == packets(2)
     channel.data(0, 4)
     channel.give_up(3, epoch=7)
-    assert channel.story() == [("hole", 3, 4)]
+    assert channel.story() == [("gap_noticed", 3, 4)]
 
 
 def test_an_answer_of_another_numbering_changes_nothing(channel):
@@ -186,7 +186,7 @@ def test_marks_that_find_no_room_are_told_when_there_is_some(channel):
     channel.data(0, 3)
     said = unread(channel)
     channel.wait(1)
-    assert said + channel.story() == [("hole", 2, 3)]
+    assert said + channel.story() == [("gap_noticed", 2, 3)]
     channel.reading = False
     fill(channel)
     channel.wait(GAP_WAIT + 1)

@@ -127,7 +127,7 @@ def test_an_id_older_than_anything_known_was_delivered(queue: Queue) -> None:
         queue.end(*queue.take())
     queue.now_ns += 2 * DAY_NS
     queue.open()
-    assert len(queue.store.ended) == 0
+    assert len(queue.store.tombstones) == 0
     assert queue.delivery.status(1) is None
     assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
 
@@ -294,15 +294,15 @@ def test_small_blocks_opened_with_settings_for_large_ones_still_take_everything(
 def test_changes_of_consecutive_items_are_one_record(queue: Queue) -> None:
     queue.put(*[b"x"] * 50)
     queue.delivery.deliver(range(1, 51))
-    assert queue.store.marks_added == 1
+    assert queue.store.changes_added == 1
 
 
 def test_looking_takes_nothing(queue: Queue) -> None:
     queue.put(b"a", b"b", b"c")
     queue.take(1)
     queue.delivery.cancel(2)
-    assert [item.id for item in queue.delivery.look(0, 10)] == [1, 3]
-    assert [item.id for item in queue.delivery.look(1, 1)] == [3]
+    assert [item.id for item in queue.delivery.peek(0, 10)] == [1, 3]
+    assert [item.id for item in queue.delivery.peek(1, 1)] == [3]
     assert queue.take() == [3]
 
 
@@ -320,7 +320,7 @@ def test_while_a_segment_is_on_its_way_the_next_one_is_made_where_enough_waits(
     assert not store.prepare(DAY_NS)  # one at a time
     assert store.visible_end == 1
     carry_out(queue.disk, first.steps)
-    store.settle()
+    store.complete_flush()
     assert store.visible_end == 2
     assert store.has_waiting
     assert queue.flush() == 3
@@ -399,7 +399,7 @@ def test_an_item_that_decayed_is_told_of_and_not_handed_out(queue: Queue) -> Non
     assert queue.delivery.damaged == 1
     assert queue.delivery.status(2) is Status.DAMAGED
     assert queue.delivery.cancel(2) is CancelAnswer.DAMAGED
-    assert [item.id for item in queue.delivery.look(0, 9)] == [1, 3]
+    assert [item.id for item in queue.delivery.peek(0, 9)] == [1, 3]
     assert any("items 2 are damaged" in text for text in verify(queue.disk, FOLDER).problems)
 
 
@@ -509,7 +509,7 @@ def test_real_files_do_what_the_simulated_do(tmp_path) -> None:
     opened = open_store(files, folder, SMALL, QUEUE_ID, DAY_NS)
     opened.store.add([b"a", b"b"])
     carry_out(files, opened.store.seal(DAY_NS).steps)
-    opened.store.settle()
+    opened.store.complete_flush()
     files.close()
     again = RealFiles(read_only=True)
     assert recover(again, folder).next_id == 3
@@ -616,7 +616,7 @@ def test_items_of_several_segments_one_of_them_damaged_come_in_order(queue: Queu
     for contents in ([b"a", b"b"], [b"c", b"needle", b"d"], [b"e", b"f"]):
         queue.put(*contents)
     hit(queue, 4)
-    assert [item.content for item in queue.delivery.look(0, 99)] == [
+    assert [item.content for item in queue.delivery.peek(0, 99)] == [
         b"a", b"b", b"c", b"d", b"e", b"f",
     ]  # fmt: skip
     assert queue.delivery.status(4) is Status.DAMAGED
@@ -650,7 +650,7 @@ def test_a_queue_without_its_file_of_ended_items_gets_another(queue: Queue) -> N
 
 
 def test_checkpoints_follow_many_changes_whatever_their_bytes(queue: Queue, monkeypatch) -> None:
-    monkeypatch.setattr("feedhandler.journal.store.MARKS_CHECKPOINT", 10)
+    monkeypatch.setattr("feedhandler.journal.store.CHANGES_CHECKPOINT", 10)
     queue.put(*[b""] * 40)
     before = queue.store.counts.rounds
     for number in range(1, 40, 2):

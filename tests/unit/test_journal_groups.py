@@ -112,7 +112,7 @@ def test_groups_of_several_callers_share_one_write(queue: Queue) -> None:
 
 def test_what_was_committed_later_counts_later_where_a_segment_is_full(queue: Queue) -> None:
     queue.put(b"a")
-    queue.store._marks_max = 2
+    queue.store._changes_max = 2
     for mark in (1, 2, 3):
         queue.delivery.commit([], [], [(1, mark)])
     queue.delivery.commit([b"x"], [], [(1, 9)])
@@ -242,7 +242,7 @@ def test_ends_that_count_together_do_so_where_no_block_has_room() -> None:
     assert flush is not None
     assert not flush.length
     carry_out(queue.disk, flush.steps)
-    queue.store.settle()
+    queue.store.complete_flush()
     assert seen == {
         (Status.PENDING, Status.PENDING), (Status.DELIVERED, Status.CANCELLED),
     }  # fmt: skip
@@ -306,7 +306,7 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
     queue.flush()
     queue.put(b"e")
     assert queue.delivery.pending_ids(0, 10) == [1, 2, 3, 6]
-    assert [item.content for item in queue.delivery.look(0, 10)] == [b"a", b"b", b"c", b"e"]
+    assert [item.content for item in queue.delivery.peek(0, 10)] == [b"a", b"b", b"c", b"e"]
     assert queue.take(10) == [2, 3, 6]
     assert queue.delivery.status(4) is None
     assert queue.delivery.deliver([4]) == ([], [])
@@ -325,7 +325,7 @@ def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
     queue.delivery.deliver([2])  # while it is on its way
     queue.delivery.commit([], [], [(3, 9)])
     carry_out(queue.disk, flush.steps)
-    queue.store.settle()
+    queue.store.complete_flush()
     queue.flush()
     for _ in range(2):
         assert pending(queue) == [(3, 9, b"c")]

@@ -6,7 +6,6 @@ import pytest
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.journal import layout
-from feedhandler.journal.ended import Ended, pack_record, parse_records, runs_of
 from feedhandler.journal.layout import (
     PAGE,
     BlockHeader,
@@ -18,6 +17,7 @@ from feedhandler.journal.layout import (
     Roll,
     Status,
 )
+from feedhandler.journal.tombstone_index import TombstoneIndex, pack_record, parse_records, runs_of
 from tests.support.journal import of_later_version
 
 QUEUE = bytes(range(16))
@@ -169,7 +169,7 @@ def test_ended_items_are_runs_of_ids_and_come_back_from_the_file() -> None:
 
 def test_what_ended_before_the_day_is_forgotten_and_the_file_made_shorter() -> None:
     old, new = pack_record(QUEUE, 50, [(10, 2, 1)]), pack_record(QUEUE, 60, [(12, 2, 2)])
-    ended = Ended(QUEUE)
+    ended = TombstoneIndex(QUEUE)
     assert ended.load(old + new, 55) == new
     assert ended.load(new, 55) is None
     assert len(ended) == 1
@@ -179,13 +179,13 @@ def test_what_ended_before_the_day_is_forgotten_and_the_file_made_shorter() -> N
 
 
 def test_a_block_recorded_twice_counts_once_and_runs_are_bounded(monkeypatch) -> None:
-    ended = Ended(QUEUE)
+    ended = TombstoneIndex(QUEUE)
     ended.record(50, [(10, 2, Status.DELIVERED)])
     ended.record(50, [(10, 2, Status.DELIVERED)])
     ended.add(60, [(20, 1, Status.DELIVERED), (21, 1, Status.EXPIRED)])
     assert list(ended.delivered_since(55)) == [20]
     assert list(ended.delivered_since(0)) == [10, 11, 20]
-    monkeypatch.setattr("feedhandler.journal.ended.RUNS_MAX", 2)
+    monkeypatch.setattr("feedhandler.journal.tombstone_index.RUNS_MAX", 2)
     ended.add(70, [(30, 1, Status.DELIVERED)])
     assert ended.status(10) is None
     assert ended.status(30) is Status.DELIVERED

@@ -39,7 +39,7 @@ def test_whoever_does_not_wait_is_told(lock) -> None:
     assert lock.acquire()
     assert not lock.acquire(False)
     lock.release()
-    assert lock.take()
+    assert lock.lock()
     lock.give()
     with pytest.raises(ZeroDivisionError), lock:
         raise ZeroDivisionError

@@ -349,7 +349,7 @@ def test_a_thread_waits_while_the_queue_is_full_and_a_block_cannot_be_made(tmp_p
 def test_a_queue_grows_again_by_itself_once_its_disk_has_room(tmp_path: Path, monkeypatch) -> None:
     told: list[str] = []
     engine = "feedhandler.journal.engine"
-    monkeypatch.setattr(f"{engine}.tell", lambda event, *_, **__: told.append(event))
+    monkeypatch.setattr(f"{engine}.log_event", lambda event, *_, **__: told.append(event))
     monkeypatch.setattr(f"{engine}.GROWTH_PAUSE_NS", 1_000_000)
 
     async def work() -> None:

@@ -43,7 +43,7 @@ def flush(opened: Opened, disk: SimulatedDisk) -> None:
     """Write what waits."""
     while (sealed := opened.store.seal(DAY_NS)) is not None:
         carry_out(disk, sealed.steps)
-        opened.store.settle()
+        opened.store.complete_flush()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_segment_for_which_the_newest_block_has_room_locks_none(three) -> None
     opened.store.add([b"a"])
     sealed = opened.store.seal(DAY_NS, alone=False)
     carry_out(disk, sealed.steps)
-    opened.store.settle()
+    opened.store.complete_flush()
     assert taken == []
     opened.store.add([bytes(30_000)])
     flush(opened, disk)
@@ -164,7 +164,7 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
 def cancel_all_by_page(queue: BlockingQueue) -> None:
     """Whatever others do meanwhile, each item is cancelled, with a consumer, or delivered."""
     cancelled, in_hand, page = queue.engine.cancel_all_by_page(1 << 40)
-    queue.engine.tell(queue.engine.on_cancelled, cancelled)
+    queue.engine.call_back(queue.engine.on_cancelled, cancelled)
     forward = [number for number, delivered in page.items if delivered]
     told = sorted([*cancelled, *in_hand, *forward])
     assert told == sorted(set(told))

@@ -15,9 +15,9 @@ from feedhandler.journal import (
     CancelAnswer,
     PersistentQueue,
     QueueStopped,
+    pending_batch,
     producers,
     reading,
-    waiting,
     writer,
 )
 from feedhandler.journal.engine import Engine
@@ -35,7 +35,7 @@ def given(module: ModuleType):
 
 
 writing = given(writer)
-gathering = given(waiting)
+gathering = given(pending_batch)
 producing = given(producers)
 reads = given(reading)
 
@@ -44,7 +44,7 @@ def until(thread, count: int) -> None:
     """Wait until so much is done, or it has failed."""
     while thread.done() < count and not thread.error_number and thread.failure is None:
         assert select.select([thread.told], [], [], PATIENCE_S)[0]
-        thread.hear()
+        thread.clear_wakeup()
 
 
 @pytest.mark.parametrize("through", [True, False])
@@ -63,8 +63,8 @@ def test_segments_are_written_in_the_order_in_which_they_were_handed_over(
     assert thread.done() == 4
     assert seen == [b"a" * 6 + b"b" * 100 + b"a" * 3996]
     assert os.pread(file, 2, 0) == b"ca"
-    thread.hear()
-    thread.hear()  # nothing more: it does not wait
+    thread.clear_wakeup()
+    thread.clear_wakeup()  # nothing more: it does not wait
     thread.close()
     os.close(file)
 
@@ -164,7 +164,7 @@ def test_the_twin_syncs_where_a_file_system_cannot_write_through_by_a_flag(
 
 
 def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
-    held = gathering.Waiting(5)
+    held = gathering.PendingBatch(5)
     assert held.put(b"one") == 5
     assert held.put_all([b"two", b"three"]) == 6
     assert (held.next_id, held.content_bytes) == (8, 11 + 3 * 16)
@@ -173,19 +173,19 @@ def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
     assert held.batch(38, 10) == (2, 6)
     assert held.batch(37, 10) == (1, 3)
     assert held.batch(1, 10) == (1, 3)
-    assert held.take(2, 6) == [b"one", b"two"]
-    assert held.take(1, 5) == [b"three"]
+    assert held.pop(2, 6) == [b"one", b"two"]
+    assert held.pop(1, 5) == [b"three"]
     assert (held.contents, held.content_bytes) == ([], 0)
 
 
 def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
-    held = gathering.Waiting(1)
+    held = gathering.PendingBatch(1)
     for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
         held.record(first, count, status)
-    assert held.marks == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
-    assert held.marks_added == 3
-    assert held.take_marks(2) == [(1, 3, 1), (4, 1, 2)]
-    assert held.marks == [(6, 1, 2)]
+    assert held.changes == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
+    assert held.changes_added == 3
+    assert held.take_changes(2) == [(1, 3, 1), (4, 1, 2)]
+    assert held.changes == [(6, 1, 2)]
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path
 
     asyncio.run(work())
     engine = Engine(tmp_path, SMALL)
-    assert [item.content for item in engine.look(0, 9)][-3:] == [b"b", b"", b"soon"]
+    assert [item.content for item in engine.peek(0, 9)][-3:] == [b"b", b"", b"soon"]
     engine.close()
 
 
@@ -240,7 +240,7 @@ def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
 
     asyncio.run(work())
     engine = Engine(tmp_path, SMALL)
-    assert [item.content for item in engine.look(0, 9)] == [b"good"]
+    assert [item.content for item in engine.peek(0, 9)] == [b"good"]
     engine.close()
 
 
@@ -272,7 +272,7 @@ def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledge
     asyncio.run(work())
     disk.fault = None
     engine = Engine(tmp_path, SMALL, files=disk)
-    found = [item.content for item in engine.look(0, 9)]
+    found = [item.content for item in engine.peek(0, 9)]
     assert found == [b"first", bytes(3000), bytes(3000)][: (0, 1, 1, 3)[call - 1]]
     engine.close()
 
@@ -390,5 +390,5 @@ def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(
     asyncio.run(work())
     assert called == []
     engine = Engine(tmp_path, SMALL)
-    assert [item.content for item in engine.look(0, 9)] == [b"last"]
+    assert [item.content for item in engine.peek(0, 9)] == [b"last"]
     engine.close()

@@ -12,10 +12,10 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import control, gateway, stamper
-from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.control import DATAGRAM, Sender, attach, is_marked
 from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
+from feedhandler.lab.supervisor import RoleFailed
 from tests.support.amqp import Rig
 
 WHOLE = 0xFFFF
@@ -60,21 +60,21 @@ def test_the_gateway_tells_of_what_it_is_about_to_publish(
     receiver: socket.socket, grain: str, numbers: list[int]
 ) -> None:
     rig = Rig()
-    outlet = attach(rig.fanout, place(receiver), grain)
+    sender_queue = attach(rig.fanout, place(receiver), grain)
     _, link = rig.attach(f"euronext.104?as={grain}")
     rig.packets(1, 4)
     rig.pump()
     expected = [(104, sequence, number) for sequence in (1, 3) for number in numbers]
     assert received(receiver, len(expected)) == expected
-    assert outlet.marked == len(expected)
+    assert sender_queue.marked == len(expected)
     assert link.sent, "the other links get what they get"
 
 
 def test_the_datagram_leaves_before_any_link_has_the_message(receiver: socket.socket) -> None:
     rig = Rig()
     order: list[str] = []
-    outlet = attach(rig.fanout, place(receiver), "packet")
-    outlet.sock = SimpleNamespace(send=lambda data: order.append("told"))
+    sender_queue = attach(rig.fanout, place(receiver), "packet")
+    sender_queue.sock = SimpleNamespace(send=lambda data: order.append("told"))
     _, link = rig.attach("euronext.104?quality=0")
     send = link.send
 
@@ -197,7 +197,7 @@ def test_a_side_keeps_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) ->
             sock.sendto(DATAGRAM.pack(104, sequence, 1), (host, int(port)))
     side.read()
     side.sock.close()
-    assert side.take()["sequence"].tolist() == [0, 1]
+    assert side.drain()["sequence"].tolist() == [0, 1]
     assert side.over == 3
 
 

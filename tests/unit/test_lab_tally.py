@@ -73,7 +73,7 @@ def test_everything_once_and_in_order_is_right(module: ModuleType) -> None:
     for places, counts in ((packets(), ONES), (singles(), MESSAGES)):
         tally = expecting(module)
         for place in places:
-            tally.take(batch_of([place]), NOW_NS)
+            tally.record(batch_of([place]), NOW_NS)
         assert wrong(tally, counts) == (0, 0, 0)
         assert tally.named == []
         assert tally.histogram.count == tally.deliveries == len(places)
@@ -93,7 +93,7 @@ def test_services_may_be_mixed_in_any_way_but_not_their_own_numbers(
         tally = expecting(module)
         while mixed:
             size = chance.randint(1, 4)
-            tally.take(batch_of(mixed[:size]), NOW_NS)
+            tally.record(batch_of(mixed[:size]), NOW_NS)
             del mixed[:size]
         assert wrong(tally, MESSAGES) == (0, 0, 0)
 
@@ -103,7 +103,7 @@ def test_where_some_messages_of_a_packet_are_wanted_the_others_are_no_loss(
 ) -> None:
     tally = module.Tally()
     tally.expect(SERVICES, BASES, SIZES, [10, 1], thinned=True)
-    tally.take(batch_of([(104, 10, 1), (107, 2, 0), (107, 2, 2)]), NOW_NS)
+    tally.record(batch_of([(104, 10, 1), (107, 2, 0), (107, 2, 2)]), NOW_NS)
     assert wrong(tally, [1, 0, 0, 0, 0, 2, 0]) == (0, 0, 0)
     assert tally.named == []
     assert wrong(tally, [1, 0, 0, 0, 0, 2, 1]) == (1, 0, 0)
@@ -111,28 +111,28 @@ def test_where_some_messages_of_a_packet_are_wanted_the_others_are_no_loss(
 
 def test_a_lost_packet_is_named(module: ModuleType) -> None:
     tally = expecting(module)
-    tally.take(batch_of([p for p in packets() if p[:2] != (107, 2)]), NOW_NS)
+    tally.record(batch_of([p for p in packets() if p[:2] != (107, 2)]), NOW_NS)
     assert wrong(tally, ONES) == (1, 0, 0)
     assert tally.first_lost(np.array(ONES), SERVICES) == ["service 107, 2: missing"]
 
 
 def test_a_lost_message_is_noticed_within_its_packet(module: ModuleType) -> None:
     tally = expecting(module)
-    tally.take(batch_of([p for p in singles() if p != (107, 2, 1)]), NOW_NS)
+    tally.record(batch_of([p for p in singles() if p != (107, 2, 1)]), NOW_NS)
     assert wrong(tally, MESSAGES) == (1, 0, 0)
     assert tally.named == ["service 107, 2.2: a message before it is missing"]
 
 
 def test_a_lost_last_packet_is_noticed(module: ModuleType) -> None:
     tally = expecting(module)
-    tally.take(batch_of(packets()[:-1]), NOW_NS)
+    tally.record(batch_of(packets()[:-1]), NOW_NS)
     assert wrong(tally, ONES) == (1, 0, 0)
 
 
 def test_what_comes_twice_is_counted_and_named(module: ModuleType) -> None:
     tally = expecting(module)
     everything = packets()
-    tally.take(batch_of([*everything[:2], everything[1], *everything[2:]]), NOW_NS)
+    tally.record(batch_of([*everything[:2], everything[1], *everything[2:]]), NOW_NS)
     assert wrong(tally, ONES) == (0, 1, 0)
     assert tally.named == ["service 104, 11: came again or too late"]
 
@@ -141,7 +141,7 @@ def test_what_comes_too_late_is_reordered_and_neither_lost_nor_double(module: Mo
     tally = expecting(module)
     everything = packets()
     everything[0], everything[2] = everything[2], everything[0]
-    tally.take(batch_of(everything), NOW_NS)
+    tally.record(batch_of(everything), NOW_NS)
     lost, duplicated, reordered = wrong(tally, ONES)
     assert (lost, duplicated) == (0, 0)
     assert reordered == 2  # 11 and 10 both come behind 12
@@ -150,7 +150,7 @@ def test_what_comes_too_late_is_reordered_and_neither_lost_nor_double(module: Mo
 @pytest.mark.parametrize("place", [(104, 9, 0), (104, 14, 0), (105, 10, 0), (0, 10, 0)])
 def test_what_nobody_sent_is_a_stranger(module: ModuleType, place: Place) -> None:
     tally = expecting(module)
-    tally.take(batch_of([place, *packets()]), NOW_NS)
+    tally.record(batch_of([place, *packets()]), NOW_NS)
     assert tally.strangers == 1
     assert wrong(tally, ONES) == (0, 1, 0)
     assert "nobody sent it" in tally.named[0]
@@ -158,24 +158,24 @@ def test_what_nobody_sent_is_a_stranger(module: ModuleType, place: Place) -> Non
 
 def test_only_the_first_few_are_named(module: ModuleType) -> None:
     tally = expecting(module)
-    tally.take(batch_of([(1, n, 0) for n in range(20)]), NOW_NS)
+    tally.record(batch_of([(1, n, 0) for n in range(20)]), NOW_NS)
     assert (tally.strangers, len(tally.named)) == (20, compiled.NAMED_MAX)
 
 
 def test_the_warm_up_is_checked_but_not_timed(module: ModuleType) -> None:
     tally = expecting(module, timed_from=(12, 2))
-    tally.take(batch_of(packets()), NOW_NS)
+    tally.record(batch_of(packets()), NOW_NS)
     assert wrong(tally, ONES) == (0, 0, 0)
     assert (tally.deliveries, tally.histogram.count) == (7, 4)
 
 
 def test_a_new_expectation_starts_afresh(module: ModuleType) -> None:
     tally = expecting(module)
-    tally.take(batch_of([(1, 1, 0), *packets()]), NOW_NS)
+    tally.record(batch_of([(1, 1, 0), *packets()]), NOW_NS)
     tally.expect([107], [4], [1], [4])
     assert tally.histogram.count == tally.deliveries == tally.strangers == 0
     assert tally.named == []
-    tally.take(batch_of([(107, 4, WHOLE_PACKET)]), NOW_NS)
+    tally.record(batch_of([(107, 4, WHOLE_PACKET)]), NOW_NS)
     assert wrong(tally, [1]) == (0, 0, 0)
 
 
@@ -185,9 +185,9 @@ def test_without_expectation_deliveries_are_counted_and_timed_from_a_time_on(
     tally = expecting(module)
     tally.forget()
     tally.clock_from_ns = NOW_NS
-    tally.take(batch_of([(1, 1, 0)]), NOW_NS - 1)
-    tally.take(batch_of([(1, 1, 0), (9, 9, 9)]), NOW_NS)
-    tally.take(batch_of([(1, 1, 0)], stamp_ns=0), NOW_NS)
+    tally.record(batch_of([(1, 1, 0)]), NOW_NS - 1)
+    tally.record(batch_of([(1, 1, 0), (9, 9, 9)]), NOW_NS)
+    tally.record(batch_of([(1, 1, 0)], stamp_ns=0), NOW_NS)
     assert (tally.deliveries, tally.strangers, tally.histogram.count) == (4, 0, 2)
 
 
@@ -196,10 +196,10 @@ def test_announced_losses_count_as_far_as_they_are_of_this_step(module: ModuleTy
         return [SimpleNamespace(quality={"service": service, "lost": list(lost)})]
 
     tally = expecting(module)
-    tally.take(batch_of([], notes=notes(104, (1, 9), (9, 11), (13, 99))), NOW_NS)
+    tally.record(batch_of([], notes=notes(104, (1, 9), (9, 11), (13, 99))), NOW_NS)
     assert tally.announced == 3
-    tally.take(batch_of([], notes=notes(1, (1, 9))), NOW_NS)
+    tally.record(batch_of([], notes=notes(1, (1, 9))), NOW_NS)
     assert tally.announced == 3
     tally.forget()
-    tally.take(batch_of([], notes=notes(1, (1, 9))), NOW_NS)
+    tally.record(batch_of([], notes=notes(1, (1, 9))), NOW_NS)
     assert tally.announced == 12

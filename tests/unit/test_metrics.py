@@ -8,13 +8,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import control, counters, gateway_core, notes
+from feedhandler import counters, operator_log, rpc
 from feedhandler.config import Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.recording import RecordConfig
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
+from feedhandler.gateway.readings import readings
 from feedhandler.histogram import Histogram
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import (
@@ -27,9 +28,7 @@ from feedhandler.observe.metrics import (
     StateReading,
     buckets_of,
 )
-from feedhandler.observe.readings import readings
-from feedhandler.recovery import desk
-from feedhandler.retrans import client, recovery, refresh
+from feedhandler.retrans import client, manager, recovery, refresh
 
 SERVICES = (101, 104)
 
@@ -82,10 +81,10 @@ ENUMERATIONS = {
 TABLES = {
     "channel_recovery": recovery.COUNTS,
     "channel_refresh": refresh.COUNTS,
-    "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
+    "recovery": {**manager.COUNTS, **counters.RECOVERY_IO_COUNTS},
     "server": client.COUNTS,
-    "control": control.COUNTS,
-    "log": notes.COUNTS,
+    "control": rpc.COUNTS,
+    "log": operator_log.COUNTS,
 }
 
 
@@ -169,8 +168,8 @@ def test_the_values_are_the_counters(gateway: Gateway) -> None:
 
 def test_how_long_a_broker_takes_to_confirm_is_a_histogram_in_seconds(gateway: Gateway) -> None:
     (publisher,) = gateway.publishers.all
-    publisher.destination.window.latency.record(3_000_000)
-    publisher.destination.window.latency.record(4_000_000_000)
+    publisher.destination.unsettled.latency.record(3_000_000)
+    publisher.destination.unsettled.latency.record(4_000_000_000)
     family = parsed(readings(gateway))["feedhandler_destination_confirm_seconds"]
     assert family.type == "histogram"
     buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}

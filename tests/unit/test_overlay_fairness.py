@@ -5,8 +5,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.overlay.fairness import LADDER, RULE, HoldController, hold_at
-from feedhandler.overlay.simulation.cloud import Delays
-from feedhandler.overlay.simulation.holding import hold_and_release
+from feedhandler.overlay.holding import Delays, hold_and_release
 
 RUNGS = [float(10 * place) for place in range(len(LADDER))]
 

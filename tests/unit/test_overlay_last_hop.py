@@ -110,7 +110,7 @@ def test_a_child_that_is_silent_for_an_interval_still_counts() -> None:
     rungs = (1,) * len(LADDER)
     for interval, hops in ((1, {"a": 10, "b": 30}), (2, {"a": 11}), (3, {"a": 12, "b": 0})):
         for child, hop in hops.items():
-            gathered.take(child, Report(interval, 1, 9, rungs, last_hop_ns=hop), 100 * interval)
+            gathered.add(child, Report(interval, 1, 9, rungs, last_hop_ns=hop), 100 * interval)
         told = gathered.due(100 * interval + 50)
         assert told is not None
         assert told.last_hop_ns == (30 if interval < 3 else 12)

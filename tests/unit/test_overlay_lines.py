@@ -11,16 +11,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from feedhandler.capabilities import open_config
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config, OverlayConfig, load_config, parse_config
 from feedhandler.config.show import to_toml
-from feedhandler.gateway import Gateway
+from feedhandler.gateway import Gateway, open_config
+from feedhandler.gateway.readings import readings
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.observe.metrics import Reading
-from feedhandler.observe.readings import readings
 from feedhandler.ops import doctor_overlay, run, status
 from feedhandler.ops.doctor_openness import check_openness
 from feedhandler.overlay import lines as overlay_lines
@@ -29,7 +28,7 @@ from feedhandler.overlay.topology import Topology, make_topology
 from feedhandler.overlay.topology_file import write_topology
 from feedhandler.overlay.tree import Shape
 from feedhandler.overlay.wire import Head, Kind, encode
-from feedhandler.recorder_frames import FrameWriter
+from feedhandler.recording.frame_writer import FrameWriter
 
 #: A thread that hangs fails the test by then.
 PATIENCE_S = 60.0
@@ -238,7 +237,9 @@ def test_a_later_topology_is_taken_and_another_is_refused(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(overlay_lines, "FILE_NS", 0)
-    monkeypatch.setattr(overlay_lines, "tell", lambda _event, text, *_, **__: told.append(text))
+    monkeypatch.setattr(
+        overlay_lines, "log_event", lambda _event, text, *_, **__: told.append(text)
+    )
     overlay = opened(tree, [])
     overlay.start()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as another:

@@ -125,7 +125,7 @@ def test_the_first_copy_of_each_id_and_epoch_wins(
 ) -> None:
     copies = Deduplicator(8)
     for each in taken:
-        copies.take(*each)
+        copies.accept(*each)
     assert copies.judge(*asked) is verdict
     assert copies.judge(*asked) is verdict, "judging changes nothing"
 
@@ -290,10 +290,10 @@ def test_delays_of_a_busy_interval_are_thinned_out() -> None:
 
 def test_reports_are_merged_as_soon_as_all_are_there() -> None:
     gathered = ReportGatherer(["a", "b"], wait_ns=50, bound_ns=1_000)
-    gathered.take("a", report(low=10, high=30, late=0b01), 5)
+    gathered.add("a", report(low=10, high=30, late=0b01), 5)
     assert gathered.deadline_ns == 55
     assert gathered.due(54) is None
-    gathered.take("b", report(low=15, high=20, late=0b11), 20)
+    gathered.add("b", report(low=15, high=20, late=0b11), 20)
     told = gathered.due(20)
     assert told == Report(1, 2, 100, (15,) * (len(LADDER) - 1) + (30,), 0b11)
     assert gathered.due(100) is None
@@ -301,7 +301,7 @@ def test_reports_are_merged_as_soon_as_all_are_there() -> None:
 
 def test_a_silent_child_is_passed_over() -> None:
     gathered = ReportGatherer(["a", "b"], wait_ns=50)
-    gathered.take("a", report(), 5)
+    gathered.add("a", report(), 5)
     told = gathered.due(55)
     assert told is not None
     assert told.receivers == 1
@@ -312,19 +312,19 @@ def test_a_silent_child_is_passed_over() -> None:
 )
 def test_reports_that_come_again_or_too_late_are_counted(child: str, interval: int) -> None:
     gathered = ReportGatherer(["a", "b", "c"], wait_ns=50)
-    gathered.take("b", report(0), 0)
+    gathered.add("b", report(0), 0)
     gathered.due(50)
-    gathered.take("a", report(1), 60)
-    gathered.take(child, report(interval), 61)
+    gathered.add("a", report(1), 60)
+    gathered.add(child, report(interval), 61)
     assert gathered.useless == 1
 
 
 def test_intervals_gathered_at_a_time_are_bounded_and_old_ones_given_up() -> None:
     gathered = ReportGatherer(["a", "b"], wait_ns=50)
     for interval in range(1, 6):
-        gathered.take("a", report(interval), interval)
+        gathered.add("a", report(interval), interval)
     assert gathered.useless == 1
-    gathered.take("b", report(3), 10)
+    gathered.add("b", report(3), 10)
     told = gathered.due(10)
     assert told is not None
     assert told.interval == 3
@@ -333,17 +333,17 @@ def test_intervals_gathered_at_a_time_are_bounded_and_old_ones_given_up() -> Non
 
 def test_a_liar_counts_as_the_bound_and_one_beyond_it_is_set_apart() -> None:
     gathered = ReportGatherer(["a", "b"], bound_ns=100)
-    gathered.take("a", report(1, 10, 1 << 60), 0)
-    gathered.take("b", report(1, 101, 200), 0)
+    gathered.add("a", report(1, 10, 1 << 60), 0)
+    gathered.add("b", report(1, 101, 200), 0)
     told = gathered.due(0)
     assert told is not None
     assert (told.receivers, told.rungs[0], told.rungs[-1]) == (1, 10, 100)
     assert gathered.apart == {"b"}
-    gathered.take("b", report(2, 500, 500), 0)
-    gathered.take("a", report(2, 500, 500), 0)
+    gathered.add("b", report(2, 500, 500), 0)
+    gathered.add("a", report(2, 500, 500), 0)
     assert gathered.due(0) is None, "nobody's report counts"
-    gathered.take("b", report(3), 0)
-    gathered.take("a", report(3), 0)
+    gathered.add("b", report(3), 0)
+    gathered.add("a", report(3), 0)
     assert gathered.due(0) is not None
     assert not gathered.apart
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from feedhandler.counters import OVERLAY_COUNTS as COUNTS
+from feedhandler.counters import OVERLAY_GAUGES as GAUGES
 from feedhandler.observe import metrics
 from feedhandler.observe.metrics import Gathering
 from feedhandler.ops import doctor_overlay, host, overlay_status
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.host import ClockState
-from feedhandler.overlay.counters import COUNTS, GAUGES
 from feedhandler.overlay.members import Proxy, Receiver, Sender
 from feedhandler.overlay.merging import receiver_of
 from feedhandler.overlay.observing import STILL_NS, MemberWatch

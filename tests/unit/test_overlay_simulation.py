@@ -14,6 +14,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.overlay_simulate import simulate
+from feedhandler.overlay.holding import hold_and_release
 from feedhandler.overlay.simulation import incast, last_hop, trading, uniform
 from feedhandler.overlay.simulation.cloud import SOURCE, Trace
 from feedhandler.overlay.simulation.experiments import (
@@ -24,7 +25,6 @@ from feedhandler.overlay.simulation.experiments import (
     Setting,
     experiments,
 )
-from feedhandler.overlay.simulation.holding import hold_and_release
 from feedhandler.overlay.tree import Shape
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -155,7 +155,7 @@ def test_without_deadlines_nothing_is_held_and_with_them_all_is_that_is_early() 
     assert (held.windows[~late] == 0).all()
     assert (held.overall >= held.holds).all()
     assert (held.held > 0).all()
-    released = numpy.ptp(held.released(SOURCE, 1), axis=1)
+    released = numpy.ptp(last_hop.released(held, SOURCE, 1), axis=1)
     assert (released[~late] > 0).all()
     assert numpy.median(released) < 10
 

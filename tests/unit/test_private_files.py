@@ -10,7 +10,6 @@ import pytest
 import zmq
 
 from feedhandler.config import Config, parse_config
-from feedhandler.control import ControlSocket
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.ops import doctor, run
@@ -18,6 +17,7 @@ from feedhandler.ops.doctor_openness import check_openness, is_reachable
 from feedhandler.private_files import private_sockets
 from feedhandler.recording.recorder import DiskFolder
 from feedhandler.recording.sinks import create_file
+from feedhandler.rpc import ControlSocket
 
 SMALL = QueueSettings(block_bytes=1 << 20, blocks=2, blocks_max=4)
 

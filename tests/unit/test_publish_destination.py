@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import HEADER, Envelope
 from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
-from feedhandler.amqp.queueing.books import keeper_of
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.book_cache import book_cache_of
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.ingest.records import RecordKind
 from tests.support import spill
 from tests.support.amqp import FEED, Rig, decoded, packet
@@ -83,7 +83,7 @@ class Broker:
 
     def begin(self) -> None:
         """The service's numbering begins at 1."""
-        self.rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+        self.rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
         self.rig.pump()
 
 
@@ -187,10 +187,10 @@ def test_no_more_than_the_window_is_on_its_way() -> None:
     broker.stream(1, 30)
     assert len(link.frames) == 10
     link.confirm_all()
-    broker.destination.settle()
+    broker.destination.process_outcomes()
     broker.destination.drain()
     assert [message.sequence for message in link.sent] == [*range(1, 21)]
-    assert broker.destination.window.confirmed == 10
+    assert broker.destination.unsettled.confirmed == 10
 
 
 def test_after_a_lost_link_the_unconfirmed_come_again_first_with_their_own_bytes() -> None:
@@ -198,13 +198,13 @@ def test_after_a_lost_link_the_unconfirmed_come_again_first_with_their_own_bytes
     first = broker.connect()
     broker.stream(1, 30)
     first.confirmed.extend([1, 2, 3, 5])
-    broker.destination.settle()
+    broker.destination.process_outcomes()
     assert broker.destination.disconnect() == 16
     broker.stream(31, 35)
     second = broker.connect(grants=18)
     assert [m.sequence for m in second.sent] == [4, *range(6, 21), 21, 22]
     assert dict(second.frames)[4] == dict(first.frames)[4]
-    assert broker.destination.window.resent == 16
+    assert broker.destination.unsettled.resent == 16
 
 
 def test_what_is_lost_while_sending_again_is_sent_once_more_in_order() -> None:
@@ -221,9 +221,9 @@ def test_a_message_that_came_back_goes_out_again() -> None:
     broker = Broker("#?quality=0")
     link = broker.connect()
     broker.stream(1, 3)
-    window = broker.destination.window
-    assert window.come_back(2, Outcome.RELEASED, 0) is None
-    assert window.due(1000)
+    unsettled = broker.destination.unsettled
+    assert unsettled.come_back(2, Outcome.RELEASED, 0) is None
+    assert unsettled.due(1000)
     broker.destination.drain()
     assert [m.sequence for m in link.sent] == [1, 2, 3, 2]
     assert link.frames[1] == link.frames[3]
@@ -235,9 +235,9 @@ def test_a_message_that_is_given_up_is_told_as_lost() -> None:
     broker.begin()
     broker.stream(1, 3)
     number = next(n for n, data in link.frames if decoded(data).sequence == 2)
-    parcel = broker.destination.window.come_back(number, Outcome.UNDELIVERABLE, 0)
-    assert parcel is not None
-    broker.destination.abandon(parcel)
+    outgoing = broker.destination.unsettled.come_back(number, Outcome.UNDELIVERABLE, 0)
+    assert outgoing is not None
+    broker.destination.abandon(outgoing)
     broker.stream(4, 4)
     broker.destination.drain()
     assert link.notes[-1]["reason"] == "overflow"
@@ -277,14 +277,14 @@ def test_what_waits_and_what_is_unconfirmed_share_one_bound(seed: int) -> None:
         elif what < 0.8:
             link.grants += chance.randrange(40)
         elif what < 0.95:
-            link.confirmed.extend(destination.window.held)
-            destination.settle()
+            link.confirmed.extend(destination.unsettled.held)
+            destination.process_outcomes()
         else:
             destination.disconnect()
             link = broker.connect(chance.randrange(20))
         destination.drain()
-        assert destination.queued_bytes + destination.window.bytes <= 30_000 + 4_096
-        assert len(destination.window.held) <= 30
+        assert destination.queued_bytes + destination.unsettled.bytes <= 30_000 + 4_096
+        assert len(destination.unsettled.held) <= 30
     assert destination.dropped
 
 
@@ -432,13 +432,15 @@ def test_every_grain_arrives_whole_through_broken_links(grain: str, seed: int) -
         arrived = link.frames[: chance.randrange(len(link.frames) + 1)]
         kept.update((decoded(data).tag, decoded(data).body) for _, data in arrived)
         link.confirmed.extend(n for n, _ in arrived[: chance.randrange(len(arrived) + 1)])
-        broker.destination.settle()
+        broker.destination.process_outcomes()
         broker.destination.disconnect()
-    while broker.destination.queue or broker.destination.window.held or broker.destination.behind:
+    while (
+        broker.destination.queue or broker.destination.unsettled.held or broker.destination.behind
+    ):
         link = broker.connect()
         kept.update((m.tag, m.body) for m in link.sent)
         link.confirm_all()
-        broker.destination.settle()
+        broker.destination.process_outcomes()
         broker.destination.drain()
         broker.destination.disconnect()
     _, subscriber = broker.rig.attach(f"#?as={grain}&quality=0")
@@ -458,7 +460,9 @@ def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back(
     assert destination.given_up
     assert broker.peer.overruns == [destination]
     assert destination.queued_bytes == 0
-    assert len(destination.window.held) == len(link.frames) == 5, "what was sent may be confirmed"
+    assert len(destination.unsettled.held) == len(link.frames) == 5, (
+        "what was sent may be confirmed"
+    )
     link.grants = 1000
     destination.drain()
     broker.stream(301, 310)
@@ -476,7 +480,7 @@ def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back(
 def conflating(queue_bytes: int = 100_000, window: int = 10_000) -> tuple[Broker, Traffic]:
     """A destination that conflates, and traffic for it."""
     broker = Broker(queue_bytes=queue_bytes, window=window, policy="conflate")
-    broker.rig.fanout.keeper = keeper_of(FEED)
+    broker.rig.fanout.book_cache = book_cache_of(FEED)
     broker.destination.conflate(broker.rig.fanout, FEED)
     broker.begin()
     return broker, Traffic(random.Random(21), symbols=4)
@@ -494,7 +498,7 @@ def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -
         messages = without(traffic.messages(4), 240, 523)
         publish(broker, messages, sequence)
         destination = broker.destination
-        assert destination.queued_bytes + destination.window.bytes <= 100_000
+        assert destination.queued_bytes + destination.unsettled.bytes <= 100_000
     assert destination.conflated > 500
     assert destination.dropped == 0
     link = confirmed(broker)
@@ -504,7 +508,7 @@ def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -
         reader.take(message)
         assert message.group_sequence == numbers.get(message.key, 0), "conflation leaves no hole"
         numbers[message.key] = message.group_sequence + 1
-    assert reader.market.digest(104) == broker.rig.fanout.keeper.market.digest(104)
+    assert reader.market.digest(104) == broker.rig.fanout.book_cache.market.digest(104)
     assert link.notes[-1]["reason"] == "caught-up"
 
 
@@ -535,8 +539,8 @@ def test_where_not_even_the_names_of_books_have_room_that_is_told() -> None:
 def confirmed(broker: Broker) -> FakeBroker:
     """A link on which all goes that waits, each message confirmed."""
     link, destination = broker.connect(), broker.destination
-    while destination.behind or destination.window.held:
+    while destination.behind or destination.unsettled.held:
         link.confirm_all()
-        destination.settle()
+        destination.process_outcomes()
         destination.drain()
     return link

@@ -2,31 +2,31 @@
 
 import msgspec
 
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.loss_tracker import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, LossTracker
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.records import RecordKind
+from feedhandler.retrans.quality import QualityState
 
 
 def begun() -> tuple[QualityState, LossTracker]:
     """A service that has begun at 1, and a destination that was told so."""
     quality, loss_tracker = QualityState(104, ["A", "B"]), LossTracker()
-    loss_tracker.outgoing(quality.mark(RecordKind.START, 0, 0, 1))
+    loss_tracker.outgoing(quality.control_event(RecordKind.START, 0, 0, 1))
     return quality, loss_tracker
 
 
-def data(sequence: int, block: bool = False) -> Parcel:
+def data(sequence: int, block: bool = False) -> OutgoingMessage:
     sequence |= SNAPSHOT_BIT if block else 0
-    return Parcel(b"x", 104, sequence, sequence + 1, block)
+    return OutgoingMessage(b"x", 104, sequence, sequence + 1, block)
 
 
 def told(body: bytes) -> dict[str, object]:
     return dict(msgspec.json.decode(body))
 
 
-def quality_parcel(body: bytes) -> Parcel:
-    return Parcel(body, 104, 0, 0, False, str(told(body)["reason"]))
+def quality_message(body: bytes) -> OutgoingMessage:
+    return OutgoingMessage(body, 104, 0, 0, False, str(told(body)["reason"]))
 
 
 def notice(loss_tracker: LossTracker) -> dict[str, object]:
@@ -38,7 +38,7 @@ def notice(loss_tracker: LossTracker) -> dict[str, object]:
 
 def test_who_lacks_nothing_is_told_the_services_own_words() -> None:
     quality, loss_tracker = begun()
-    body = quality.mark(RecordKind.GAP, 0, 5, 7)
+    body = quality.control_event(RecordKind.GAP, 0, 5, 7)
     assert loss_tracker.outgoing(body) is body
     assert not loss_tracker.lacks
 
@@ -60,15 +60,15 @@ def test_later_messages_of_the_service_keep_what_the_destination_lacks() -> None
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
-    body = told(loss_tracker.outgoing(quality.mark(RecordKind.GAP, 0, 8, 10)))
+    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 8, 10)))
     assert body["reason"] == "gap"
     assert body["lost"] == [[8, 9]]
     assert body["stale"] == [[4, 4], [8, 9]]
     assert (body["lost_ranges"], body["lost_total"]) == (2, 3)
-    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
+    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "STALE"
-    quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)
-    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 1, 0, 0)))
+    quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)
+    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 1, 0, 0)))
     assert body["state"] == "SILENT"
 
 
@@ -82,7 +82,7 @@ def test_a_snapshot_that_arrives_whole_heals() -> None:
     assert body["stale"] == []
     assert body["state"] == "REFRESHED"
     assert not loss_tracker.lacks
-    body = told(loss_tracker.outgoing(quality.mark(RecordKind.LINE_SILENT, 0, 0, 0)))
+    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.LINE_SILENT, 0, 0, 0)))
     assert body["state"] == "REFRESHED", "until the next numbering"
 
 
@@ -90,7 +90,7 @@ def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(4))
     loss_tracker.notices()
-    body = told(loss_tracker.outgoing(quality.mark(RecordKind.RESET, 0, 0, 1)))
+    body = told(loss_tracker.outgoing(quality.control_event(RecordKind.RESET, 0, 0, 1)))
     assert body["stale"] == []
     assert body["state"] == "OK"
 
@@ -98,8 +98,8 @@ def test_a_new_numbering_ends_what_the_old_one_lacked() -> None:
 def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> None:
     quality, loss_tracker = begun()
     loss_tracker.drop(data(400))
-    reset = quality.mark(RecordKind.RESET, 0, 0, 1)
-    loss_tracker.drop(quality_parcel(reset))
+    reset = quality.control_event(RecordKind.RESET, 0, 0, 1)
+    loss_tracker.drop(quality_message(reset))
     loss_tracker.drop(data(1))
     first, (reason, body) = loss_tracker.notices()
     assert first[1] == reset
@@ -110,7 +110,7 @@ def test_a_new_numbering_that_was_dropped_is_told_again_before_the_loss() -> Non
 
 def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
     quality, loss_tracker = begun()
-    loss_tracker.drop(quality_parcel(quality.mark(RecordKind.GAP, 0, 5, 7)))
+    loss_tracker.drop(quality_message(quality.control_event(RecordKind.GAP, 0, 5, 7)))
     body = notice(loss_tracker)
     assert body["stale"] == [[5, 6]]
     assert body["lost"] == []
@@ -119,9 +119,9 @@ def test_what_dropped_quality_messages_said_is_said_with_the_overflow() -> None:
 
 def test_a_snapshot_is_dropped_whole_and_the_destination_stays_stale() -> None:
     quality, loss_tracker = begun()
-    gap = quality.mark(RecordKind.GAP, 0, 5, 7)
+    gap = quality.control_event(RecordKind.GAP, 0, 5, 7)
     loss_tracker.outgoing(gap)
-    loss_tracker.drop(quality_parcel(quality.snapshot_begin(9, 2)))
+    loss_tracker.drop(quality_message(quality.snapshot_begin(9, 2)))
     end = quality.snapshot_end(12)
     assert loss_tracker.skips(True, "", b"")
     assert not loss_tracker.skips(False, "silent", b"{}")
@@ -141,7 +141,7 @@ def test_a_snapshots_message_that_was_refused_leaves_the_destination_in_doubt() 
     last = 9
     loss_tracker.outgoing(quality.snapshot_begin(last, 2))
     tag = SNAPSHOT_BIT | last << 24
-    loss_tracker.refuse(Parcel(b"x", 104, tag, tag + 1, True))
+    loss_tracker.refuse(OutgoingMessage(b"x", 104, tag, tag + 1, True))
     body = told(loss_tracker.outgoing(quality.snapshot_end(12)))
     assert body["state"] == "STALE"
     assert body["doubt"] == BROKEN_BLOCK
@@ -156,10 +156,10 @@ def test_data_that_was_refused_is_told_like_data_that_was_dropped() -> None:
 
 def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
     quality, loss_tracker = begun()
-    body = loss_tracker.outgoing(quality.mark(RecordKind.GAP, 0, 5, 7))
-    loss_tracker.refuse(quality_parcel(body))
+    body = loss_tracker.outgoing(quality.control_event(RecordKind.GAP, 0, 5, 7))
+    loss_tracker.refuse(quality_message(body))
     assert notice(loss_tracker)["stale"] == [[5, 6]]
-    loss_tracker.refuse(Parcel(b"encoded", 104, 0, 0, False, "snapshot-end"))
+    loss_tracker.refuse(OutgoingMessage(b"encoded", 104, 0, 0, False, "snapshot-end"))
     assert notice(loss_tracker)["doubt"] == BROKEN_BLOCK
 
 
@@ -167,7 +167,7 @@ def test_packets_outside_the_sequence_are_counted_and_are_part_of_no_range() -> 
     _, loss_tracker = begun()
     for number in (1, 2):
         sequence = UNSEQUENCED_BIT | number
-        loss_tracker.drop(Parcel(b"x", 104, sequence, sequence))
+        loss_tracker.drop(OutgoingMessage(b"x", 104, sequence, sequence))
     body = notice(loss_tracker)
     assert (body["state"], body["lost"], body["unsequenced"]) == ("OK", [], 2)
     loss_tracker.drop(data(4))

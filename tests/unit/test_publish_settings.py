@@ -125,7 +125,9 @@ def test_what_gives_way_reaches_the_destination_by_the_configuration(policy: str
     made = gateway.publishers.all[0].destination
     assert made.policy == (policy or "drop_oldest")
     assert (made.conflation is not None) == (policy == "conflate")
-    assert (gateway.fanout.keeper is not None) == (policy == "conflate"), "books only where needed"
+    assert (gateway.fanout.book_cache is not None) == (policy == "conflate"), (
+        "books only where needed"
+    )
     assert {"behind_seconds": 0.0, "full_seconds": 0.0, "detached": 0, "conflated": 0}.items() <= (
         gateway.snapshot()["destinations"][0].items()
     )
@@ -155,8 +157,8 @@ def test_a_journal_reaches_the_destination_by_the_configuration(tmp_path: Path) 
     assert (again.journal_folder, again.journal_max_us) == (SPILL["journal_folder"], 500)
     gateway = Gateway(config)
     (publisher,) = gateway.publishers.all
-    assert publisher.journal is not None
-    assert publisher.journal.spill.wait_ns == 500_000
+    assert publisher.spill_runner is not None
+    assert publisher.spill_runner.spill.wait_ns == 500_000
     assert publisher.destination.policy == "journal"
     (told,) = gateway.snapshot()["destinations"]
     assert (told["journal"], told["journal_backlog"], told["spilled"]) == ("MEMORY", 0, 0)

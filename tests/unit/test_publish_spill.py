@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.amqp.publishing.spill import (
+from feedhandler.amqp.publishing.spill_disk import SpillDisk
+from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
+from feedhandler.amqp.publishing.spill_queue import (
     LATE_NS,
     STALL_NS,
     TABLE,
@@ -12,28 +14,26 @@ from feedhandler.amqp.publishing.spill import (
     Input,
     Job,
     Result,
-    Spill,
+    SpillQueue,
     State,
     Where,
     bounds_of,
 )
-from feedhandler.amqp.publishing.spill_disk import SpillDisk
-from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.errors import ConfigError
 from tests.support.spill import SMALL, WAIT_NS, SpillRig
 
 MEMORY, SPILLING, DRAINING, FAILED = State
 
 
-def message(number: int, size: int = 100, **more: object) -> Parcel:
-    return Parcel(b"x" * size, 104, number, number + 1, key="euronext.104", **more)
+def message(number: int, size: int = 100, **more: object) -> OutgoingMessage:
+    return OutgoingMessage(b"x" * size, 104, number, number + 1, key="euronext.104", **more)
 
 
 @pytest.fixture
-def spill() -> Spill:
+def spill() -> SpillQueue:
     """Room for ten messages of a hundred bytes in front, for five unwritten."""
-    return Spill(Bounds(front=1700, unwritten=900, slack=400, job=820), WAIT_NS)
+    return SpillQueue(Bounds(front=1700, unwritten=900, slack=400, job=820), WAIT_NS)
 
 
 def test_every_state_knows_every_input() -> None:
@@ -73,21 +73,21 @@ def test_the_shares_are_no_more_than_the_bound(queue_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "parcel",
+    "outgoing",
     [
         message(7),
         message(1 << 63 | 5, block=True),
         message(7, reason="overflow"),
-        Parcel(b"\0", 65_535, 0, 0, False, "é" * 20, "k" * 300),
+        OutgoingMessage(b"\0", 65_535, 0, 0, False, "é" * 20, "k" * 300),
     ],
 )
-def test_a_message_comes_back_from_the_journal_as_it_was(parcel: Parcel) -> None:
-    parcel.came_ns = 1_795_000_000_000_000_001
-    again = parse_item(pack_item(parcel))
+def test_a_message_comes_back_from_the_journal_as_it_was(outgoing: OutgoingMessage) -> None:
+    outgoing.came_ns = 1_795_000_000_000_000_001
+    again = parse_item(pack_item(outgoing))
     assert again is not None
     for name in ("data", "service", "sequence", "following", "block", "reason", "key", "came_ns"):
-        assert getattr(again, name) == getattr(parcel, name), name
-    assert again.number_at == (WHOLE if parcel.reason else 0), "it is not made whole again"
+        assert getattr(again, name) == getattr(outgoing, name), name
+    assert again.number_at == (WHOLE if outgoing.reason else 0), "it is not made whole again"
 
 
 @pytest.mark.parametrize(
@@ -105,20 +105,20 @@ def test_what_is_no_message_of_a_gateway_is_told_apart(content: bytes) -> None:
     assert parse_item(content) is None
 
 
-def fill(spill: Spill, first: int, last: int, front_bytes: int = 0) -> list[Where]:
+def fill(spill: SpillQueue, first: int, last: int, front_bytes: int = 0) -> list[Where]:
     """Messages come; where each went. Those in front stay there."""
     places = []
     for number in range(first, last + 1):
-        parcel = message(number)
+        outgoing = message(number)
         where = spill.place(100, front_bytes)
         if where is not Where.NOWHERE:
-            spill.take(parcel, where, 0)
+            spill.add(outgoing, where, 0)
         front_bytes += 164 if where is Where.FRONT else 0
         places.append(where)
     return places
 
 
-def test_messages_gather_for_their_time_and_are_written_together(spill: Spill) -> None:
+def test_messages_gather_for_their_time_and_are_written_together(spill: SpillQueue) -> None:
     assert spill.settled
     assert spill.next_job(0, 0) is None
     fill(spill, 1, 3)
@@ -126,56 +126,60 @@ def test_messages_gather_for_their_time_and_are_written_together(spill: Spill) -
     assert spill.next_job(WAIT_NS - 1, 0) is None
     job = spill.next_job(WAIT_NS, 0)
     assert job is not None
-    assert [parcel.sequence for parcel in job.parcels] == [1, 2, 3]
+    assert [outgoing.sequence for outgoing in job.messages] == [1, 2, 3]
     assert spill.due_ns is None, "one job at a time"
     assert spill.next_job(WAIT_NS, 0) is None
     assert spill.done(Result(first_id=5, durable_id=7), WAIT_NS, 0) == []
-    assert [parcel.item for parcel in job.parcels] == [5, 6, 7]
+    assert [outgoing.item for outgoing in job.messages] == [5, 6, 7]
     assert spill.settled
 
 
-def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(spill: Spill) -> None:
+def test_a_job_takes_no_more_than_its_bound_and_the_next_one_is_due_at_once(
+    spill: SpillQueue,
+) -> None:
     fill(spill, 1, 8)
     job = spill.next_job(WAIT_NS, 0)
     assert job is not None
-    assert len(job.parcels) == 5
+    assert len(job.messages) == 5
     spill.done(Result(first_id=1, durable_id=5), WAIT_NS, 0)
     assert spill.due_ns == WAIT_NS
-    assert len(spill.next_job(WAIT_NS, 0).parcels) == 3
+    assert len(spill.next_job(WAIT_NS, 0).messages) == 3
 
 
-def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: Spill) -> None:
-    parcels = [message(number) for number in range(1, 9)]
-    for parcel in parcels:
-        spill.take(parcel, Where.FRONT, 0)
-        if parcel.sequence < 6:
-            spill.end(parcel, 0)
+def test_what_ended_before_it_was_written_is_left_out_and_let_go(spill: SpillQueue) -> None:
+    messages = [message(number) for number in range(1, 9)]
+    for outgoing in messages:
+        spill.add(outgoing, Where.FRONT, 0)
+        if outgoing.sequence < 6:
+            spill.end(outgoing, 0)
     assert spill.extra_bytes <= 820
     assert len(spill._unwritten) < 8, "what ended takes no more than its slack"
     job = spill.next_job(WAIT_NS, 0)
-    assert [parcel.sequence for parcel in job.parcels] == [6, 7, 8]
+    assert [outgoing.sequence for outgoing in job.messages] == [6, 7, 8]
 
 
-def test_what_ends_while_it_is_written_is_marked_afterwards(spill: Spill) -> None:
+def test_what_ends_while_it_is_written_is_marked_afterwards(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     job = spill.next_job(WAIT_NS, 0)
-    spill.end(job.parcels[0], WAIT_NS)
-    spill.end(job.parcels[1], WAIT_NS, given_up=True)
+    spill.end(job.messages[0], WAIT_NS)
+    spill.end(job.messages[1], WAIT_NS, given_up=True)
     spill.done(Result(first_id=1, durable_id=2), WAIT_NS, 0)
     assert spill.next_job(2 * WAIT_NS, 0).ended == [1, 2]
 
 
-def test_what_ends_afterwards_is_marked_for_what_it_was(spill: Spill) -> None:
+def test_what_ends_afterwards_is_marked_for_what_it_was(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     job = spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=2), WAIT_NS, 0)
-    spill.end(job.parcels[0], WAIT_NS)
-    spill.end(job.parcels[1], WAIT_NS, given_up=True)
+    spill.end(job.messages[0], WAIT_NS)
+    spill.end(job.messages[1], WAIT_NS, given_up=True)
     job = spill.next_job(2 * WAIT_NS, 0)
     assert (job.ended, job.given_up) == ([1], [2])
 
 
-def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(spill: Spill) -> None:
+def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(
+    spill: SpillQueue,
+) -> None:
     places = fill(spill, 1, 20)
     assert places[:11] == [Where.FRONT] * 10 + [Where.DISK]
     assert places.count(Where.DISK) == 5
@@ -195,14 +199,16 @@ def test_a_full_front_lets_messages_go_to_disk_and_a_full_way_refuses_them(spill
     assert not spill.refusing
 
 
-def test_a_message_larger_than_half_the_way_is_taken_once_the_way_is_free(spill: Spill) -> None:
+def test_a_message_larger_than_half_the_way_is_taken_once_the_way_is_free(
+    spill: SpillQueue,
+) -> None:
     fill(spill, 1, 20)
     spill._only_bytes = 0
     assert spill.refusing
     assert spill.place(800, 1640) is Where.DISK
 
 
-def test_a_journal_without_room_is_tried_again_after_a_while(spill: Spill) -> None:
+def test_a_journal_without_room_is_tried_again_after_a_while(spill: SpillQueue) -> None:
     fill(spill, 1, 2)
     spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=0), WAIT_NS, 0)
@@ -215,17 +221,19 @@ def test_a_journal_without_room_is_tried_again_after_a_while(spill: Spill) -> No
     assert job.contents == [], "what the journal has not taken is still with it"
     spill.done(Result(durable_id=2), WAIT_NS + STALL_NS, 0)
     assert not spill.stalled
-    assert [p.sequence for p in spill.next_job(2 * STALL_NS, 0).parcels] == [3]
+    assert [p.sequence for p in spill.next_job(2 * STALL_NS, 0).messages] == [3]
 
 
-def test_a_disk_that_takes_long_is_counted(spill: Spill) -> None:
+def test_a_disk_that_takes_long_is_counted(spill: SpillQueue) -> None:
     fill(spill, 1, 3)
     spill.next_job(WAIT_NS, 0)
     spill.done(Result(first_id=1, durable_id=3), LATE_NS + 1, 0)
     assert spill.late == 3
 
 
-def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(spill: Spill) -> None:
+def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(
+    spill: SpillQueue,
+) -> None:
     spill.find(3, 0)
     assert spill.state is DRAINING
     assert spill.poll(1700, 0) == []
@@ -239,47 +247,47 @@ def test_what_is_on_the_disk_is_read_back_as_soon_as_half_of_front_is_free(spill
     assert (job.after, job.read_bytes) == (0, 820)
     items = [(number, pack_item(message(number))) for number in (1, 2)]
     found = spill.done(Result(items), 0, 850)
-    assert [parcel.item for parcel in found] == [1, 2]
+    assert [outgoing.item for outgoing in found] == [1, 2]
     assert spill.poll(0, 0) == []
     job = spill.next_job(0, 0)
     assert job.after == 2
     found = spill.done(Result([(4, b"nonsense"), (5, pack_item(message(5)))], True), 0, 0)
-    assert [parcel.item for parcel in found] == [5]
+    assert [outgoing.item for outgoing in found] == [5]
     assert (spill.state, spill.damaged, spill.drained) == (MEMORY, 1, 3)
     assert spill.next_job(WAIT_NS, 0).given_up == [4]
 
 
-def test_what_is_still_in_memory_joins_front_without_the_disk(spill: Spill) -> None:
+def test_what_is_still_in_memory_joins_front_without_the_disk(spill: SpillQueue) -> None:
     fill(spill, 1, 13)
-    assert [parcel.sequence for parcel in spill.poll(0, 0)] == [11, 12, 13]
+    assert [outgoing.sequence for outgoing in spill.poll(0, 0)] == [11, 12, 13]
     assert spill.state is MEMORY
     assert not spill.holes
 
 
-def test_what_does_not_fit_into_front_waits_for_the_disk(spill: Spill) -> None:
+def test_what_does_not_fit_into_front_waits_for_the_disk(spill: SpillQueue) -> None:
     fill(spill, 1, 13)
     spill._step(Input.ROOM, 0)
     assert spill.poll(1300, 0) == []
     assert spill.state is DRAINING
 
 
-def test_holes_know_packets_from_blocks_and_quality_messages(spill: Spill) -> None:
-    for parcel in (
+def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) -> None:
+    for outgoing in (
         message(9),
         message(7),
         message(1 << 63 | 5, block=True),
         message(99, reason="gap"),
     ):
-        spill.take(parcel, Where.DISK, 0)
+        spill.add(outgoing, Where.DISK, 0)
     (hole,) = spill.holes.values()
     assert (hole.first, hole.following, hole.blocks) == (7, 10, True)
 
 
-def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: Spill) -> None:
+def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:
     fill(spill, 1, 12)
     spill.next_job(WAIT_NS, 1640)
     kept = spill.done(Result(error="no disk"), WAIT_NS, 1640)
-    assert [parcel.sequence for parcel in kept] == [11, 12]
+    assert [outgoing.sequence for outgoing in kept] == [11, 12]
     assert spill.failed
     assert spill.settled
     assert fill(spill, 13, 40, 10_000) == [Where.FRONT] * 28, "the destination's own bound counts"
@@ -319,7 +327,7 @@ def test_messages_of_a_service_that_is_published_no_more_are_sent_all_the_same(
     link = after.connect()
     after.wait()
     assert link.sequences == [*range(1, 6)]
-    (number, *_) = after.destination.window.held
-    after.destination.abandon(after.destination.window.held[number])
+    (number, *_) = after.destination.unsettled.held
+    after.destination.abandon(after.destination.unsettled.held[number])
     after.settle()
     assert after.destination.abandoned == 1

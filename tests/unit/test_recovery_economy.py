@@ -59,7 +59,7 @@ def test_more_loss_than_the_quota_allows_wastes_no_request() -> None:
     trial.run(trial.now_ns + 5 * SECOND)
     assert trial.recovery.state is State.IN_SYNC
     assert 20 * 5 <= trial.asked <= 20 * 6 + 20
-    # Each request brought what it asked for, in time: none was for a hole about to be given up.
+    # Each request brought what it asked for, in time: none was for a gap about to be given up.
     assert trial.recovery.counts["late"] == trial.recovery.counts["cancelled"] == 0
     assert len(trial.fetched) == trial.asked_numbers
 
@@ -121,7 +121,7 @@ def test_after_healing_everything_is_in_sync_again(seed: int) -> None:
     # The worst: a snapshot's time-out, a rest, and one more try.
     trial.run(trial.now_ns + 15 * SECOND)
     assert trial.recovery.state is State.IN_SYNC
-    assert not trial.holes
+    assert not trial.gaps
     assert trial.recovery.requested == []
     trial.run(trial.now_ns + 86_400 * SECOND)
     lost = len(trial.lost)

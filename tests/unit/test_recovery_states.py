@@ -46,7 +46,7 @@ AFTER: dict[Input, tuple[State, State, State, State, State]] = {
     Input.REFRESH_UP: (I, S, Q, F, F),
     Input.SNAPSHOT_BEGAN: (I, S, Q, F, X),
     Input.SNAPSHOT_FAILED: (I, S, Q, F, X),
-    # The lost range is healed; the hole from 10 is still asked for.
+    # The lost range is healed; the gap from 10 is still asked for.
     Input.SNAPSHOT: (I, S, Q, Q, Q),
     Input.WANT_SNAPSHOT: (I, S, Q, F, X),
     Input.TICK: (I, S, Q, F, X),

@@ -20,12 +20,9 @@ from feedhandler.replay.captures import sources as capture_sources
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
 from feedhandler.replay.captures.pcap import PcapScanner
 from feedhandler.replay.captures.reading import CHUNK_BYTES, Capture, Datagram
+from feedhandler.replay.captures.records import internet_checksum, multicast_mac
 from feedhandler.replay.captures.status import Status
-from feedhandler.replay.captures.writer import (
-    CaptureWriter,
-    internet_checksum,
-    multicast_mac,
-)
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import TWINS
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

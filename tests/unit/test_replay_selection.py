@@ -12,7 +12,6 @@ from feedhandler.codecs.kinds import Reject
 from feedhandler.replay.captures.packet_headers import read_headers
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
-from feedhandler.replay.playing.moments import Moment, check_zone, moment_text, parse_moment
 from feedhandler.replay.playing.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.playing.selection import (
     LeftOut,
@@ -21,6 +20,7 @@ from feedhandler.replay.playing.selection import (
     parse_group,
     parse_sequences,
 )
+from feedhandler.replay.playing.time_spec import TimeSpec, check_zone, parse_time_spec, rfc3339_text
 
 FEED = load_feed("euronext-utp-md")
 #: 2026-11-20, 09:00 in Paris.
@@ -42,7 +42,7 @@ GROUPS = ("239.1.1.1", "239.1.1.2")
     ],
 )
 def test_moments_are_full_times_times_of_day_or_seconds_from_the_start(text: str, ns: int) -> None:
-    assert parse_moment(text).at_ns(NINE_NS, "Europe/Paris") == ns
+    assert parse_time_spec(text).at_ns(NINE_NS, "Europe/Paris") == ns
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_moments_are_full_times_times_of_day_or_seconds_from_the_start(text: str
 )
 def test_what_is_no_moment_is_refused_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="is no moment"):
-        parse_moment(text)
+        parse_time_spec(text)
 
 
 def test_a_moment_reads_back_to_the_nanosecond_and_zones_are_checked() -> None:
-    assert parse_moment(moment_text(NINE_NS + 7)) == Moment(
+    assert parse_time_spec(rfc3339_text(NINE_NS + 7)) == TimeSpec(
         "epoch", NINE_NS + 7, "2026-11-20T08:00:00.000000007Z"
     )
     assert check_zone("Europe/Paris") == "Europe/Paris"

@@ -3,7 +3,6 @@
 import itertools
 import json
 import random
-import struct
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +16,8 @@ from feedhandler.cli import app as cli
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.reading import Capture, Datagram
-from feedhandler.replay.captures.writer import CaptureWriter, frame_headers
+from feedhandler.replay.captures.records import file_header, frame_headers, record_header
+from feedhandler.replay.captures.writer import CaptureWriter
 from feedhandler.replay.playing import block_records as compiled
 from feedhandler.replay.playing.blocks import Block
 from feedhandler.replay.playing.frame_headers import Destination
@@ -302,9 +302,8 @@ def udp_frame(payload: bytes, link: bytes, checksum: bool) -> bytes:
 
 def block_of(folder: Path, link_type: int, frames: list[bytes]) -> Block:
     """Each frame twice, to either destination, out of a capture of that link type."""
-    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, link_type)
-    records = b"".join(struct.pack("<IIII", 1, 5, len(f), len(f)) + f for f in frames)
-    (folder / "x.pcap").write_bytes(head + records)
+    records = b"".join(record_header(SECOND + 5, len(each)) + each for each in frames)
+    (folder / "x.pcap").write_bytes(file_header(link_type=link_type) + records)
     batch = next(Capture(folder / "x.pcap").batches())
     count = len(batch)
     assert count == len(frames)

@@ -50,7 +50,7 @@ def brought(address: str, data: bytes = PACKET, feed: Any = XDP) -> FakeLink:
     """The link that a packet of service 104 went to."""
     rig = Rig(feed=feed, symbols="index")
     _, link = rig.attach(f"{feed.key}.104{address}")
-    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
     rig.put(data, 1, 4)
     rig.pump()
     return link

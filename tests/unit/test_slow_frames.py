@@ -26,8 +26,9 @@ from feedhandler.replay.captures import reading as capture_module
 from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
 from feedhandler.replay.captures.reading import Capture
+from feedhandler.replay.captures.records import file_header, frame_headers, record_header
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
-from feedhandler.replay.captures.writer import CaptureWriter, frame_headers
+from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.captures import TWINS, PcapngBytes
 
 SECOND = 10**9
@@ -75,12 +76,10 @@ def mpls(data: bytes, *labels: int) -> bytes:
 
 def write(path: Path, frames: Sequence[bytes], link: int = 1, step_ns: int = SECOND) -> Path:
     """A classic capture with these frames, a `step_ns` apart."""
-    head = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, link)
-    records = b""
+    data = file_header(link_type=link)
     for number, frame in enumerate(frames):
-        moment = divmod(START_NS + number * step_ns, SECOND)
-        records += struct.pack("<IIII", *moment, len(frame), len(frame)) + frame
-    path.write_bytes(head + records)
+        data += record_header(START_NS + number * step_ns, len(frame)) + frame
+    path.write_bytes(data)
     return path
 
 
@@ -301,9 +300,9 @@ def test_pieces_that_contradict_one_another_are_no_datagram() -> None:
         [(8, True, b"")],
     ):
         fragments = Fragments()
-        assert fragments.take(key("a"), 0, True, eight, 0) is None
+        assert fragments.add(key("a"), 0, True, eight, 0) is None
         for offset, more, data in later:
-            assert fragments.take(key("a"), offset, more, data, 0) is None
+            assert fragments.add(key("a"), offset, more, data, 0) is None
         assert fragments.contradicting == 1 + len(later), later
         assert fragments.held_bytes == 0
 
@@ -314,13 +313,13 @@ def test_pieces_take_no_more_memory_than_their_bounds(monkeypatch: pytest.Monkey
     monkeypatch.setattr(bounds, "PIECES_MAX", 30)
     fragments = Fragments()
     for number in range(1_000):
-        fragments.take(key(number), 0, True, bytes(80), number)
+        fragments.add(key(number), 0, True, bytes(80), number)
         assert fragments.held_bytes <= 800
     for number in range(100):
-        fragments.take(key("large"), 16 * number, True, bytes(8), 0)
+        fragments.add(key("large"), 16 * number, True, bytes(8), 0)
     assert fragments.contradicting == 3 * 31
     for number in range(9):
-        fragments.take(key(-number), 0, True, bytes(1_000), 0)
+        fragments.add(key(-number), 0, True, bytes(1_000), 0)
         assert fragments.held_bytes <= 4_000
     fragments.finish()
     assert fragments.held_bytes == 0

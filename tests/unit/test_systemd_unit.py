@@ -55,8 +55,8 @@ def test_a_wrong_configuration_is_not_started_again(unit: configparser.RawConfig
 
 def test_the_times_fit_the_gateways(unit: configparser.RawConfigParser) -> None:
     from feedhandler.gateway import STOP_SECONDS
+    from feedhandler.gateway.watch import TICK_SECONDS
     from feedhandler.observe.health import LOOP_LAG_NS_MAX
-    from feedhandler.observe.watch import TICK_SECONDS
 
     service = unit["Service"]
     assert float(service["TimeoutStopSec"]) > 2 * STOP_SECONDS

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def ledger_of(traffic: Traffic) -> dict:
     ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
     for block in traffic.blocks():
-        ledger.take(block.data, block.columns)
+        ledger.count(block.data, block.columns)
     return {**ledger.document(traffic.tape, {}), "ledger": ledger, "traffic": traffic}
 
 

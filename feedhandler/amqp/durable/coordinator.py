@@ -22,7 +22,7 @@ from feedhandler.amqp.durable.transactions import (
     read_order,
     write_declared,
 )
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 
 #: Declares and discharges that one link may have in flight.
 ORDERS_MAX = 64
@@ -108,7 +108,7 @@ class Coordinator(QueueEnd):
     def _answered(self) -> None:
         if not self.over:
             self.link.flow(1)
-            self._stir()
+            self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
         if not self.over:

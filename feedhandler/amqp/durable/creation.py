@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.config.queues import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
@@ -113,7 +113,7 @@ class Unmade:
         self.name = name
         self.links: dict[QueueLink, None] = {}
         self.asked_bytes = 0
-        self.turns = Turns(loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(loop.call_soon, STEPS_A_TURN)
         self.flush = flush
 
     def flush_soon(self) -> None:

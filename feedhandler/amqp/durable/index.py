@@ -18,7 +18,7 @@ from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Create, Files, Replace, Sync, Write, carry_out
 from feedhandler.journal.opening import KEEP_NS
 from feedhandler.journal.reading import SegmentReader
-from feedhandler.notes import tell
+from feedhandler.operator_log import log_event
 
 #: Bytes of the file that are read at most: records of a day, and the rest of the day before.
 FILE_BYTES_MAX = 1 << 30
@@ -43,8 +43,9 @@ class IndexFile:
             self._end += len(record)
         except OSError as error:
             self._failed = True
-            tell("queue_index", f"{self._path}: cannot be written: {error.strerror or error}: "
-                 "message-ids of recycled blocks will be unknown after a restart")  # fmt: skip
+            text = f"{self._path}: cannot be written: {error.strerror or error}: "
+            text += "message-ids of recycled blocks will be unknown after a restart"
+            log_event("queue_index", text)
 
 
 def open_index(

@@ -71,7 +71,7 @@ class Recent:
         self._bytes += len(content) + ENTRY_BYTES
         return True
 
-    def take(self, number: int) -> bytes | None:
+    def pop(self, number: int) -> bytes | None:
         """Remove and return a content; None where it is not kept."""
         content = self._contents.pop(number, None)
         if content is not None:
@@ -210,7 +210,7 @@ class Intake(Credit):
         for source in sources:
             source.settled()
 
-    def take_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
+    def accept_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
         """Put a message that another queue sends, and its stamp with it. Raises `QueueStopped`."""
         self.push()
         producers = {stamp.producer: (stamp.epoch, stamp.sequence)}

@@ -1,8 +1,8 @@
 """A keyed queue of the node: serial per key, parallel across keys, each message with one effect.
 
 What it is for: `KeyedDurableQueue` puts together the queue's rules (`feedhandler.keyed.queue`), its
-store (`feedhandler.keyed.journalled`) and its links. What links ask for in a turn is committed as
-one group, and is answered once it is durable. A message's number on a consumer's link is its
+store (`feedhandler.keyed.journal_store`) and its links. What links ask for in a turn is committed
+as one group, and is answered once it is durable. A message's number on a consumer's link is its
 delivery's fence.
 
 What it promises: as every queue of the node (`stored`): the loop never waits for the disk. What a
@@ -13,6 +13,7 @@ sends then are counted as stale, and answered by a release.
 
 import asyncio
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
@@ -27,20 +28,20 @@ from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
 from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
 from feedhandler.journal.groups import Group
 from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
-from feedhandler.keyed.journalled import Journalled
+from feedhandler.keyed.journal_store import JournalStore
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, KeyedQueue
 from feedhandler.keyed.rota import Rota
 from feedhandler.keyed.settings import NEVER
 from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Messages that are handed out before the loop serves other clients.
 SHARE = 256
@@ -99,7 +100,7 @@ class KeyedDurableQueue(StoredQueue):
         assert config.key is not None
         self.definition = config.key
         self.core: KeyedQueue
-        self.journalled: Journalled
+        self.journal_store: JournalStore
         self.intake: KeyedIntake
         self._find = find
         self._desk = KeyedDesk(self)
@@ -134,11 +135,11 @@ class KeyedDurableQueue(StoredQueue):
         self._token = engine.store.queue_id.hex()
         append = self._index.append
         self.intake = KeyedIntake(
-            self.config, self.definition, self.store, self.core, self.journalled, self.ids,
+            self.config, self.definition, self.store, self.core, self.journal_store, self.ids,
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
         # A message that is dropped frees its content in memory.
-        self.journalled.on_dropped = self.intake.recent.take
+        self.journal_store.on_dropped = self.intake.recent.pop
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
@@ -153,16 +154,16 @@ class KeyedDurableQueue(StoredQueue):
                 "another folder, or leave out [queue.key]",
             )
         opening = open_definition(engine.files, engine.folder, self.definition)
-        self.journalled = Journalled(self.store, self.config.dead, self._read_one, self._lost)
+        self.journal_store = JournalStore(self.store, self.config.dead, self._read_one, self._lost)
         self.core = KeyedQueue(
             self.definition.structure(),
             self.definition.settings(self.config.redeliveries_max),
-            self.journalled,
+            self.journal_store,
             opening.openings,
             engine.producers().items(),
             opening.secret,
         )
-        self.journalled.restore(self.core)
+        self.journal_store.restore(self.core)
         self.core.on_ready = self._serve_soon
 
     def _message_in(self, content: bytes) -> bytes:
@@ -195,23 +196,23 @@ class KeyedDurableQueue(StoredQueue):
     @property
     def busy(self) -> bool:
         """Whether anything is on its way to the disk."""
-        return not self.fault and self.journalled.busy
+        return not self.fault and self.journal_store.busy
 
     def push(self) -> None:
         """Commit what was asked for in this turn."""
         if self.fault:
             return
         try:
-            self.journalled.push()
+            self.journal_store.push()
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         # Room for which producers have credit counts as free: a producer that never uses its credit
         # would hold this up.
         if self.fault or not self.store.engine.has_room:
             return False
-        if not self.intake.take_parcel(content, stamp, told):
+        if not self.intake.accept_parcel(content, stamp, told):
             return False
         self.push_soon()
         return True
@@ -256,15 +257,15 @@ class KeyedDurableQueue(StoredQueue):
                 self._delivered(taker, [fence])
             done()
 
-        with self.journalled.unit():
+        with self.journal_store.unit():
             for _, number, fence in mine:
                 self.core.acknowledge(number, fence)
             for content, read in zip(work.put, puts, strict=True):
                 self.intake.put(content, read)
             for name, content in work.sent:
-                self.journalled.send(Parcel(name, "", content))
+                self.journal_store.send(Parcel(name, "", content))
         self._committing.append(lost)
-        self.journalled.hear(durable)
+        self.journal_store.when_durable(durable)
         self.push()
         return None
 
@@ -295,14 +296,14 @@ class KeyedDurableQueue(StoredQueue):
         if self.fault:
             return
         engine = self.store.engine
-        for told in self.journalled.settled():
+        for told in self.journal_store.settled():
             told()
         self.intake.confirm(engine.durable_id)
         if engine.stopped is not None:
             self.stop(str(engine.stopped))
             return
         self.push()
-        if not self.journalled.busy:
+        if not self.journal_store.busy:
             self._move_on()
         if not self.closing:
             self.intake.feed()
@@ -313,7 +314,7 @@ class KeyedDurableQueue(StoredQueue):
     def _move_on(self) -> None:
         """Move messages that are not taken out of old blocks, where blocks are short."""
         try:
-            self.journalled.move_some()
+            self.journal_store.move_some()
         except FeedhandlerError as error:
             self.stop(str(error))
 
@@ -412,7 +413,7 @@ class KeyedDurableQueue(StoredQueue):
         return None
 
     def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
-        content = self.intake.recent.take(delivery.number)
+        content = self.intake.recent.pop(delivery.number)
         if not self._unread.isdisjoint(delivery.after):
             content = None  # it would overtake one that is being read
         elif content is None and not self._reading:
@@ -504,7 +505,7 @@ class KeyedDurableQueue(StoredQueue):
                 continue  # given up meanwhile
             if content is None:
                 text = f"queue {self.name}: message {delivery.number} does not verify"
-                tell("queue_damaged", text, Level.ERROR)
+                log_event("queue_damaged", text, logging.ERROR)
                 self.core.acknowledge(consumer, delivery.fence)
             elif taker is not None:
                 self._hand_out(taker, delivery, content)
@@ -539,7 +540,7 @@ class KeyedDurableQueue(StoredQueue):
         mine = [fence for fence in fences if self.core.acknowledge(number, fence)]
         self._stale(taker, set(fences).difference(mine))
         if mine:
-            self.journalled.hear(functools.partial(self._delivered, taker, mine))
+            self.journal_store.when_durable(functools.partial(self._delivered, taker, mine))
             self.push_soon()
 
     def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
@@ -565,14 +566,14 @@ class KeyedDurableQueue(StoredQueue):
         number = self._numbers.get(taker, 0)
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
         self._stale(taker, set(fences).difference(mine))
-        self.journalled.hear(functools.partial(taker.finished, mine))
+        self.journal_store.when_durable(functools.partial(taker.finished, mine))
         self.push_soon()
 
     def _lost(self, number: int, reason: str) -> None:
         self.counts[QueueCounter.DEAD] += 1
         which = f"message {number}" if number else "a message"
-        tell("queue_dead", f"queue {self.name}: {which}: {reason}: cancelled",
-             queue=self.name, message=number)  # fmt: skip
+        text = f"queue {self.name}: {which}: {reason}: cancelled"
+        log_event("queue_dead", text, queue=self.name, message=number)
 
     def _watch_time(self) -> None:
         """Set the timer for the next delivery that a consumer holds for too long."""
@@ -593,7 +594,7 @@ class KeyedDurableQueue(StoredQueue):
 
     def send_parcels(self) -> None:
         """Send parcels to other queues, in order; each ends here once it is durable there."""
-        parcels = self.journalled.parcels
+        parcels = self.journal_store.parcels
         if parcels:
             self._parcels.add(parcels)
             parcels.clear()
@@ -603,8 +604,8 @@ class KeyedDurableQueue(StoredQueue):
         if parcel.reason:
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
-            tell("queue_dead", text, queue=self.name)
-        self.journalled.deliver(number)
+            log_event("queue_dead", text, queue=self.name)
+        self.journal_store.deliver(number)
         self.push_soon()
 
     # -- cancelling -------------------------------------------------------------------------
@@ -618,8 +619,8 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[counter] += status != "cancelled"
             told(status)
         elif self.core.cancel(number):
-            self.intake.recent.take(number)
-            self.journalled.hear(functools.partial(self._cancelled, told))
+            self.intake.recent.pop(number)
+            self.journal_store.when_durable(functools.partial(self._cancelled, told))
             self.push_soon()
         else:
             self.counts[QueueCounter.CANCELS_LATE] += 1
@@ -642,7 +643,7 @@ class KeyedDurableQueue(StoredQueue):
             if self.fault:
                 told(None)
                 return
-            self.journalled.hear(recorded)
+            self.journal_store.when_durable(recorded)
             self.push_soon()
 
         def recorded() -> None:
@@ -672,7 +673,7 @@ class KeyedDurableQueue(StoredQueue):
             return
         note(len(ended))
         for number in ended:
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
         self.push()
         self._loop.call_soon(self._end_share, shares, note, done)
 
@@ -715,5 +716,5 @@ class KeyedDurableQueue(StoredQueue):
             "timeouts": core.timeouts,
             "stale": core.stale,
             "producers_known": len(core.producers),
-            "parcels": len(self.journalled.parcels) + len(self._parcels),
+            "parcels": len(self.journal_store.parcels) + len(self._parcels),
         }

@@ -62,7 +62,7 @@ class KeyedDesk:
         if not is_number(number) or not number:
             reply(answer_of("invalid", f"id is a number from 1 to {NUMBER_MAX}"), None)
         elif queue.status_of(number) == "pending" and queue.core.unpark(number):
-            queue.journalled.hear(partial(reply, answer_of("unparked"), None))
+            queue.journal_store.when_durable(partial(reply, answer_of("unparked"), None))
             queue.push_soon()
         else:
             reply(answer_of("unknown", "no message with this id is parked"), None)

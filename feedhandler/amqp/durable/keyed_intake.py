@@ -24,7 +24,7 @@ from feedhandler.keyed.producers import Stamp, Standing
 from feedhandler.keyed.queue import Outcome
 
 if TYPE_CHECKING:
-    from feedhandler.keyed.journalled import Journalled
+    from feedhandler.keyed.journal_store import JournalStore
     from feedhandler.keyed.queue import KeyedQueue
 
 
@@ -52,7 +52,7 @@ class KeyedIntake(Credit):
         definition: Definition,
         store: PersistentQueue,
         core: "KeyedQueue",
-        journalled: "Journalled",
+        journal_store: "JournalStore",
         ids: MessageIds,
         on_page: Callable[[bytes], object],
     ) -> None:
@@ -63,7 +63,7 @@ class KeyedIntake(Credit):
         self._format = definition.format
         self._store = store
         self._core = core
-        self._journalled = journalled
+        self._journal_store = journal_store
         self._ids = ids
         self._on_page = on_page
         self._block = store.engine.store.incarnation
@@ -73,12 +73,12 @@ class KeyedIntake(Credit):
     @property
     def put_bytes(self) -> int:
         """Bytes that were put."""
-        return self._journalled.put_bytes
+        return self._journal_store.put_bytes
 
     @property
     def overfull(self) -> bool:
         """Whether so much waits that even messages for which credit was given are rejected."""
-        waiting = self._store.engine.store.waiting_bytes + self._journalled.gathered_bytes
+        waiting = self._store.engine.store.waiting_bytes + self._journal_store.gathered_bytes
         return waiting > OVERFULL * self._config.waiting_bytes_max
 
     @property
@@ -107,7 +107,7 @@ class KeyedIntake(Credit):
             return False
         self._added(answer.number, content, read)
         reason = answer.reason if answer.outcome is Outcome.NOTED else ""
-        self._journalled.hear(functools.partial(self._confirm, source, number, reason))
+        self._journal_store.when_durable(functools.partial(self._confirm, source, number, reason))
         return True
 
     def put(self, content: bytes, read: Read) -> None:
@@ -115,9 +115,9 @@ class KeyedIntake(Credit):
         answer = self._core.put(content, read.stamp, read.material)
         assert answer.outcome in (Outcome.STORING, Outcome.REPEATED), answer.reason
         self._added(answer.number, content, read)
-        self._journalled.hear(self._count)
+        self._journal_store.when_durable(self._count)
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Take a message that another queue sends; return False where there is no room now.
 
         One without a key goes to the queue of dead messages: the sending queue has checked that,
@@ -132,8 +132,8 @@ class KeyedIntake(Credit):
             if answer.outcome is Outcome.FULL:
                 return False
             self._added(answer.number, content, read)
-        self._journalled.hear(self._count)
-        self._journalled.hear(told)
+        self._journal_store.when_durable(self._count)
+        self._journal_store.when_durable(told)
         return True
 
     def _count(self) -> None:

@@ -53,7 +53,7 @@ class KeyedConsumer(Consumer):
         if link.settled:
             del self.unsettled[fence]
             queue.deliver(self, [fence])
-        self._stir()
+        self._schedule_flush()
 
     def _settle(
         self, accepted: list[int], refused: list[int], released: list[int], failed: list[int]
@@ -84,7 +84,7 @@ class KeyedConsumer(Consumer):
         late."""
         for fence in fences:
             self.link.disown(fence)
-        self._stir()
+        self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
         super().leave(orderly)

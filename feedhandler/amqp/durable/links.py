@@ -31,7 +31,7 @@ from feedhandler.amqp.durable.values import (
     SectionError,
 )
 from feedhandler.amqp.framing import BODY_HEAD
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ class QueueEnd:
         self._soon = (lambda: None) if queue is None else queue.flush_soon
         self.over = False
 
-    def _stir(self) -> None:
+    def _schedule_flush(self) -> None:
         """Have the link's connection written to soon."""
-        self.peer.stir()
+        self.peer.schedule_flush()
         self._soon()
 
     def end(self, condition: str, reason: str) -> None:
@@ -100,7 +100,7 @@ class QueueEnd:
             self._forget(self.link)
             self.leave()
             self.link.close(condition, reason)
-            self._stir()
+            self._schedule_flush()
 
     def work(self) -> None:
         """Process what the client has sent."""
@@ -237,7 +237,7 @@ class Producer(QueueEnd):
         """Grant credit, after a flush or as there is room again."""
         if not self.over:
             self._grant()
-            self._stir()
+            self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
         super().leave()
@@ -312,7 +312,7 @@ class Consumer(QueueEnd):
         if link.settled:
             del self.unsettled[number]
             self._queue.deliver(self, [number])
-        self._stir()
+        self._schedule_flush()
 
     # -- as the connection sees it ----------------------------------------------------------
 
@@ -421,14 +421,14 @@ class Consumer(QueueEnd):
             for number in numbers:
                 self.link.disown(number)
             self._settle([], [], [] if failed else numbers, numbers if failed else [])
-            self._stir()
+            self._schedule_flush()
 
     @contained
     def finished(self, numbers: Iterable[int]) -> None:
         """Settle these messages, whose outcome is recorded."""
         for number in numbers:
             self.link.finish(number)
-        self._stir()
+        self._schedule_flush()
 
     def flow(self) -> None:
         link: proton.HandoutLink = self.link
@@ -444,7 +444,7 @@ class Consumer(QueueEnd):
         if self._draining and (self._queue.idle or self.link.credit() == 0):
             self._draining = False
             self.link.drained(asked=True)
-            self._stir()
+            self._schedule_flush()
 
     def leave(self, orderly: bool = False) -> None:
         super().leave()
@@ -521,7 +521,7 @@ class Answers(QueueEnd):
         link.wants_flow = True
         if not self._waiting:
             link.drained(asked=True)
-        self._stir()
+        self._schedule_flush()
 
 
 class Requests(QueueEnd):
@@ -599,7 +599,7 @@ class Requests(QueueEnd):
             return
         self.link.accept(number)
         if not self.over:
-            self._stir()
+            self._schedule_flush()
 
         def reply(arguments: dict[str, Any], body: Any) -> None:
             try:
@@ -607,7 +607,7 @@ class Requests(QueueEnd):
                     answers.send(write_reply(request, arguments, body))
                 if not self.over:
                     self.link.flow(1)
-                    self._stir()
+                    self._schedule_flush()
             except Exception as error:  # whatever it is: the queue's other links go on
                 self.peer.fail(error)
 

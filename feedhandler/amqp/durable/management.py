@@ -82,7 +82,7 @@ class Desk:
     def run(self, steps: Steps) -> None:
         """Run these steps, as far as this turn of the loop has units for them; the rest in later
         turns."""
-        while self.queue.turns.take(1):
+        while self.queue.budget.try_spend(1):
             try:
                 hold = next(steps)
             except StopIteration:
@@ -90,7 +90,7 @@ class Desk:
             if hold is not None:
                 hold(partial(self.run, steps))
                 return
-        self.queue.turns.wait(partial(self.run, steps))
+        self.queue.budget.wait(partial(self.run, steps))
 
     def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
         """Do a request, in steps; `reply` is called once, now or later. `heard`: whether a link

@@ -80,7 +80,7 @@ class Parcels:
                 if parcel.reason:
                     content = with_reason(content, self._queue.name, parcel.reason)
                 self._out.add(number)
-                if target is None or not target.take_parcel(content, stamp, arrived):
+                if target is None or not target.accept_parcel(content, stamp, arrived):
                     self._out.discard(number)
                     self._queue.in_a_while("parcels", self.send)
                     break

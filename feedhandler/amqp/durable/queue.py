@@ -16,6 +16,7 @@ added to outside of their own turns.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ from feedhandler.amqp.durable.transactions import Refusal, Work
 from feedhandler.amqp.durable.values import (
     SectionError,
 )
-from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter
@@ -48,7 +49,7 @@ from feedhandler.journal.layout import VERSION
 from feedhandler.keyed.envelope import Parcel, parcel_in, wrap_parcel
 from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Messages that are read, or handed out, before the loop serves other clients.
 SHARE = 256
@@ -148,7 +149,7 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         if self.fault or not self.intake.has_room:
             return False
         arrival = _Arrival(told)
@@ -161,7 +162,7 @@ class DurableQueue(StoredQueue):
                 self.intake.add(arrival, 0, content, b"")
                 self.intake.push()
             else:
-                self.intake.take_parcel(arrival, content, stamp)
+                self.intake.accept_parcel(arrival, content, stamp)
         except FeedhandlerError as error:
             self.stop(str(error))
         return True
@@ -174,7 +175,7 @@ class DurableQueue(StoredQueue):
             return
         engine = self.store.engine
         self.intake.confirm(engine.durable_id)
-        self._recorded(engine.durable_marks)
+        self._recorded(engine.durable_changes)
         while self._committing and engine.has_committed(self._committing[0].committed):
             self._committed(self._committing.popleft())
         if engine.stopped is not None:
@@ -189,15 +190,15 @@ class DurableQueue(StoredQueue):
         self.serve()
         self.flush()
 
-    def _when(self, marks: int, then: Callable[[], None]) -> None:
-        """Call `then` once `marks` status changes are durable."""
-        if self.store.engine.durable_marks >= marks:
+    def _when(self, changes: int, then: Callable[[], None]) -> None:
+        """Call `then` once `changes` status changes are durable."""
+        if self.store.engine.durable_changes >= changes:
             then()
         else:
-            self._recording.append((marks, then))
+            self._recording.append((changes, then))
 
-    def _recorded(self, durable_marks: int) -> None:
-        while self._recording and self._recording[0][0] <= durable_marks:
+    def _recorded(self, durable_changes: int) -> None:
+        while self._recording and self._recording[0][0] <= durable_changes:
             self._recording.popleft()[1]()
 
     # -- handing out ------------------------------------------------------------------------
@@ -272,7 +273,7 @@ class DurableQueue(StoredQueue):
         self._more = len(claimed) == limit
         if self._parcel_numbers:
             claimed = [each for each in claimed if each[0] not in self._parcel_numbers]
-        take = self.intake.recent.take
+        take = self.intake.recent.pop
         items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
             self.dispatch.add(items)  # type: ignore[arg-type]
@@ -330,7 +331,8 @@ class DurableQueue(StoredQueue):
         if number not in self.store.engine.delivery.handed:
             return  # cancelled while it was read, and its block may have been used anew
         self._guard(lambda: self.store.engine.delivery.spoil(number))
-        tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
+        text = f"queue {self.name}: message {number} does not verify"
+        log_event("queue_damaged", text, logging.ERROR)
 
     # -- outcomes of messages ---------------------------------------------------------------
 
@@ -340,7 +342,7 @@ class DurableQueue(StoredQueue):
         done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
         if done is None:
             return
-        (delivered, forward), marks = done
+        (delivered, forward), changes = done
         self.counts[QueueCounter.DELIVERED] += len(delivered)
         self.dispatch.forget(numbers)
 
@@ -349,7 +351,7 @@ class DurableQueue(StoredQueue):
             for number in forward:
                 self._tell_fate(number, "delivered")
 
-        self._when(marks, recorded)
+        self._when(changes, recorded)
 
     def give_back(self, numbers: list[int], *, failed: bool) -> None:
         """Return messages that were not delivered, to be handed out again in order; `failed`
@@ -466,7 +468,7 @@ class DurableQueue(StoredQueue):
         after -= 1
         found: list[tuple[int, Parcel]] = []
         while after + 1 < end:
-            items = self.store.engine.look(after, LOOK)
+            items = self.store.engine.peek(after, LOOK)
             after = items[-1].id if items else end
             read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
             found += [(number, parcel) for number, parcel in read if parcel is not None]
@@ -486,8 +488,8 @@ class DurableQueue(StoredQueue):
         dead = self._find(self.config.dead)
         where = f"moved to queue {dead.name}" if dead is not None else "cancelled"
         for number in numbers:
-            tell("queue_dead", f"queue {self.name}: message {number} {why}: {where}",
-                 queue=self.name, message=number)  # fmt: skip
+            text = f"queue {self.name}: message {number} {why}: {where}"
+            log_event("queue_dead", text, queue=self.name, message=number)
         if dead is None:
             self._end(holder, numbers)
             return
@@ -557,13 +559,13 @@ class DurableQueue(StoredQueue):
         if done is None:
             told("stopped")
             return
-        (answer, changed), marks = done
-        self.intake.recent.take(number)
+        (answer, changed), changes = done
+        self.intake.recent.pop(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
             self._fates.setdefault(number, []).append(told)
             return
-        self._when(marks, lambda: told(answer.name.lower()))
+        self._when(changes, lambda: told(answer.name.lower()))
 
     def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
@@ -578,9 +580,9 @@ class DurableQueue(StoredQueue):
         if done is None:
             told(None)
             return
-        (numbers, in_hand, page), marks = done
+        (numbers, in_hand, page), changes = done
         for number in numbers:
-            self.intake.recent.take(number)
+            self.intake.recent.pop(number)
         self.dispatch.forget(numbers)
         self.counts[QueueCounter.CANCELLED] += len(numbers)
         self.counts[QueueCounter.CANCELS_LATE] += len(in_hand)
@@ -588,7 +590,7 @@ class DurableQueue(StoredQueue):
         def answer(forward: "Forwarding | None") -> None:
             told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
-        self._when(marks, lambda: self.in_thread(lambda: self._named(page), answer))
+        self._when(changes, lambda: self.in_thread(lambda: self._named(page), answer))
 
     # -- figures ----------------------------------------------------------------------------
 

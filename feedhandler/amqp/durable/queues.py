@@ -10,6 +10,7 @@ filters).
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,12 @@ from feedhandler.amqp.durable.links import (
 )
 from feedhandler.amqp.durable.management import Desk
 from feedhandler.amqp.durable.transactions import Transactions
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.users import User
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from feedhandler.config.queues import DurableQueueConfig
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue
@@ -137,7 +138,7 @@ class DurableQueues:
                     raise
                 except (FeedhandlerError, OSError) as error:
                     text = f"queue {queue.name}: cannot be opened: {error}"
-                    tell("queue_stopped", text, Level.ERROR, queue=queue.name)
+                    log_event("queue_stopped", text, logging.ERROR, queue=queue.name)
             for queue in self.all.values():
                 if not queue.fault:
                     queue.send_parcels()

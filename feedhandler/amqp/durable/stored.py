@@ -13,6 +13,7 @@ queues and clients are not affected.
 import abc
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
-from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.sender_queue import Peer
+from feedhandler.amqp.work_budget import WorkBudget
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.config.queues import DurableQueueConfig
 from feedhandler.counters import QueueCounter, as_dict, counter_array
@@ -37,7 +38,7 @@ from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
-from feedhandler.notes import Level, tell
+from feedhandler.operator_log import log_event
 
 #: Wait before another queue that takes nothing now is tried again; also the interval at which a
 #: keyed queue checks whether a day is over.
@@ -112,7 +113,7 @@ class StoredQueue(abc.ABC):
         self.closing = False
         self.flush = flush
         #: Management: what is done in a turn, and bytes of requests that wait.
-        self.turns: Turns
+        self.budget: WorkBudget
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
@@ -132,7 +133,7 @@ class StoredQueue(abc.ABC):
     async def open(self) -> None:
         """Open the persistent queue. Raises what it raises; `fault` is set then, too."""
         self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
+        self.budget = WorkBudget(self._loop.call_soon, STEPS_A_TURN)
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(
@@ -211,7 +212,7 @@ class StoredQueue(abc.ABC):
         raise AssertionError(f"{operation} is for another kind of queue")
 
     @abc.abstractmethod
-    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+    def accept_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Put a message that another queue of the node sends, once however often that is tried;
         `told` is called once it is durable. Returns False where there is no room now."""
 
@@ -274,7 +275,7 @@ class StoredQueue(abc.ABC):
         if self.fault:
             return
         self.fault = reason
-        tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
+        log_event("queue_stopped", f"queue {self.name}: {reason}", logging.ERROR, queue=self.name)
         for link in list(self.links):
             link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
         self._stopped()

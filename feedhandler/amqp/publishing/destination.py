@@ -1,8 +1,9 @@
-"""One broker's outlet of the fan-out: its window, its numbering, the outcomes of its messages.
+"""One broker's sender queue of the fan-out: its unsettled messages, its group sequences, the
+outcomes of its messages.
 
 What it is for: to the fan-out a `Destination` is one more link: routing, thinning, grains and
 quality messages are the same. It depends on a broker's confirmations, not on credit alone: what is
-sent stays in the `Window` until it is confirmed.
+sent stays in the `UnsettledMap` until it is confirmed.
 
 What it promises: messages of a service leave in order; what waits and what is unconfirmed never
 exceed `queue_bytes` together; nothing here waits for the broker. What is dropped when that bound is
@@ -12,8 +13,8 @@ What it adds to a message: a group-sequence that counts per routing key. A gap i
 the way to the broker. Numbers of quality messages are given as they are sent.
 
 When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
-`flush_batches` is called because it has gathered for long enough; without room in the window it
-grows until it is full.
+`flush_batches` is called because it has gathered for long enough; without room for more unsettled
+messages it grows until it is full.
 
 What it leaves to others: header and address of a message (`envelope`); sockets, connecting, time
 (`publisher`).
@@ -23,11 +24,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import cython
-from cython.cimports.feedhandler.amqp.outlet import Peer
 from cython.cimports.feedhandler.amqp.proton import PublisherLink
 from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage, UnsettledMap
+from cython.cimports.feedhandler.amqp.sender_queue import Peer
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
 
@@ -42,9 +43,9 @@ _KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
 
 @cython.cclass
 class Destination(Backlog):
-    """The outlet of a broker that receives what `subscription` asks for.
+    """The sender queue of a broker that receives what `subscription` asks for.
 
-    `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: monotonic ns.
+    `streams`: the fan-out's, in its order. `retry_ns`: see `UnsettledMap`. `clock`: monotonic ns.
     `on_batch` is called when batches stay open at the end of a turn of the fan-out because more
     waits for it; None: none stays open. `policy`: what is dropped at the bound; by `detach` the
     destination puts itself into its connection's `overruns`.
@@ -68,7 +69,7 @@ class Destination(Backlog):
         )
         self.link = self.sender
         self.numbers_late = False
-        self.window = Window(messages_max, queue_bytes_max, retry_ns)
+        self.unsettled = UnsettledMap(messages_max, queue_bytes_max, retry_ns)
         self.envelope = Envelope()
         self.numbers = {}
         self.on_batch = on_batch
@@ -88,7 +89,7 @@ class Destination(Backlog):
         given_up = self.given_up
         self.connect(PublisherLink(), self.envelope)
         self.given_up = given_up
-        count = self.window.lost()
+        count = self.unsettled.lost()
         self._note_backlog()
         return count
 
@@ -104,23 +105,23 @@ class Destination(Backlog):
         return number
 
     @cython.cfunc
-    def _dispatch(self, parcel: Parcel) -> cython.int:
+    def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a finished message, and keep it until it is confirmed."""
-        number: cython.ulonglong = self.window.add(parcel, self.clock())
-        return self.envelope.send(self.link, number, parcel.key, parcel.data)
+        number: cython.ulonglong = self.unsettled.add(outgoing, self.clock())
+        return self.envelope.send(self.link, number, outgoing.key, outgoing.data)
 
     @cython.cfunc
     def _first(self) -> cython.bint:
         """Return whether something has to be sent again before anything new."""
-        return len(self.window.again) > 0
+        return len(self.unsettled.again) > 0
 
     @cython.cfunc
     def _room(self, size: cython.Py_ssize_t) -> cython.bint:
-        return self.window.room(size)
+        return self.unsettled.room(size)
 
     @cython.cfunc
     def _held_elsewhere(self) -> cython.Py_ssize_t:
-        return self.window.bytes
+        return self.unsettled.bytes
 
     @cython.cfunc
     def _is_behind(self) -> cython.bint:
@@ -128,22 +129,22 @@ class Destination(Backlog):
         return (
             len(self.queue) > 0
             or self.untold
-            or len(self.window.again) > 0
+            or len(self.unsettled.again) > 0
             or (len(self.open_batches) > 0 and not self.more)
         )
 
     @cython.ccall
     def drain(self) -> cython.int:
-        """Send what waits, as far as window, credit and the engine allow."""
-        parcel: Parcel
+        """Send what waits, as far as the unsettled map, credit and the engine allow."""
+        outgoing: OutgoingMessage
         number: cython.ulonglong
-        while self.window.again and self.link.ready():
-            number = self.window.next_again()
-            parcel = self.window.held.get(number)
-            if parcel is not None:
-                parcel.tried_ns = self.clock()
-                self.envelope.send(self.link, number, parcel.key, parcel.data)
-                self.peer.touch()
+        while self.unsettled.again and self.link.ready():
+            number = self.unsettled.next_again()
+            outgoing = self.unsettled.held.get(number)
+            if outgoing is not None:
+                outgoing.tried_ns = self.clock()
+                self.envelope.send(self.link, number, outgoing.key, outgoing.data)
+                self.peer.mark_dirty()
         return Backlog.drain(self)
 
     def _overflow(self) -> None:
@@ -158,40 +159,40 @@ class Destination(Backlog):
             self._drop_oldest()
         self.given_up = True
         self.peer.overruns.append(self)
-        self.peer.touch()
+        self.peer.mark_dirty()
 
-    def _lose(self, parcel: Parcel) -> None:
+    def _lose(self, outgoing: OutgoingMessage) -> None:
         """Record the loss of a message; one that has no number yet takes one, so that the loss is a
         gap in its key's numbers."""
-        if parcel.number_at > 0:
-            self._number(parcel.key)
-        Backlog._lose(self, parcel)
+        if outgoing.number_at > 0:
+            self._number(outgoing.key)
+        Backlog._lose(self, outgoing)
 
     # -- what the broker says ---------------------------------------------------------------
 
     @cython.ccall
-    def settle(self) -> cython.int:
+    def process_outcomes(self) -> cython.int:
         """Forget what the broker has confirmed since the last call."""
         number: cython.ulonglong
         now_ns: cython.longlong
         if self.link.confirmed:
             now_ns = self.clock()
             for number in self.link.confirmed:
-                self.window.confirm(number, now_ns)
+                self.unsettled.confirm(number, now_ns)
             self.link.confirmed.clear()
         return 0
 
-    def abandon(self, parcel: Parcel) -> None:
+    def abandon(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was refused for good; it is announced like a dropped one."""
         self.abandoned += 1
-        self.loss_trackers[parcel.service].refuse(parcel)
+        self.loss_trackers[outgoing.service].refuse(outgoing)
         self.untold = True
         self._note_backlog()
 
     # -- batches ----------------------------------------------------------------------------
 
     @cython.ccall
-    def settle_batches(self) -> cython.int:
+    def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out, unless more is to come at
         once.
 
@@ -206,4 +207,4 @@ class Destination(Backlog):
     @cython.ccall
     def flush_batches(self) -> cython.int:
         """Send what was gathered; a batch that finds no room stays open, and grows."""
-        return Backlog.settle_batches(self)
+        return Backlog.flush_due_batches(self)

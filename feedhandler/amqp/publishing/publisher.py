@@ -17,8 +17,8 @@ What it promises: no call blocks, and nothing that the broker does or fails to d
 the destination is part of the fan-out from the start, so that what is published meanwhile waits
 within its bound; no text contains a password.
 
-What it leaves to others: what waits and what is unconfirmed (`destination`, `window`), what kinds
-of brokers there are (`brokers`).
+What it leaves to others: what waits and what is unconfirmed (`destination`, `unsettled_map`), what
+kinds of brokers there are (`brokers`).
 """
 
 import asyncio
@@ -34,26 +34,26 @@ from typing import TYPE_CHECKING, Any
 from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
-from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.publishing.snapshot import snapshot_of
-from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.publishing.spill_destination import SpillDestination
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
+from feedhandler.amqp.sender_queue import Peer
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.retrans.backoff import Backoff
+from feedhandler.retrans.quality import QualityState
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.publishing.journal import DestinationJournal
+    from feedhandler.amqp.publishing.spill_runner import SpillRunner
 
 #: First and longest wait of a message that the broker gave back.
 RETRY_US = 50_000
@@ -110,7 +110,7 @@ class Publisher(Peer):
         self.reason = ""
         self.broker = ""
         self.connects = self.failures = self.detached = 0
-        self.journal: "DestinationJournal | None" = None
+        self.spill_runner: "SpillRunner | None" = None
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
@@ -154,13 +154,13 @@ class Publisher(Peer):
         if config.when_full != JOURNAL:
             return Destination(*given, config.when_full)
         # Imported here: a gateway without a journal does not load its modules.
-        from feedhandler.amqp.publishing.journal import DestinationJournal
+        from feedhandler.amqp.publishing.spill_runner import SpillRunner
 
-        journal = self.journal = DestinationJournal(config, self._say, self.work)
-        journal.destination = JournalledDestination(
-            *given, journal.spill, time.time_ns, journal.look
+        runner = self.spill_runner = SpillRunner(config, self._say, self.work)
+        runner.destination = SpillDestination(
+            *given, runner.spill, time.time_ns, runner.schedule_job
         )
-        return journal.destination
+        return runner.destination
 
     # -- beginning and end ------------------------------------------------------------------
 
@@ -182,17 +182,17 @@ class Publisher(Peer):
         """
         task, self._task = self._task, None
         if task is None:
-            if self.journal is not None:
-                await self.journal.close()
+            if self.spill_runner is not None:
+                await self.spill_runner.close()
             return
-        if self.journal is not None:
+        if self.spill_runner is not None:
             seconds = min(seconds, JOURNAL_STOP_SECONDS)
         deadline = self._loop.time() + seconds
         self.destination.flush_batches()
         while self.connects and self._unfinished() and self._loop.time() < deadline:
             self.work()
             await asyncio.sleep(STOP_LOOK_SECONDS)
-        if self._unfinished() and self.journal is None:
+        if self._unfinished() and self.spill_runner is None:
             self._say(f"{self._unfinished()} messages were not confirmed when the gateway ended")
         if self._sock is not None and self.engine is not None:
             self.engine.close()
@@ -201,8 +201,8 @@ class Publisher(Peer):
         await asyncio.gather(task, return_exceptions=True)
         self._disconnect()
         self._fanout.remove(self.destination)
-        if self.journal is not None:
-            await self.journal.close()
+        if self.spill_runner is not None:
+            await self.spill_runner.close()
         self.state = State.CLOSED
         self.down_time.set(False, time.monotonic_ns())
         if self._batch_timer is not None:
@@ -211,7 +211,7 @@ class Publisher(Peer):
     def _unfinished(self) -> int:
         """Count the messages that wait or are not confirmed."""
         destination = self.destination
-        return len(destination.window.held) + len(destination.queue)
+        return len(destination.unsettled.held) + len(destination.queue)
 
     # -- keeping it up ----------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Publisher(Peer):
         if not self._ended.done():
             self.connects += 1
             self._up_ns = time.monotonic_ns()
-            self._confirmed_before = self.destination.window.confirmed
+            self._confirmed_before = self.destination.unsettled.confirmed
             if not self._told_down:
                 self._tell_up()
         return await self._ended
@@ -481,7 +481,7 @@ class Publisher(Peer):
         """Let the engine see the time, in ms, and send again what has waited after it came back."""
         if self.engine is not None and not self.gone:
             self.engine.tick(now_ms)
-            self.destination.window.due(time.monotonic_ns())
+            self.destination.unsettled.due(time.monotonic_ns())
             self.work()
             self._watch_confirmations()
         if self.overruns:
@@ -493,12 +493,13 @@ class Publisher(Peer):
         sent again over a new one; report a connection that confirms."""
         if self.state is not State.UP:
             return
-        now_ns, window = time.monotonic_ns(), self.destination.window
-        oldest_ns, timeout_us = window.oldest_ns, self.config.confirm_timeout_us
+        now_ns, unsettled = time.monotonic_ns(), self.destination.unsettled
+        oldest_ns, timeout_us = unsettled.oldest_ns, self.config.confirm_timeout_us
         if timeout_us and oldest_ns is not None and now_ns - oldest_ns > 1000 * timeout_us:
             self._end(f"nothing was said of a message for {timeout_us / 1e6:g} s")
         elif self._told_down and (
-            window.confirmed > self._confirmed_before or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
+            unsettled.confirmed > self._confirmed_before
+            or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
         ):
             self._tell_up()
 
@@ -544,16 +545,16 @@ class Publisher(Peer):
     def _settle(self) -> None:
         """Process outcomes: confirmed, to be sent again, or abandoned."""
         destination = self.destination
-        destination.settle()
+        destination.process_outcomes()
         link = destination.link
         if not link.returned:
             return
         now_ns = time.monotonic_ns()
         for number, told, words in link.returned:
             outcome = OUTCOMES.get(told, Outcome.UNTOLD)
-            parcel = destination.window.come_back(number, outcome, now_ns)
-            if parcel is not None:
-                destination.abandon(parcel)
+            outgoing = destination.unsettled.come_back(number, outcome, now_ns)
+            if outgoing is not None:
+                destination.abandon(outgoing)
                 self._tell_abandoned(outcome, words)
         link.returned.clear()
 
@@ -573,7 +574,7 @@ class Publisher(Peer):
         full = self.destination.overflowing
         if full and not self._told_overflow:
             what = "all" if self.destination.given_up else "the oldest"
-            if self.journal is not None and not self.journal.spill.failed:
+            if self.spill_runner is not None and not self.spill_runner.spill.failed:
                 self._say("the journal is full, or its disk too slow: new messages are dropped")
             else:
                 self._say(f"the broker does not keep up: {what} messages are dropped")
@@ -623,8 +624,8 @@ class Publishers:
         """Open the journals that there are; before `start`, and before the first packet. Raises
         `FeedhandlerError`."""
         for publisher in self.all:
-            if publisher.journal is not None:
-                await publisher.journal.open()
+            if publisher.spill_runner is not None:
+                await publisher.spill_runner.open()
 
     def start(self, qualities: list[QualityState]) -> None:
         """Connect each; to be called within a running event loop."""

@@ -7,7 +7,7 @@ without a journal has the journal's values too, and they are 0. No I/O.
 import time
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.queueing.unsettled_map import Outcome
 from feedhandler.counters import DestinationCounter
 
 if TYPE_CHECKING:
@@ -34,17 +34,17 @@ _JOURNAL_COUNTERS = (
 
 def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, float]:
     """Return every counter; `now_ns` is of the clock by which waits are measured."""
-    destination, window = publisher.destination, publisher.destination.window
+    destination, unsettled = publisher.destination, publisher.destination.unsettled
     counts: dict[DestinationCounter, float] = {
         DestinationCounter.SENT: destination.sent,
         DestinationCounter.SENT_BYTES: destination.sent_bytes,
-        DestinationCounter.CONFIRMED: window.confirmed,
-        DestinationCounter.RESENT: window.resent,
-        DestinationCounter.RELEASED: window.counts[Outcome.RELEASED],
-        DestinationCounter.REJECTED: window.counts[Outcome.REJECTED],
-        DestinationCounter.MODIFIED: window.counts[Outcome.MODIFIED]
-        + window.counts[Outcome.UNDELIVERABLE],
-        DestinationCounter.UNTOLD: window.counts[Outcome.UNTOLD],
+        DestinationCounter.CONFIRMED: unsettled.confirmed,
+        DestinationCounter.RESENT: unsettled.resent,
+        DestinationCounter.RELEASED: unsettled.counts[Outcome.RELEASED],
+        DestinationCounter.REJECTED: unsettled.counts[Outcome.REJECTED],
+        DestinationCounter.MODIFIED: unsettled.counts[Outcome.MODIFIED]
+        + unsettled.counts[Outcome.UNDELIVERABLE],
+        DestinationCounter.UNTOLD: unsettled.counts[Outcome.UNTOLD],
         DestinationCounter.ABANDONED: destination.abandoned,
         DestinationCounter.WAITED: destination.waited,
         DestinationCounter.DROPPED: destination.dropped,
@@ -60,16 +60,16 @@ def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, f
         DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
         DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
     }
-    if publisher.journal is None:
+    if publisher.spill_runner is None:
         return counts | dict.fromkeys(_JOURNAL_COUNTERS, 0)
-    return counts | publisher.journal.counts(now_ns)
+    return counts | publisher.spill_runner.counts(now_ns)
 
 
 def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
     """Return state and counters by name."""
-    destination, window = publisher.destination, publisher.destination.window
-    p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
-    journal = publisher.journal
+    destination, unsettled = publisher.destination, publisher.destination.unsettled
+    p50, p90, p99 = unsettled.latency.percentiles(0.5, 0.9, 0.99)
+    runner = publisher.spill_runner
     return {
         "name": publisher.config.name,
         "to": publisher.place.shown,
@@ -77,12 +77,12 @@ def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
         "broker": publisher.broker,
         "state": publisher.state.value,
         "reason": "" if publisher.state.value == "UP" else publisher.reason,
-        "unconfirmed": len(window.held),
-        "unconfirmed_bytes": window.bytes,
+        "unconfirmed": len(unsettled.held),
+        "unconfirmed_bytes": unsettled.bytes,
         "queued": len(destination.queue),
         "queued_bytes": destination.queued_bytes,
-        **(_NO_JOURNAL if journal is None else journal.snapshot()),
-        "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": window.latency.maximum},
+        **(_NO_JOURNAL if runner is None else runner.snapshot()),
+        "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": unsettled.latency.maximum},
         **{
             counter.name.lower(): value
             for counter, value in counts_of(publisher, time.monotonic_ns()).items()

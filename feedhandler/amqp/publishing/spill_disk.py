@@ -9,7 +9,7 @@ on a second one, beside it.
 What it promises: jobs are done in the order in which they are given, and each has a result, a
 failure too: after the first one nothing more is written or acknowledged (the queue has stopped).
 
-What it leaves to others: what to do and when (`spill`); the files (`feedhandler.journal`).
+What it leaves to others: what to do and when (`spill_queue`); the files (`feedhandler.journal`).
 """
 
 import contextlib
@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from feedhandler.amqp.publishing.spill import Job, Result
 from feedhandler.amqp.publishing.spill_items import parse_item
+from feedhandler.amqp.publishing.spill_queue import Job, Result
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.settings import FAST, QueueSettings
@@ -70,7 +70,7 @@ class SpillDisk:
 
     def _check_first(self) -> None:
         """Check that the pending items are messages of a gateway. Raises ConfigError."""
-        first = self.engine.delivery.look(0, 1)
+        first = self.engine.delivery.peek(0, 1)
         if first and parse_item(first[0].content) is None:
             raise ConfigError(
                 f"{self.engine.folder}: the queue there holds something else than a gateway's "
@@ -124,7 +124,7 @@ class SpillDisk:
         most = self._item_bytes_max
         while not result.items or left >= most:
             limit = min(max(left // most, 1), LOOK)
-            items = self.engine.delivery.look(after, limit)
+            items = self.engine.delivery.peek(after, limit)
             for item in items:
                 result.items.append((item.id, item.content))
                 left -= len(item.content)

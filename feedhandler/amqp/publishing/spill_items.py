@@ -15,28 +15,28 @@ version wrote it) parses to None, never to an error. No I/O.
 
 import struct
 
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
 VERSION = 1
 HEAD = struct.Struct("<BBBxHHQQQ")
 _BLOCK = 1
-#: `Parcel.number_at` of a quality message that is encoded already.
+#: `OutgoingMessage.number_at` of a quality message that is encoded already.
 WHOLE = -1
 #: Bytes of a reason; ours are shorter.
 REASON_BYTES_MAX = 255
 
 
-def pack_item(parcel: Parcel) -> bytes:
+def pack_item(outgoing: OutgoingMessage) -> bytes:
     """Encode a message that is numbered and encoded as an item."""
-    key, reason = parcel.key.encode(), parcel.reason.encode()[:REASON_BYTES_MAX]
+    key, reason = outgoing.key.encode(), outgoing.reason.encode()[:REASON_BYTES_MAX]
     head = HEAD.pack(
-        VERSION, _BLOCK if parcel.block else 0, len(reason), len(key), parcel.service,
-        parcel.sequence, parcel.following, parcel.came_ns,
+        VERSION, _BLOCK if outgoing.block else 0, len(reason), len(key), outgoing.service,
+        outgoing.sequence, outgoing.following, outgoing.came_ns,
     )  # fmt: skip
-    return b"".join((head, key, reason, parcel.data))
+    return b"".join((head, key, reason, outgoing.data))
 
 
-def parse_item(content: bytes) -> Parcel | None:
+def parse_item(content: bytes) -> OutgoingMessage | None:
     """Decode the message of an item; None where `content` is no such item."""
     if len(content) < HEAD.size or content[0] != VERSION:
         return None
@@ -52,7 +52,9 @@ def parse_item(content: bytes) -> Parcel | None:
         reason = content[key_end:data_at].decode()
     except UnicodeDecodeError:
         return None
-    parcel = Parcel(content[data_at:], service, sequence, following, flags == _BLOCK, reason, key)
-    parcel.came_ns = came_ns
-    parcel.number_at = WHOLE if reason else 0
-    return parcel
+    outgoing = OutgoingMessage(
+        content[data_at:], service, sequence, following, flags == _BLOCK, reason, key
+    )
+    outgoing.came_ns = came_ns
+    outgoing.number_at = WHOLE if reason else 0
+    return outgoing

@@ -2,12 +2,12 @@
 
 from feedhandler.amqp.queueing.conflation cimport Conflation
 from feedhandler.amqp.framing cimport Frame
-from feedhandler.amqp.outlet cimport Outlet
-from feedhandler.amqp.queueing.pieces cimport Pieces
-from feedhandler.amqp.queueing.window cimport Parcel
+from feedhandler.amqp.sender_queue cimport SenderQueue
+from feedhandler.amqp.queueing.message_splitter cimport MessageSplitter
+from feedhandler.amqp.queueing.unsettled_map cimport OutgoingMessage
 
 
-cdef class Backlog(Outlet):
+cdef class Backlog(SenderQueue):
     cdef readonly list streams
     cdef dict by_service
     cdef readonly dict loss_trackers
@@ -28,24 +28,24 @@ cdef class Backlog(Outlet):
     cdef readonly bint overflowing
     cdef readonly bint given_up
     cdef readonly Conflation conflation
-    cdef Pieces pieces
-    cdef object keeper
+    cdef MessageSplitter splitter
+    cdef object book_cache
     cdef object fanout
     cdef bint fetching
     cdef long long _number(self, str key)
-    cdef int _dispatch(self, Parcel parcel)
+    cdef int _dispatch(self, OutgoingMessage outgoing)
     cdef bint _first(self)
     cdef bint _room(self, Py_ssize_t size)
     cdef Py_ssize_t _held_elsewhere(self)
-    cdef Parcel _parcel(self, Frame frame)
+    cdef OutgoingMessage _outgoing(self, Frame frame)
     cpdef bint takes_more(self)
     cdef bint _may_send(self)
-    cdef int _send(self, Parcel parcel)
-    cdef int _wait(self, Parcel parcel)
-    cdef Parcel _pop(self)
-    cdef int _wait_conflated(self, Parcel parcel)
+    cdef int _send(self, OutgoingMessage outgoing)
+    cdef int _wait(self, OutgoingMessage outgoing)
+    cdef OutgoingMessage _pop(self)
+    cdef int _wait_conflated(self, OutgoingMessage outgoing)
     cdef int _count_conflated(self)
-    cdef Parcel _peek(self)
+    cdef OutgoingMessage _peek(self)
     cdef Py_ssize_t _next_size(self)
     cdef bint _anything_to_tell(self)
     cdef bint _is_behind(self)

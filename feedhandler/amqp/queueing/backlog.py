@@ -1,7 +1,7 @@
 """The queue of a link or a broker that is behind, and its policy when it is full.
 
-What it is for: an `Outlet` by itself gives its link up when its queue is full. A `Backlog` is an
-outlet whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
+What it is for: a `SenderQueue` by itself gives its link up when its queue is full. A `Backlog` is a
+sender queue whose queue has a policy instead (`policies`): the oldest messages are dropped, and the
 `LossTracker` of their service announces that before any later data. A `Destination` is a backlog
 with a broker behind it, a `BackloggedLink` one with a subscriber.
 
@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 import cython
 import msgspec
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
-from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
-from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.message_splitter import MessageSplitter
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from cython.cimports.feedhandler.amqp.sender_queue import Batch, Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import QUALITY_NOTE
-from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.queueing.loss_tracker import LossTracker
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
+from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def _never_enough(service: int, symbol: int) -> int:
 
 
 @cython.cclass
-class Backlog(Outlet):
-    """An outlet whose queue has a policy for overflow.
+class Backlog(SenderQueue):
+    """A sender queue whose queue has a policy for overflow.
 
     `streams`: the fan-out's, in its order. `clock`: monotonic ns. `behind_time` and `full_time`
     accumulate for how long messages waited, and were dropped.
@@ -97,18 +97,18 @@ class Backlog(Outlet):
         self.conflated = self.conflated_bytes = self.books_sent = 0
         self.overflowing = self.given_up = False
         self.conflation: Conflation | None = None
-        self.pieces = None
-        self.keeper = None
+        self.splitter = None
+        self.book_cache = None
         self.fanout = None
         self.fetching = False
 
     def conflate(self, fanout: "Fanout", feed: "Feed") -> None:
-        """Conflate from now on; to be called before anything waits. Books come from the keeper of
-        `fanout`, if it has one."""
+        """Conflate from now on; to be called before anything waits. Books come from the book cache
+        of `fanout`, if it has one."""
         self.fanout = fanout
-        self.keeper = fanout.keeper
-        orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
-        self.pieces = Pieces(feed, self.keeper is not None)
+        self.book_cache = fanout.book_cache
+        orders_max = _never_enough if self.book_cache is None else self.book_cache.orders_of
+        self.splitter = MessageSplitter(feed, self.book_cache is not None)
         self.conflation = Conflation(self.queue_bytes_max, orders_max)
         self.queue = self.conflation
         self.numbers_late = True
@@ -121,7 +121,7 @@ class Backlog(Outlet):
         raise AssertionError("a backlog by itself sends nothing")
 
     @cython.cfunc
-    def _dispatch(self, parcel: Parcel) -> cython.int:
+    def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message that has its number; the caller has checked room and readiness."""
         raise AssertionError("a backlog by itself sends nothing")
 
@@ -145,34 +145,36 @@ class Backlog(Outlet):
     @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:
         """Send the finished message, or queue it behind what waits."""
-        parcel: Parcel = self._parcel(frame)
-        loss_tracker = self.loss_trackers[parcel.service]
-        if loss_tracker.skipping and loss_tracker.skips(parcel.block, parcel.reason, parcel.data):
-            self._count_drop(parcel)
+        outgoing: OutgoingMessage = self._outgoing(frame)
+        loss_tracker = self.loss_trackers[outgoing.service]
+        if loss_tracker.skipping and loss_tracker.skips(
+            outgoing.block, outgoing.reason, outgoing.data
+        ):
+            self._count_drop(outgoing)
             self._note_backlog()
         elif self.given_up:
-            self._lose(parcel)
+            self._lose(outgoing)
             self._note_backlog()
-        elif self._may_send() and self._room(len(parcel.data)):
-            self._send(parcel)
+        elif self._may_send() and self._room(len(outgoing.data)):
+            self._send(outgoing)
         else:
-            self._wait(parcel)
+            self._wait(outgoing)
         return 0
 
     @cython.cfunc
-    def _parcel(self, frame: Frame) -> Parcel:
+    def _outgoing(self, frame: Frame) -> OutgoingMessage:
         """Copy the finished message, so that it may wait; of a quality message the body alone."""
         template: Template = frame.template
         at: cython.Py_ssize_t = template.tag_at
         service: cython.uint = cython.cast(cython.uint, read_uint(frame.data, at + 6, 2))
         sequence: cython.ulonglong = read_uint(frame.data, at + 8, 8)
         stream: Stream
-        parcel: Parcel
+        outgoing: OutgoingMessage
         following: cython.ulonglong
         if read_uint(frame.data, at + 16, 2) == _NOTE:
             body = frame.snapshot()[frame.body_at :]
             reason = msgspec.json.decode(body)["reason"]
-            return Parcel(body, service, sequence, sequence, False, reason, template.key)
+            return OutgoingMessage(body, service, sequence, sequence, False, reason, template.key)
         if not self.numbers_late:
             frame.number(cython.cast(cython.uint, self._number(template.key)))
         following = self.following
@@ -182,11 +184,13 @@ class Backlog(Outlet):
         block: cython.bint = sequence >= _BLOCK_BIT
         if sequence >= _UNSEQUENCED and not block:
             following = sequence  # it holds no sequence numbers
-        parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
-        parcel.template = template
+        outgoing = OutgoingMessage(
+            frame.snapshot(), service, sequence, following, block, "", template.key
+        )
+        outgoing.template = template
         if self.numbers_late:
-            parcel.number_at = template.sequence_at
-        return parcel
+            outgoing.number_at = template.sequence_at
+        return outgoing
 
     @cython.ccall
     def takes_more(self) -> cython.bint:
@@ -199,46 +203,46 @@ class Backlog(Outlet):
         return not self.queue and not self.untold and not self._first() and self.sender.ready()
 
     @cython.cfunc
-    def _send(self, parcel: Parcel) -> cython.int:
+    def _send(self, outgoing: OutgoingMessage) -> cython.int:
         """Assign the number of a message and send it; the caller has checked room and readiness."""
-        at: cython.Py_ssize_t = parcel.number_at
-        data: bytes = parcel.data
-        if parcel.reason:
-            parcel = self._finished(parcel)
+        at: cython.Py_ssize_t = outgoing.number_at
+        data: bytes = outgoing.data
+        if outgoing.reason:
+            outgoing = self._finished(outgoing)
         elif at > 0:
-            number = self._number(parcel.key).to_bytes(4, "big")
-            parcel = parcel.cut(data[:at] + number + data[at + 4 :])
-        self._dispatch(parcel)
+            number = self._number(outgoing.key).to_bytes(4, "big")
+            outgoing = outgoing.cut(data[:at] + number + data[at + 4 :])
+        self._dispatch(outgoing)
         self.sent += 1
-        self.sent_bytes += len(parcel.data)
-        self.peer.touch()
+        self.sent_bytes += len(outgoing.data)
+        self.peer.mark_dirty()
         return 0
 
-    def _finished(self, parcel: Parcel) -> Parcel:
+    def _finished(self, outgoing: OutgoingMessage) -> OutgoingMessage:
         """Encode a quality message as this receiver must see it."""
-        body = self.loss_trackers[parcel.service].outgoing(parcel.data)
-        return self._note(parcel.service, parcel.sequence, parcel.reason, body)
+        body = self.loss_trackers[outgoing.service].outgoing(outgoing.data)
+        return self._note(outgoing.service, outgoing.sequence, outgoing.reason, body)
 
-    def _note(self, service: int, sequence: int, reason: str, body: bytes) -> Parcel:
+    def _note(self, service: int, sequence: int, reason: str, body: bytes) -> OutgoingMessage:
         stream: Stream = self.by_service[service]
         template: Template = stream.quality_template
         self.note.begin(template, sequence, _NOTE, 0)
         self.note.append(body, 0, len(body))
         self.note.finish(cython.cast(cython.uint, self._number(template.key)))
         data = self.note.snapshot()
-        return Parcel(data, service, sequence, sequence, False, reason, template.key)
+        return OutgoingMessage(data, service, sequence, sequence, False, reason, template.key)
 
     # -- what waits -------------------------------------------------------------------------
 
     @cython.cfunc
-    def _wait(self, parcel: Parcel) -> cython.int:
+    def _wait(self, outgoing: OutgoingMessage) -> cython.int:
         """Queue a message; apply the policy where the bound is passed."""
         self.waited += 1
         if self.conflation is not None:
-            self._wait_conflated(parcel)
+            self._wait_conflated(outgoing)
         else:
-            self.queue.append(parcel)
-            self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
+            self.queue.append(outgoing)
+            self.queued_bytes += len(outgoing.data) + _ENTRY_BYTES
         if self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
             self._overflow()
         if self.queued_bytes > self.queued_bytes_high:
@@ -279,13 +283,13 @@ class Backlog(Outlet):
     # -- what is conflated ------------------------------------------------------------------
 
     @cython.cfunc
-    def _wait_conflated(self, parcel: Parcel) -> cython.int:
+    def _wait_conflated(self, outgoing: OutgoingMessage) -> cython.int:
         """Queue a message; its market messages replace older ones."""
         waiting: Waiting
         if self.fetching:
-            self.conflation.put_front(parcel)
+            self.conflation.put_front(outgoing)
         else:
-            for waiting in self.pieces.split(parcel):
+            for waiting in self.splitter.split(outgoing):
                 self.conflation.put(waiting)
         self._count_conflated()
         return 0
@@ -312,7 +316,7 @@ class Backlog(Outlet):
 
     def _fetch_books(self) -> bool:
         """Put the next books that are due in front of what waits; return whether there were any."""
-        if self.keeper is None or self.catching or not self.conflation.at_end_of_turn():
+        if self.book_cache is None or self.catching or not self.conflation.at_end_of_turn():
             return False
         while self.open_batches:  # their packets are older than the books
             self._close(self.open_batches[0])
@@ -322,7 +326,7 @@ class Backlog(Outlet):
         stream: Stream = self.by_service[key[0]]
         symbols: list = []
         while key is not None and key[0] == stream.service:
-            if not self.keeper.fits(stream.service, symbols, key[1]):
+            if not self.book_cache.fits(stream.service, symbols, key[1]):
                 break
             symbols.append(key[1])
             self.conflation.clean(key)
@@ -331,7 +335,7 @@ class Backlog(Outlet):
         loss_tracker = self.loss_trackers[stream.service]
         self.fetching = True
         try:
-            self.keeper.send(self.fanout, stream, symbols, loss_tracker, self)
+            self.book_cache.send(self.fanout, stream, symbols, loss_tracker, self)
         finally:
             self.fetching = False
         self.queued_bytes = self.conflation.bytes
@@ -349,39 +353,39 @@ class Backlog(Outlet):
     # -- what goes --------------------------------------------------------------------------
 
     @cython.cfunc
-    def _pop(self) -> Parcel:
-        parcel: Parcel
+    def _pop(self) -> OutgoingMessage:
+        outgoing: OutgoingMessage
         if self.conflation is not None:
-            parcel = self.pieces.join(self.conflation.pop())
+            outgoing = self.splitter.join(self.conflation.pop())
             self.queued_bytes = self.conflation.bytes
-            return parcel
-        parcel = self.queue.popleft()
-        self.queued_bytes -= len(parcel.data) + _ENTRY_BYTES
-        return parcel
+            return outgoing
+        outgoing = self.queue.popleft()
+        self.queued_bytes -= len(outgoing.data) + _ENTRY_BYTES
+        return outgoing
 
     def _drop_oldest(self) -> None:
         """Drop what has waited longest; of a snapshot block all of it that waits."""
-        parcel: Parcel = self._pop()
-        self._lose(parcel)
-        loss_tracker = self.loss_trackers[parcel.service]
+        outgoing: OutgoingMessage = self._pop()
+        self._lose(outgoing)
+        loss_tracker = self.loss_trackers[outgoing.service]
         while loss_tracker.skipping:
-            following: Parcel = self._peek()
+            following: OutgoingMessage = self._peek()
             if (
                 following is None
-                or following.service != parcel.service
+                or following.service != outgoing.service
                 or not loss_tracker.skips(following.block, following.reason, following.data)
             ):
                 return
             self._count_drop(self._pop())
 
-    def _lose(self, parcel: Parcel) -> None:
+    def _lose(self, outgoing: OutgoingMessage) -> None:
         """Record and count the loss of a message, which is to be announced."""
-        self.loss_trackers[parcel.service].drop(parcel)
-        self._count_drop(parcel)
+        self.loss_trackers[outgoing.service].drop(outgoing)
+        self._count_drop(outgoing)
 
-    def _count_drop(self, parcel: Parcel) -> None:
+    def _count_drop(self, outgoing: OutgoingMessage) -> None:
         self.dropped += 1
-        self.dropped_bytes += len(parcel.data)
+        self.dropped_bytes += len(outgoing.data)
         self.untold = True
 
     @cython.cfunc
@@ -420,12 +424,12 @@ class Backlog(Outlet):
         if not self.queue:
             if self.overflowing:
                 self._set_overflowing(False)
-            self.settle_batches()
+            self.flush_due_batches()
         self._note_backlog()
         return 0
 
     @cython.cfunc
-    def _peek(self) -> Parcel:
+    def _peek(self) -> OutgoingMessage:
         """Return the next message, or the head of it; None where there is none."""
         if self.conflation is not None:
             return self.conflation.peek()
@@ -434,11 +438,11 @@ class Backlog(Outlet):
     @cython.cfunc
     def _next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the next message; -1 where there is none."""
-        parcel: Parcel
+        outgoing: OutgoingMessage
         if self.conflation is not None:
             return self.conflation.next_size()
-        parcel = self.queue[0]
-        return len(parcel.data)
+        outgoing = self.queue[0]
+        return len(outgoing.data)
 
     @cython.cfunc
     def _anything_to_tell(self) -> cython.bint:
@@ -473,11 +477,11 @@ class Backlog(Outlet):
                 self.notices.append((service, *loss_tracker.conflated_notice()))
         return len(self.notices) > 0
 
-    def _send_note(self, parcel: Parcel) -> None:
-        self._dispatch(parcel)
+    def _send_note(self, outgoing: OutgoingMessage) -> None:
+        self._dispatch(outgoing)
         self.sent += 1
-        self.sent_bytes += len(parcel.data)
-        self.peer.touch()
+        self.sent_bytes += len(outgoing.data)
+        self.peer.mark_dirty()
 
     # -- batches ----------------------------------------------------------------------------
 
@@ -495,7 +499,7 @@ class Backlog(Outlet):
         """Add a packet to the batch of its service, and record which number follows it."""
         source: Stream = self.streams[stream]
         batch: Batch
-        Outlet.batch(self, stream, template, sequence, received_ns, data, start, size)
+        SenderQueue.batch(self, stream, template, sequence, received_ns, data, start, size)
         batch = self.batches.get(stream)
         if batch is not None:
             batch.following = source.next_sequence
@@ -505,12 +509,12 @@ class Backlog(Outlet):
     def _close(self, batch: Batch) -> cython.int:
         """Finish an open batch and deliver it."""
         self.following = batch.following
-        Outlet._close(self, batch)
+        SenderQueue._close(self, batch)
         self.following = 0
         return 0
 
     @cython.ccall
-    def settle_batches(self) -> cython.int:
+    def flush_due_batches(self) -> cython.int:
         """Send what was gathered at the end of a turn of the fan-out.
 
         Without room a batch stays open and grows, up to its limit: as many packets as wait.

@@ -1,10 +1,10 @@
 """C view of conflation for the backlog."""
 
-from feedhandler.amqp.queueing.window cimport Parcel
+from feedhandler.amqp.queueing.unsettled_map cimport OutgoingMessage
 
 
 cdef class Waiting:
-    cdef readonly Parcel parcel
+    cdef readonly OutgoingMessage outgoing
     cdef readonly list pieces
     cdef readonly list modes
     cdef readonly list keys

@@ -29,7 +29,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import cython
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
 #: Modes of a market message that waits; see the module.
 NEVER, LATEST, BOOK, FENCE = range(4)
@@ -56,22 +56,22 @@ SUPERSEDED_SHARE = 8
 class Waiting:
     """One AMQP message that waits, split into its market messages.
 
-    `parcel` has all but the market messages, which are the `pieces` (None: taken out), each with
+    `outgoing` has all but the market messages, which are the `pieces` (None: taken out), each with
     its mode (`modes`) and its key where it has one. `lead` is the size of the packet header at the
-    end of the parcel's bytes; -1: the parcel is whole, and `pieces` only carries its mode.
+    end of the message's bytes; -1: the message is whole, and `pieces` only carries its mode.
     """
 
     def __init__(
-        self, parcel: Parcel, pieces: list, modes: list[int], keys: list, lead: int = -1
+        self, outgoing: OutgoingMessage, pieces: list, modes: list[int], keys: list, lead: int = -1
     ) -> None:
-        self.parcel = parcel
+        self.outgoing = outgoing
         self.pieces: list[bytes | None] = pieces
         self.modes: list[int] = modes
         self.keys = keys
         self.lead = lead
         self.live = len(pieces)
         self.place = 0
-        self.size = len(parcel.data)
+        self.size = len(outgoing.data)
         for piece in pieces:
             self.size += len(piece)
 
@@ -90,7 +90,7 @@ class Conflation:
         self.orders_max = orders_max
         self.bytes = 0
         self.entries: OrderedDict[int, Waiting] = OrderedDict()
-        self.front: deque[Parcel] = deque()
+        self.front: deque[OutgoingMessage] = deque()
         self.index: dict[object, tuple[Waiting, int]] = {}
         self.orders: dict[tuple[int, int], deque[tuple[Waiting, int]]] = {}
         self.dirty: dict[tuple[int, int], bool] = {}
@@ -123,14 +123,14 @@ class Conflation:
             elif mode == _BOOK:
                 self._put_order(waiting, place)
             elif mode == _FENCE:
-                service = waiting.parcel.service
+                service = waiting.outgoing.service
                 self.fences[service] = self.fences.get(service, 0) + 1
         return 0
 
-    def put_front(self, parcel: Parcel) -> None:
+    def put_front(self, outgoing: OutgoingMessage) -> None:
         """Queue a message of a book's block: before all others, behind those put so before."""
-        self.front.append(parcel)
-        self.bytes += _ENTRY_BYTES + len(parcel.data)
+        self.front.append(outgoing)
+        self.bytes += _ENTRY_BYTES + len(outgoing.data)
 
     @cython.cfunc
     def _replace(self, waiting: Waiting, place: cython.int) -> cython.int:
@@ -176,20 +176,20 @@ class Conflation:
     def _take_out(self, waiting: Waiting, place: cython.int) -> cython.int:
         """Take out a market message, which is not to be sent."""
         size: cython.Py_ssize_t = len(waiting.pieces[place])
-        parcel: Parcel = waiting.parcel
+        outgoing: OutgoingMessage = waiting.outgoing
         waiting.pieces[place] = None
         waiting.live -= 1
         waiting.size -= size
         self.bytes -= size + _PIECE_BYTES
         self.conflated += 1
         self.conflated_bytes += size
-        gone: list = self.gone.get(parcel.service)
+        gone: list = self.gone.get(outgoing.service)
         if gone is None:
-            self.gone[parcel.service] = [1, parcel.sequence, parcel.sequence]
+            self.gone[outgoing.service] = [1, outgoing.sequence, outgoing.sequence]
         else:
             gone[0] += 1
-            gone[1] = min(gone[1], parcel.sequence)
-            gone[2] = max(gone[2], parcel.sequence)
+            gone[1] = min(gone[1], outgoing.sequence)
+            gone[2] = max(gone[2], outgoing.sequence)
         if waiting.live == 0:
             del self.entries[waiting.place]
             self.bytes -= _ENTRY_BYTES + waiting.size
@@ -205,17 +205,17 @@ class Conflation:
     @cython.ccall
     def next_size(self) -> cython.Py_ssize_t:
         """Return the bytes of the message that `pop` would return; -1 where there is none."""
-        parcel: Parcel
+        outgoing: OutgoingMessage
         waiting: Waiting
         if self.front:
-            parcel = self.front[0]
-            return len(parcel.data)
+            outgoing = self.front[0]
+            return len(outgoing.data)
         if not self.entries:
             return -1
         waiting = next(iter(self.entries.values()))
         return waiting.size
 
-    def peek(self) -> Parcel | None:
+    def peek(self) -> OutgoingMessage | None:
         """Return the message that `pop` would return, without its pieces; None where there is
         none."""
         waiting: Waiting
@@ -224,19 +224,19 @@ class Conflation:
         if not self.entries:
             return None
         waiting = next(iter(self.entries.values()))
-        return waiting.parcel
+        return waiting.outgoing
 
     @cython.ccall
     def pop(self) -> Waiting:
         """Remove and return the next message; the caller has checked `next_size`."""
         place: cython.int
         mode: cython.int
-        parcel: Parcel
+        outgoing: OutgoingMessage
         waiting: Waiting
         if self.front:
-            parcel = self.front.popleft()
-            self.bytes -= _ENTRY_BYTES + len(parcel.data)
-            return Waiting(parcel, [], [], [])
+            outgoing = self.front.popleft()
+            self.bytes -= _ENTRY_BYTES + len(outgoing.data)
+            return Waiting(outgoing, [], [], [])
         _, waiting = self.entries.popitem(last=False)
         if waiting.place > self.sealed:  # a new turn begins
             self.sealed = self.last
@@ -251,7 +251,7 @@ class Conflation:
                 elif mode == _BOOK:
                     self._pop_order(waiting.keys[place])
                 elif mode == _FENCE:
-                    self._pass_fence(waiting.parcel.service)
+                    self._pass_fence(waiting.outgoing.service)
         return waiting
 
     @cython.cfunc

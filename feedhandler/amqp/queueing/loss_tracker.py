@@ -3,19 +3,20 @@
 What it is for: a destination's queue dropped its oldest messages, or its broker refused some. The
 service's own quality does not include that, so every quality message on its way to this
 destination passes through here and has these losses merged in: what was dropped is `stale`, and the
-state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was dropped
+state `STALE`, until a snapshot block has arrived whole or a new epoch begins. What was dropped
 since the last message is announced by one of our own, reason `overflow`, before any later data.
 
 Packets outside the sequence are part of no range: how many were dropped is announced with the
 overflow, and the state is no worse for it.
 
 Nothing that the destination must know is lost with a dropped quality message: the latest content is
-repeated with the overflow, a new numbering by its own message again. A snapshot block is dropped
+repeated with the overflow, a new epoch by its own message again. A snapshot block is dropped
 whole, its end included: half of it would be worse than none.
 
 What was conflated is no loss, and announced by messages of our own, too: `conflated` before the
 first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
-the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
+the two the state is `CONFLATED` at best. Books that are sent anew go between two messages
+(`books_border`).
 
 One `LossTracker` a service and destination. No I/O, no engine.
 """
@@ -24,14 +25,14 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
-from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
 OVERFLOW = "overflow"
-#: Reasons of those about conflation, the state between them, and the marks around books.
+#: Reasons of those about conflation, the state between them, and the messages around books.
 CONFLATED, CAUGHT_UP = "conflated", "caught-up"
 CONFLATED_STATE = "CONFLATED"
 BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
@@ -46,15 +47,15 @@ BLOCK_LAST_MASK = (1 << 39) - 1
 #: The doubt of a destination that missed a snapshot which the others got.
 BROKEN_BLOCK = "a snapshot did not reach this destination whole"
 BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
-#: Reasons of messages with which a numbering begins: what was lost before no longer matters.
-NUMBERINGS = ("start", "reset")
+#: Reasons of messages with which an epoch begins: what was lost before no longer matters.
+EPOCH_REASONS = ("start", "reset")
 
 
 class LossTracker:
     """Loss tracker of one destination and service.
 
     `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`: a
-    drop has not been announced yet. `healed`: what was lost in this numbering, a snapshot has
+    drop has not been announced yet. `healed`: what was lost in this epoch, a snapshot has
     repaired.
     """
 
@@ -67,7 +68,7 @@ class LossTracker:
         self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._told: dict[str, Any] = {}
-        self._numbering: bytes | None = None
+        self._epoch_began: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_untold = False
         self.conflated = self.unsequenced = 0
@@ -75,31 +76,31 @@ class LossTracker:
 
     # -- what did not reach the destination -------------------------------------------------
 
-    def drop(self, parcel: Parcel) -> None:
+    def drop(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was dropped before it was sent."""
         self.untold = True
-        if parcel.block:
+        if outgoing.block:
             self.skipping = True
             self.doubt = BROKEN_BLOCK
-        elif parcel.reason:
-            self._drop_quality(parcel)
-        elif parcel.following > parcel.sequence:
-            self.fresh.add(parcel.sequence, parcel.following - 1)
-        elif parcel.sequence >= UNSEQUENCED_BIT:
+        elif outgoing.reason:
+            self._drop_quality(outgoing)
+        elif outgoing.following > outgoing.sequence:
+            self.fresh.add(outgoing.sequence, outgoing.following - 1)
+        elif outgoing.sequence >= UNSEQUENCED_BIT:
             self.unsequenced += 1
 
-    def refuse(self, parcel: Parcel) -> None:
+    def refuse(self, outgoing: OutgoingMessage) -> None:
         """Record that a message was sent, and refused for good."""
-        if parcel.block:
+        if outgoing.block:
             self.untold = True
             self.doubt = BROKEN_BLOCK
-            self._broken_last = (parcel.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
-        elif not parcel.reason:
-            self.drop(parcel)
+            self._broken_last = (outgoing.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
+        elif not outgoing.reason:
+            self.drop(outgoing)
         else:
             # Its content is in `_told`, and so in the next message.
             self.untold = True
-            if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
+            if outgoing.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
     def miss_book(self) -> None:
@@ -120,19 +121,19 @@ class LossTracker:
             return True
         return block
 
-    def _drop_quality(self, parcel: Parcel) -> None:
-        if parcel.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
-            self.skipping = parcel.reason != BOOKS_END
+    def _drop_quality(self, outgoing: OutgoingMessage) -> None:
+        if outgoing.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
+            self.skipping = outgoing.reason != BOOKS_END
             self.doubt = BROKEN_BLOCK
             return
-        if parcel.reason == BLOCK_END:
-            self._miss_block_end(parcel.data)
+        if outgoing.reason == BLOCK_END:
+            self._miss_block_end(outgoing.data)
             return
-        if parcel.reason in NUMBERINGS:
+        if outgoing.reason in EPOCH_REASONS:
             self._forget()
             self.fresh.clear()
-            self._numbering = parcel.data
-        self._told = msgspec.json.decode(parcel.data)
+            self._epoch_began = outgoing.data
+        self._told = msgspec.json.decode(outgoing.data)
 
     def _miss_block_end(self, body: bytes) -> None:
         """End the dropping of a block: other receivers are healed by it, this one keeps its
@@ -149,8 +150,8 @@ class LossTracker:
     def notices(self) -> list[tuple[str, bytes]]:
         """Return the messages (reason, body) to send before anything later; clears what is
         untold."""
-        told = [] if self._numbering is None else [("", self._numbering)]
-        self._numbering = None
+        told = [] if self._epoch_began is None else [("", self._epoch_began)]
+        self._epoch_began = None
         dropped = self.fresh.latest(RANGES_TOLD_MAX)
         self.lost_ranges += len(self.fresh)
         self.lost_total += self.fresh.total
@@ -197,8 +198,8 @@ class LossTracker:
             reason, conflated=self._conflated_range, conflated_messages=self.conflated
         )
 
-    def mark(self, reason: str, **told: object) -> bytes:
-        """Compose a mark around books that are sent anew."""
+    def books_border(self, reason: str, **told: object) -> bytes:
+        """Compose a message that begins or ends books that are sent anew."""
         return msgspec.json.encode(self._body(reason, **told))
 
     def outgoing(self, body: bytes) -> bytes:
@@ -206,7 +207,7 @@ class LossTracker:
         told = msgspec.json.decode(body)
         if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
             return self._worse(told)
-        if told["reason"] in NUMBERINGS:
+        if told["reason"] in EPOCH_REASONS:
             self._forget()
         elif told["reason"] == BLOCK_END:
             told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]

@@ -1,8 +1,8 @@
 """A subscriber's link that is not given up when it is behind: `full=drop_oldest` or `conflate`.
 
-What it is for: the ordinary `Outlet` detaches its link when its queue is full. A `BackloggedLink`
-has the queue of a `Backlog` behind it instead. As long as nothing waits it does what an outlet
-does.
+What it is for: the ordinary `SenderQueue` detaches its link when its queue is full. A
+`BackloggedLink` has the queue of a `Backlog` behind it instead. As long as nothing waits it does
+what a sender queue does.
 
 What it promises: a subscriber sees no gap in the link's group-sequence whatever was dropped: a
 message is numbered as it is sent. Drops are announced by quality messages alone, so a link without
@@ -12,7 +12,7 @@ them cannot have this.
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
 from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 
@@ -38,7 +38,7 @@ class BackloggedLink(Backlog):
                 self.sender.send(frame.data, 0, frame.used)
                 self.sent += 1
                 self.sent_bytes += frame.used
-                self.peer.touch()
+                self.peer.mark_dirty()
                 return 0
         return Backlog.deliver(self, frame)
 
@@ -50,9 +50,9 @@ class BackloggedLink(Backlog):
         return number
 
     @cython.cfunc
-    def _dispatch(self, parcel: Parcel) -> cython.int:
+    def _dispatch(self, outgoing: OutgoingMessage) -> cython.int:
         """Send a message that has its group-sequence already."""
-        return self.sender.send(parcel.data, 0, len(parcel.data))
+        return self.sender.send(outgoing.data, 0, len(outgoing.data))
 
     def _overflow(self) -> None:
         """Drop the oldest messages past the bound; with conflation, give the link up where even the

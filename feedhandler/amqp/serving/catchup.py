@@ -25,7 +25,7 @@ from collections.abc import Callable
 import cython
 from cython.cimports.feedhandler.amqp.fanout import Fanout
 from cython.cimports.feedhandler.amqp.framing import Frame
-from cython.cimports.feedhandler.amqp.outlet import Outlet
+from cython.cimports.feedhandler.amqp.sender_queue import SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.retrans.entries import (
     COUNT,
@@ -41,7 +41,7 @@ from cython.cimports.feedhandler.retrans.store import PacketStore
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_LAST_MASK, BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.history import History, Note, Place
-from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
+from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
@@ -58,8 +58,10 @@ class Cursor:
     `following` is the number after the last packet that it has read.
     """
 
-    def __init__(self, outlet: Outlet, stream: Stream, place: Place, following: int) -> None:
-        self.outlet = outlet
+    def __init__(
+        self, sender_queue: SenderQueue, stream: Stream, place: Place, following: int
+    ) -> None:
+        self.sender_queue = sender_queue
         self.stream = stream
         self.past = stream.past
         self.history: History = stream.history
@@ -93,31 +95,31 @@ class CatchUps:
         self.fanout = fanout
         self.on_overtaken = on_overtaken
         self.cursors = deque()
-        self.arrived: list[Outlet] = []
+        self.arrived: list[SenderQueue] = []
         self.frame = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.bytes_read = self.overtaken = 0
 
-    def add(self, outlet: Outlet, stream: Stream, place: Place, following: int) -> None:
+    def add(self, sender_queue: SenderQueue, stream: Stream, place: Place, following: int) -> None:
         """Let a link read the stream's history from `place` on, where the packet with number
         `following` is, and then the stream."""
-        cursor = Cursor(outlet, stream, place, following)
-        cursor.past.admit(outlet)
+        cursor = Cursor(sender_queue, stream, place, following)
+        cursor.past.admit(sender_queue)
         self.cursors.append(cursor)
-        outlet.catching += 1
-        outlet._note_backlog()
+        sender_queue.catching += 1
+        sender_queue._note_backlog()
 
-    def remove(self, outlet: Outlet, stream: Stream | None = None) -> None:
+    def remove(self, sender_queue: SenderQueue, stream: Stream | None = None) -> None:
         """Stop a link's reading of this stream's history, or of all histories."""
         cursor: Cursor
         for cursor in list(self.cursors):
-            if cursor.outlet is outlet and (stream is None or cursor.stream is stream):
+            if cursor.sender_queue is sender_queue and (stream is None or cursor.stream is stream):
                 self._leave(cursor)
 
     def _leave(self, cursor: Cursor) -> None:
         self.cursors.remove(cursor)
-        cursor.past.withhold(cursor.outlet)
-        cursor.outlet.catching -= 1
-        cursor.outlet._note_backlog()
+        cursor.past.withhold(cursor.sender_queue)
+        cursor.sender_queue.catching -= 1
+        cursor.sender_queue._note_backlog()
 
     @cython.ccall
     def turn(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
@@ -137,7 +139,7 @@ class CatchUps:
             left -= self._read(cursor, left)
         self.fanout._end(False)
         for cursor in self.cursors:  # noqa: SIM110 - a compiled method has no closures
-            if cursor.outlet.takes_more():
+            if cursor.sender_queue.takes_more():
                 return True
         return False
 
@@ -148,7 +150,7 @@ class CatchUps:
         stop: cython.Py_ssize_t
         note: object
         gone: cython.bint
-        while used < bytes_max and cursor.outlet.takes_more():
+        while used < bytes_max and cursor.sender_queue.takes_more():
             if cursor.note < cursor.history.gone and not self._overtaken(cursor):
                 break
             cursor.serial = cursor.history.published_from(cursor.serial)
@@ -163,8 +165,8 @@ class CatchUps:
                 used += self._note(cursor, note)
             else:
                 self._leave(cursor)
-                cursor.stream.admit(cursor.outlet)
-                self.arrived.append(cursor.outlet)
+                cursor.stream.admit(cursor.sender_queue)
+                self.arrived.append(cursor.sender_queue)
                 break
         return used
 
@@ -189,7 +191,7 @@ class CatchUps:
         numbering: object = cursor.history.prefix_at(cursor.serial)
         if cursor.past.prefix != numbering:
             cursor.past.set_prefix(numbering)
-        while cursor.serial < stop and used < bytes_max and cursor.outlet.takes_more():
+        while cursor.serial < stop and used < bytes_max and cursor.sender_queue.takes_more():
             word = store.entry(cursor.serial)
             if word < 0:
                 break
@@ -200,7 +202,7 @@ class CatchUps:
             if outside:
                 number = store.table[word + SKIP]
                 skip = 0
-                cursor.outlet.close_batch(cursor.past.index)
+                cursor.sender_queue.close_batch(cursor.past.index)
             skip = max(cursor.skip, skip)
             self._deliver(
                 cursor,
@@ -213,7 +215,7 @@ class CatchUps:
                 skip,
             )
             if outside:
-                cursor.outlet.close_batch(cursor.past.index)
+                cursor.sender_queue.close_batch(cursor.past.index)
             cursor.skip = 0
             cursor.serial += 1
             cursor.following = store.table[word + NEXT]
@@ -237,35 +239,35 @@ class CatchUps:
         fanout: Fanout = self.fanout
         past: Stream = cursor.past
         fanout.source = source
-        fanout.restricted = cursor.outlet.chosen = True
+        fanout.restricted = cursor.sender_queue.chosen = True
         try:
             if skip == 0 and past.whole:
                 fanout._whole(past, sequence, received_ns, start, size)
             if count > 0 and (past.fine or skip > 0):
                 fanout._split(past, sequence, received_ns, start, size, skip)
         finally:
-            fanout.restricted = cursor.outlet.chosen = False
+            fanout.restricted = cursor.sender_queue.chosen = False
             fanout.source = fanout.ring.data
         return 0
 
     def _note(self, cursor: Cursor, note: Note) -> cython.Py_ssize_t:
         """Deliver a quality message, or the next packet of a snapshot block; return the bytes
         used."""
-        if not cursor.outlet.subscription.quality:
+        if not cursor.sender_queue.subscription.quality:
             cursor.note += 1  # a block without its markers would be taken for live packets
             return _STEP_BYTES
         if cursor.past.prefix != note.prefix:
             cursor.past.set_prefix(note.prefix)
         if not note.packets:
-            self.tell(cursor.outlet, cursor.past, note.sequence, note.body)
+            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.body)
             cursor.note += 1
             return len(note.body) + _STEP_BYTES
         if cursor.block < 0:
-            self.tell(cursor.outlet, cursor.past, note.sequence, note.body)
+            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.body)
             cursor.block = 0
             return len(note.body) + _STEP_BYTES
         if cursor.block == len(note.packets):
-            self.tell(cursor.outlet, cursor.past, note.sequence, note.end)
+            self.tell(cursor.sender_queue, cursor.past, note.sequence, note.end)
             cursor.block = -1
             cursor.note += 1
             return len(note.end) + _STEP_BYTES
@@ -283,13 +285,13 @@ class CatchUps:
 
     @cython.ccall
     def tell(
-        self, outlet: Outlet, stream: Stream, sequence: cython.ulonglong, body: object
+        self, sender_queue: SenderQueue, stream: Stream, sequence: cython.ulonglong, body: object
     ) -> cython.int:
         """Send a quality message of the stream to one link."""
         self.frame.begin(stream.quality_template, sequence, _QUALITY, 0)
         self.frame.append(body, 0, len(body))
         self.frame.finish(0)
-        outlet.close_batch(stream.index)
-        outlet.deliver(self.frame)
+        sender_queue.close_batch(stream.index)
+        sender_queue.deliver(self.frame)
         self.fanout.quality_messages += 1
         return 0

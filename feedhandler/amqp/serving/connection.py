@@ -23,24 +23,24 @@ from feedhandler import __version__
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.routing import AddressError, Subscription, without_tags
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
 from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
-from feedhandler.amqp.serving.link_counts import REFUSALS, add_outlet
+from feedhandler.amqp.serving.link_counts import REFUSALS, add_sender_queue
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp.turns import (
+from feedhandler.amqp.users import TokenBucket, User
+from feedhandler.amqp.work_budget import (
     CONNECTION_UNITS,
     END_UNITS,
     SESSIONS_PER_UNIT,
     attach_units,
     read_units,
 )
-from feedhandler.amqp.users import TokenBucket, User
 from feedhandler.counters import NodeCounter
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class NodeConnection(Peer):
         self.node = node
         self.sock = sock
         self.peer = peer
-        self.outlets: dict[proton.Link, Any] = {}
+        self.sender_queues: dict[proton.Link, Any] = {}
         self.queue_links: dict[proton.Link, AnyLink] = {}
         self.members: list[Member] = []
         self.parted = False
@@ -148,15 +148,15 @@ class NodeConnection(Peer):
             return
         if self._events or self._waits:
             return  # what it sent before comes first, in a later turn
-        turns = self.node.turns
-        if turns.left <= 0:
+        budget = self.node.budget
+        if budget.left <= 0:
             self._wait_for_turn()
             return
         heard = self.engine.frames_received
         received = self.engine.receive()
         if received >= 0:
             agreeing = self.user is None and self.admission.tls is not None
-            turns.spend(read_units(self.engine.frames_received - heard, agreeing))
+            budget.spend(read_units(self.engine.frames_received - heard, agreeing))
         if self.user is None:
             self._log_in()
         self.work()
@@ -197,7 +197,7 @@ class NodeConnection(Peer):
         while not self.gone:
             self._act()
             for member in self.members:
-                member.settle()
+                member.process_outcomes()
             for queue_link in list(self.queue_links.values()):
                 queue_link.work()
             if self.overruns:
@@ -225,7 +225,7 @@ class NodeConnection(Peer):
         A client's open is answered without regard to units: the engine has already answered the
         sessions behind it, and loses that answer if it is to write before the open is answered.
         """
-        turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
+        budget, events, left = self.node.budget, self._events, CONNECTION_UNITS
         if not events:
             events.extend(self.engine.events())
             self._count_partial()
@@ -234,8 +234,8 @@ class NodeConnection(Peer):
             attaches = kind == proton.LINK_REMOTE_OPEN
             units = attach_units(f"{link.source_address}{link.target_address}") if attaches else 1
             if kind == proton.CONNECTION_REMOTE_OPEN:
-                turns.spend(units)
-            elif not turns.take(units):
+                budget.spend(units)
+            elif not budget.try_spend(units):
                 break
             left -= units
             events.popleft()
@@ -245,7 +245,7 @@ class NodeConnection(Peer):
 
     def _wait_for_turn(self) -> None:
         self._waits = True
-        self.node.turns.wait(self._go_on)
+        self.node.budget.wait(self._go_on)
 
     def _count_owed(self) -> None:
         """Account for answers that the client has not read. Past a bound, end this connection, or
@@ -273,9 +273,9 @@ class NodeConnection(Peer):
         node.kept += kept - self.kept
         grown, self.kept = kept > self.kept, kept
         if grown and node.kept > KEPT_TOTAL:
-            keeper = max(node.connections, key=lambda each: each.kept)
-            if keeper.kept > KEPT_ANYHOW:
-                keeper._give_up_unread(KEPT_BYTES * keeper.kept)
+            fullest = max(node.connections, key=lambda each: each.kept)
+            if fullest.kept > KEPT_ANYHOW:
+                fullest._give_up_unread(KEPT_BYTES * fullest.kept)
 
     def _give_up_unread(self, held_bytes: int) -> None:
         """End a connection whose client does not read, or leaves too much open; without a goodbye,
@@ -328,20 +328,20 @@ class NodeConnection(Peer):
                 queue_link.flow()
         if not self.backlog:
             return self.dirty
-        for outlet in self.outlets.values():
-            if outlet.behind:
-                self._drain_link(outlet)
+        for sender_queue in self.sender_queues.values():
+            if sender_queue.behind:
+                self._drain_link(sender_queue)
         return self.dirty
 
-    def _drain_link(self, outlet: Outlet, asked: bool = False) -> None:
+    def _drain_link(self, sender_queue: SenderQueue, asked: bool = False) -> None:
         """Send what waits for one link; return unused credit where the client drains it
         (`asked`)."""
-        outlet.drain()
-        if outlet.catching:
-            if outlet.takes_more():
+        sender_queue.drain()
+        if sender_queue.catching:
+            if sender_queue.takes_more():
                 self.node.catch_up_soon()
-        elif not outlet.behind:
-            outlet.sender.drained(asked=asked)
+        elif not sender_queue.behind:
+            sender_queue.sender.drained(asked=asked)
 
     def _wait_writable(self, state: int) -> None:
         if state < 0:
@@ -430,9 +430,9 @@ class NodeConnection(Peer):
         if kind == proton.LINK_FLOW:
             if link in self.queue_links:
                 self.queue_links[link].flow()
-            outlet = self.outlets.get(link)
-            if outlet is not None:
-                self._drain_link(outlet, asked=True)
+            sender_queue = self.sender_queues.get(link)
+            if sender_queue is not None:
+                self._drain_link(sender_queue, asked=True)
         elif kind == proton.LINK_REMOTE_OPEN:
             self._attach(link)
         elif kind in (proton.CREDIT_EXCEEDED, proton.PARTIAL_EXCEEDED):
@@ -469,12 +469,12 @@ class NodeConnection(Peer):
         link.open()
         resumption = self.node.resumption
         found = resumption.find(subscription)
-        outlet = self._join(link, subscription, list(found))
-        concerned = self._tell_quality(outlet)
-        afresh = resumption.join(outlet, found)
+        sender_queue = self._join(link, subscription, list(found))
+        concerned = self._tell_quality(sender_queue)
+        afresh = resumption.join(sender_queue, found)
         if subscription.snapshot:
-            self.node.send_snapshots(outlet, concerned + afresh)
-        if outlet.catching:
+            self.node.send_snapshots(sender_queue, concerned + afresh)
+        if sender_queue.catching:
             self.node.catch_up_soon()
 
     def _attach_to_queue(self, link: Any) -> None:
@@ -555,7 +555,7 @@ class NodeConnection(Peer):
     @property
     def links(self) -> int:
         """Number of links that this connection has now."""
-        return len(self.outlets) + len(self.queue_links)
+        return len(self.sender_queues) + len(self.queue_links)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
         """Refuse a link, with the condition and the reason."""
@@ -568,33 +568,33 @@ class NodeConnection(Peer):
         if self.node.observer is not None:
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
-    def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
+    def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> SenderQueue:
         """Add an accepted link to the fan-out, except to the streams that it resumes."""
         node = self.node
-        outlet = node.outlet(self, link, subscription)
-        node.fanout.add(outlet, resumed)
-        self._count(link, outlet)
-        return outlet
+        sender_queue = node.sender_queue(self, link, subscription)
+        node.fanout.add(sender_queue, resumed)
+        self._count(link, sender_queue)
+        return sender_queue
 
-    def _count(self, link: Any, outlet: Any) -> None:
+    def _count(self, link: Any, sender_queue: Any) -> None:
         """Register and count an attached link, and report it to the observer."""
         node = self.node
-        self.outlets[link] = outlet
+        self.sender_queues[link] = sender_queue
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
         if node.observer is not None:
             address = without_tags(link.source_address)
-            node.observer.attached(outlet, self.peer, address)
+            node.observer.attached(sender_queue, self.peer, address)
 
-    def _tell_quality(self, outlet: Any, group: Group | None = None) -> list[Stream]:
+    def _tell_quality(self, sender_queue: Any, group: Group | None = None) -> list[Stream]:
         """Send a new link the state of each service; return the services that concern it, or its
         group."""
         node = self.node
-        whole = group or outlet
+        whole = group or sender_queue
         concerned = [stream for stream in node.fanout.streams if whole in stream.concerned]
         for stream in concerned:
             body = node.qualities[stream.index].attached(stream.next_sequence or None)
-            node.fanout.quality(stream, body, [outlet])
+            node.fanout.quality(stream, body, [sender_queue])
         return concerned
 
     def _detach(self, link: proton.Link, orderly: bool = False) -> None:
@@ -604,18 +604,18 @@ class NodeConnection(Peer):
             self._forget(link)
             queue_link.leave(orderly)
             return
-        outlet = self.outlets.pop(link, None)
-        if outlet is not None:
-            add_outlet(self.node.counts, outlet)
+        sender_queue = self.sender_queues.pop(link, None)
+        if sender_queue is not None:
+            add_sender_queue(self.node.counts, sender_queue)
             if self.node.observer is not None:
-                self.node.observer.ended(outlet)
-            self.backlog -= outlet.behind
-            if isinstance(outlet, Member):
-                self._leave_group(outlet)
+                self.node.observer.ended(sender_queue)
+            self.backlog -= sender_queue.behind
+            if isinstance(sender_queue, Member):
+                self._leave_group(sender_queue)
             else:
-                self.node.resumption.catch_ups.remove(outlet)
-                self.node.fanout.remove(outlet)
-                self.leave(outlet.queue)
+                self.node.resumption.catch_ups.remove(sender_queue)
+                self.node.fanout.remove(sender_queue)
+                self.leave(sender_queue.queue)
             self.node.links -= 1
 
     def leave(self, queue: deque[bytes]) -> None:
@@ -625,7 +625,7 @@ class NodeConnection(Peer):
     def _leave_group(self, member: Member) -> None:
         """Remove a member from its group: its unsettled messages go to the others; remove the group
         after its last member."""
-        member.settle()
+        member.process_outcomes()
         self.members.remove(member)
         member.group.leave(member)
         if not member.group.members:
@@ -634,17 +634,17 @@ class NodeConnection(Peer):
 
     def _detach_overruns(self) -> None:
         """Detach the links whose queue overran; the connection and its other links stay."""
-        for outlet in self.overruns:
-            link = outlet.sender
-            if link not in self.outlets:
+        for sender_queue in self.overruns:
+            link = sender_queue.sender
+            if link not in self.sender_queues:
                 continue
             if self.node.observer is not None:
-                self.node.observer.overrun(outlet, self.peer)
+                self.node.observer.overrun(sender_queue, self.peer)
             self._detach(link)
             self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
             link.close(
                 "amqp:resource-limit-exceeded",
-                f"more than {outlet.queue_bytes_max} bytes waited for this link",
+                f"more than {sender_queue.queue_bytes_max} bytes waited for this link",
             )
         self.overruns.clear()
 
@@ -654,7 +654,9 @@ class NodeConnection(Peer):
         """Return whether messages or frames still have to be sent."""
         if self.leave_by is not None:
             return False
-        return self.writing or any(outlet.behind for outlet in self.outlets.values())
+        return self.writing or any(
+            sender_queue.behind for sender_queue in self.sender_queues.values()
+        )
 
     @_contained
     def close(self, condition: str = "", description: str = "") -> None:
@@ -704,7 +706,7 @@ class NodeConnection(Peer):
 
     def _part(self) -> None:
         """Remove all links from the fan-out; count a client that did not say goodbye as failed."""
-        for link in [*self.outlets, *self.queue_links]:
+        for link in [*self.sender_queues, *self.queue_links]:
             self._detach(link, self.goodbye)
         if not self.parted and not self.orderly:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
@@ -733,7 +735,7 @@ class NodeConnection(Peer):
             self.node.gate.leave(self.admission)
             # The engine is freed with the last that leads here; one with many sessions takes long.
             # Until then what it has kept, and what it owes, counts.
-            self.node.turns.spend(END_UNITS)
+            self.node.budget.spend(END_UNITS)
             sessions = self.engine.session_count + self.owed_bytes // KEPT_BYTES
             units = WHOLE_UNITS + sessions // SESSIONS_PER_UNIT
             freed = partial(self.node.forget_kept, self.kept, self.owed_bytes)

@@ -33,9 +33,9 @@ from typing import Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.framing import QUALITY_NOTE, Frame
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import AddressError, Subscription
+from feedhandler.amqp.sender_queue import QUEUE_ENTRY_BYTES, Peer, SenderQueue
 
 #: Members of one group: choosing one for a new key looks at each of them.
 MEMBERS_MAX = 64
@@ -87,7 +87,7 @@ def _shared(frame: Frame, place: int) -> Shared:
 
 
 class Member:
-    """One link of a group. Its connection uses it as an outlet: it counts, drains, may be
+    """One link of a group. Its connection uses it as a sender queue: it counts, drains, may be
     behind."""
 
     catching = 0
@@ -124,9 +124,9 @@ class Member:
 
     def deliver(self, frame: Frame) -> None:
         """Send a quality message to this link alone."""
-        self.hear(_shared(frame, self.group.place))
+        self.send_quality(_shared(frame, self.group.place))
 
-    def hear(self, note: Shared) -> None:
+    def send_quality(self, note: Shared) -> None:
         """Send a quality message, or queue it ahead of any later data."""
         if self.takes_more():
             self.send(note)
@@ -155,9 +155,9 @@ class Member:
                 self.group.unsettled_bytes += message.size
         self.sent += 1
         self.sent_bytes += len(data)
-        self.peer.stir()
+        self.peer.schedule_flush()
 
-    def settle(self) -> None:
+    def process_outcomes(self) -> None:
         """Process the outcomes that the client has sent; give what it returned to other members."""
         if self.sender.settled:
             return
@@ -197,7 +197,7 @@ class Member:
 
 
 class _AnyMember(SenderLink):
-    """The group's link as its outlet's batches see it: ready where a member is."""
+    """The group's link as its sender queue's batches see it: ready where a member is."""
 
     def __init__(self, group: "Group") -> None:
         self.group = group
@@ -207,7 +207,7 @@ class _AnyMember(SenderLink):
 
 
 class _Nobody(Peer):
-    """The peer of the group's own outlet, without a connection. Reports that the group has
+    """The peer of the group's own sender queue, without a connection. Reports that the group has
     overrun."""
 
     def __init__(self, dirty_peers: list[Any], on_overrun: Callable[[], None]) -> None:
@@ -221,7 +221,7 @@ class _Nobody(Peer):
             self.on_overrun()
 
 
-class Group(Outlet):
+class Group(SenderQueue):
     """Several links that share what `subscription` asks for; see the module."""
 
     def __init__(
@@ -276,7 +276,7 @@ class Group(Outlet):
             member.overrun = True
             overruns: list[Any] = member.peer.overruns
             overruns.append(member)
-            member.peer.stir()
+            member.peer.schedule_flush()
 
     # -- what the fan-out brings ------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Group(Outlet):
         it."""
         if message.service >= 0:
             for member in self.members:
-                member.hear(replace(message, data=message.data[:]))  # their numbers differ
+                member.send_quality(replace(message, data=message.data[:]))  # their numbers differ
             return True
         chosen = self._choose(message)
         if chosen is None:
@@ -363,9 +363,9 @@ class Group(Outlet):
             insort(self.again, message)
             self._hold(message)
 
-    def settle_batches(self) -> int:
-        """Close due batches as an outlet does, and record whether packets wait in one."""
-        super().settle_batches()
+    def flush_due_batches(self) -> int:
+        """Close due batches as a sender queue does, and record whether packets wait in one."""
+        super().flush_due_batches()
         self._tell_members()
         return 0
 
@@ -381,7 +381,7 @@ class Group(Outlet):
                 self.waiting_bytes -= self.waiting.popleft().size
         finally:
             self._draining = False
-        self.settle_batches()
+        self.flush_due_batches()
         return 0
 
     @property

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sized
 from typing import Any
 
-from feedhandler.amqp.turns import Turns
+from feedhandler.amqp.work_budget import WorkBudget
 
 #: Bytes of messages that are freed for one unit, and the least that a message counts for.
 BYTES_PER_UNIT = 1 << 17
@@ -26,8 +26,8 @@ WHOLE_UNITS = 32
 class Leftovers:
     """The queue of what is to be freed; see the module."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, budget: WorkBudget) -> None:
+        self._turns = budget
         self._left: deque[Any] = deque()
         self._due = False
 
@@ -53,7 +53,7 @@ class Leftovers:
         while self._left:
             what, units, freed = self._left[0]
             is_queue = isinstance(what, deque)
-            if not (self._turns.half_left and self._turns.take(1 if is_queue else units)):
+            if not (self._turns.half_left and self._turns.try_spend(1 if is_queue else units)):
                 self._turns.wait_first(self._free)
                 return
             if is_queue:

@@ -4,8 +4,8 @@ from typing import Protocol
 
 import numpy
 
-from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.queueing.backlog import Backlog
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.counters import NodeCounter
 
 #: Refusals of links that have a counter of their own, beside the one of all.
@@ -22,29 +22,29 @@ REFUSALS = {
 class LinkObserver(Protocol):
     """Observer of links and log-ins; `peer` is the client's host:port."""
 
-    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
+    def attached(self, sender_queue: SenderQueue, peer: str, address: str) -> None: ...
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
-    def overrun(self, outlet: Outlet, peer: str) -> None: ...
-    def ended(self, outlet: Outlet) -> None: ...
+    def overrun(self, sender_queue: SenderQueue, peer: str) -> None: ...
+    def ended(self, sender_queue: SenderQueue) -> None: ...
     def unread(self, peer: str, held_bytes: int) -> None: ...
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
     def faulted(self, peer: str, error: Exception) -> None: ...
 
 
-def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
+def add_sender_queue(counts: numpy.ndarray, sender_queue: SenderQueue) -> None:
     """Add what one link has counted to the node's counters."""
-    counts[NodeCounter.SENT] += outlet.sent
-    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
-    counts[NodeCounter.WAITED] += outlet.waited
-    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
-    counts[NodeCounter.REFUSED] += outlet.sender.refused
-    if isinstance(outlet, Backlog):
-        now_ns = outlet.clock()
-        counts[NodeCounter.DROPPED] += outlet.dropped
-        counts[NodeCounter.DROPPED_BYTES] += outlet.dropped_bytes
-        counts[NodeCounter.OVERFLOWS] += outlet.overflows
-        counts[NodeCounter.CONFLATED] += outlet.conflated
-        counts[NodeCounter.CONFLATED_BYTES] += outlet.conflated_bytes
-        counts[NodeCounter.BOOKS] += outlet.books_sent
-        counts[NodeCounter.BEHIND_US] += outlet.behind_time.total_ns(now_ns) // 1000
-        counts[NodeCounter.FULL_US] += outlet.full_time.total_ns(now_ns) // 1000
+    counts[NodeCounter.SENT] += sender_queue.sent
+    counts[NodeCounter.SENT_BYTES] += sender_queue.sent_bytes
+    counts[NodeCounter.WAITED] += sender_queue.waited
+    counts[NodeCounter.ACCEPTED] += sender_queue.sender.accepted
+    counts[NodeCounter.REFUSED] += sender_queue.sender.refused
+    if isinstance(sender_queue, Backlog):
+        now_ns = sender_queue.clock()
+        counts[NodeCounter.DROPPED] += sender_queue.dropped
+        counts[NodeCounter.DROPPED_BYTES] += sender_queue.dropped_bytes
+        counts[NodeCounter.OVERFLOWS] += sender_queue.overflows
+        counts[NodeCounter.CONFLATED] += sender_queue.conflated
+        counts[NodeCounter.CONFLATED_BYTES] += sender_queue.conflated_bytes
+        counts[NodeCounter.BOOKS] += sender_queue.books_sent
+        counts[NodeCounter.BEHIND_US] += sender_queue.behind_time.total_ns(now_ns) // 1000
+        counts[NodeCounter.FULL_US] += sender_queue.full_time.total_ns(now_ns) // 1000

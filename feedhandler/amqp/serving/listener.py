@@ -1,6 +1,6 @@
 """A listening socket of the node: accepts the clients that wait, and hands each on.
 
-What it promises: no call blocks, and many clients at once are accepted in shares (`turns`), for a
+What it promises: no call blocks, and many clients at once are accepted in shares (`budget`), for a
 hundred take the event loop 50 ms; no client is accepted while what ended connections left is still
 to be freed (`crowded`); clients do not get the process's last descriptors (they are closed at once,
 and the operator is told), and where there is none at all it pauses rather than spins. What becomes
@@ -13,7 +13,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from feedhandler.amqp.turns import ACCEPT_UNITS, Turns
+from feedhandler.amqp.work_budget import ACCEPT_UNITS, WorkBudget
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.descriptors import Shortage, has_client
 
@@ -42,12 +42,12 @@ class Listener:
         encrypted: bool,
         on_client: Callable[[socket.socket, str, int, bool], None],
         on_exhausted: Callable[[], None],
-        turns: Turns,
+        budget: WorkBudget,
         crowded: Callable[[], bool],
     ) -> None:
         self._crowded = crowded
         self._loop = loop
-        self._turns = turns
+        self._turns = budget
         self._waits = False
         self._encrypted = encrypted
         self._on_client = on_client
@@ -84,7 +84,7 @@ class Listener:
     def _accept(self) -> None:
         """Accept the clients that wait, as many as this turn of the loop has units for."""
         while not (self._waits or self._closed):
-            if self._crowded() or not self._turns.take(ACCEPT_UNITS):
+            if self._crowded() or not self._turns.try_spend(ACCEPT_UNITS):
                 self._waits = True
                 self._turns.wait(self._go_on)
                 return

@@ -22,26 +22,26 @@ from typing import Protocol
 
 from feedhandler.amqp.durable.queues import DurableQueues, kind_of
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
 from feedhandler.amqp.proton import SenderLink
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.groups import Groups
 from feedhandler.amqp.serving.leftovers import LEFTOVERS_MAX, Leftovers
-from feedhandler.amqp.serving.link_counts import LinkObserver, add_outlet
+from feedhandler.amqp.serving.link_counts import LinkObserver, add_sender_queue
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.stream import Stream
-from feedhandler.amqp.turns import TURN_UNITS, Turns
+from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 from feedhandler.histogram import Histogram
+from feedhandler.retrans.quality import QualityState
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
@@ -79,8 +79,8 @@ class Node:
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
     `message_type` turns a word of `types=` into a number. `pump(bytes)` delivers a share of what
     the ring holds and tells whether more waits: the core's. `snapshots`: links may ask for them by
-    `snapshot=1`, and `on_attach(outlet, streams)` is called for each that does, after its first
-    quality messages; it may send the blocks at once or later. `observer` is told of links and
+    `snapshot=1`, and `on_attach(sender_queue, streams)` is called for each that does, after its
+    first quality messages; it may send the blocks at once or later. `observer` is told of links and
     log-ins. `gate` decides who is admitted; without one every client is. `conflates`: the feed,
     where links may be conflated.
     """
@@ -95,7 +95,7 @@ class Node:
         *,
         pump: Callable[[int], bool],
         snapshots: bool = False,
-        on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
+        on_attach: Callable[[SenderQueue, list[Stream]], None] | None = None,
         observer: LinkObserver | None = None,
         gate: Gate | None = None,
         conflates: Feed | None = None,
@@ -130,7 +130,7 @@ class Node:
         #: Number of connections to which the last `pump` delivered something.
         self.wrote = 0
         self._catching_up = False
-        self.turns: Turns
+        self.budget: WorkBudget
         self.leftovers: Leftovers
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
@@ -161,8 +161,8 @@ class Node:
     def start(self) -> None:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop.call_soon, TURN_UNITS)
-        self.leftovers = Leftovers(self.turns)
+        self.budget = WorkBudget(self.loop.call_soon, TURN_UNITS)
+        self.leftovers = Leftovers(self.budget)
         places = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),
@@ -178,7 +178,7 @@ class Node:
                             encrypted,
                             self._on_client,
                             self._refuse_client,
-                            self.turns,
+                            self.budget,
                             lambda: len(self.leftovers) > LEFTOVERS_MAX,
                         )
                     )
@@ -267,10 +267,10 @@ class Node:
         self.stages["write"].record(time.monotonic_ns() - routed)
         return more
 
-    def send_snapshots(self, outlet: Outlet, streams: list[Stream]) -> None:
+    def send_snapshots(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
         """Have snapshots of these services sent to a link."""
         if self.on_attach is not None:
-            self.on_attach(outlet, streams)
+            self.on_attach(sender_queue, streams)
 
     def catch_up_soon(self) -> None:
         """Schedule a turn of the links that read the history."""
@@ -283,10 +283,10 @@ class Node:
         self._catching_up = False
         catch_ups = self.resumption.catch_ups
         more = catch_ups.turn(CATCH_UP_BYTES_MAX)
-        for outlet in catch_ups.arrived:
-            if not outlet.catching and not outlet.queued_bytes:
-                outlet.sender.drained()  # all there was is sent
-                outlet.peer.stir()
+        for sender_queue in catch_ups.arrived:
+            if not sender_queue.catching and not sender_queue.queued_bytes:
+                sender_queue.sender.drained()  # all there was is sent
+                sender_queue.peer.schedule_flush()
         catch_ups.arrived.clear()
         self.flush()
         if more:
@@ -294,7 +294,7 @@ class Node:
 
     def flush(self) -> None:
         """Write to every connection that has something new."""
-        for peer in self.fanout.settle():
+        for peer in self.fanout.flush():
             peer.attend()
 
     async def stop(self, seconds: float) -> None:
@@ -344,8 +344,8 @@ class Node:
         transactions = self.queues.transactions
         counts[NodeCounter.TRANSACTIONS_COMMITTED] = transactions.committed
         counts[NodeCounter.TRANSACTIONS_ROLLED_BACK] = transactions.rolled_back
-        for outlet in self.outlets():
-            add_outlet(counts, outlet)
+        for sender_queue in self.sender_queues():
+            add_sender_queue(counts, sender_queue)
         return as_dict(NodeCounter, counts)
 
     @property
@@ -353,8 +353,8 @@ class Node:
         """Policies that a link may ask for by `full=`."""
         return LINK_POLICIES if self.conflates is None else POLICIES
 
-    def outlet(self, peer: Peer, link: SenderLink, subscription: Subscription) -> Outlet:
-        """Create a new link's outlet, with the policy that it asks for, or else the node's.
+    def sender_queue(self, peer: Peer, link: SenderLink, subscription: Subscription) -> SenderQueue:
+        """Create a new link's sender queue, with the policy that it asks for, or else the node's.
 
         A link without quality messages is detached when full: drops could not be announced to it.
         """
@@ -362,18 +362,18 @@ class Node:
         policy = subscription.full or (settings.when_full if subscription.quality else DETACH)
         bounds = (settings.queue_bytes, settings.batch_max_bytes)
         if policy == DETACH:
-            return Outlet(peer, link, subscription, *bounds)
+            return SenderQueue(peer, link, subscription, *bounds)
         streams = self.fanout.streams
         made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
         if policy == CONFLATE and self.conflates is not None:
             made.conflate(self.fanout, self.conflates)
         return made
 
-    def outlets(self) -> Iterator[Outlet]:
-        """Iterate over the outlets of all links; brokers that are published to are not among
+    def sender_queues(self) -> Iterator[SenderQueue]:
+        """Iterate over the sender queues of all links; brokers that are published to are not among
         them."""
         for connection in self.connections:
-            yield from connection.outlets.values()
+            yield from connection.sender_queues.values()
 
     def forget_kept(self, kept: int, owed_bytes: int) -> None:
         """Subtract the sessions, half-closed links and owed bytes of a connection that has been

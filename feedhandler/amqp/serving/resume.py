@@ -19,11 +19,11 @@ import msgspec
 
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.history import Found
-from feedhandler.amqp.outlet import Outlet
-from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.serving.catchup import CatchUps, Cursor
 from feedhandler.amqp.stream import Stream
+from feedhandler.retrans.quality import QualityState
 
 #: Keys of a quality message that describe the service's state, not an event.
 _LASTING = (
@@ -40,14 +40,14 @@ _LASTING = (
 
 
 class Resumption:
-    """All links that resume. `on_attach(outlet, streams)` has snapshots of these services sent to a
-    link that has asked for them."""
+    """All links that resume. `on_attach(sender_queue, streams)` has snapshots of these services
+    sent to a link that has asked for them."""
 
     def __init__(
         self,
         fanout: Fanout,
         qualities: list[QualityState],
-        on_attach: Callable[[Outlet, list[Stream]], None],
+        on_attach: Callable[[SenderQueue, list[Stream]], None],
     ) -> None:
         self.fanout = fanout
         self.qualities = qualities
@@ -73,58 +73,58 @@ class Resumption:
                 found[stream] = stream.history.find(tag, stream.next_sequence)
         return found
 
-    def join(self, outlet: Outlet, found: dict[Stream, Found]) -> list[Stream]:
+    def join(self, sender_queue: SenderQueue, found: dict[Stream, Found]) -> list[Stream]:
         """Let the link read on in the history; return the streams of which it needs a snapshot
         instead."""
         afresh = []
         for stream, where in found.items():
-            if where.why and outlet.subscription.snapshot:
+            if where.why and sender_queue.subscription.snapshot:
                 afresh.append(stream)
-                self._live(outlet, stream, where)
+                self._live(sender_queue, stream, where)
                 continue
             if where.why:
                 self.refused += 1
             else:
                 self.resumed += 1
-            self._tell(outlet, stream, where)
-            self.catch_ups.add(outlet, stream, where.place, where.next)
+            self._tell(sender_queue, stream, where)
+            self.catch_ups.add(sender_queue, stream, where.place, where.next)
         return afresh
 
-    def _live(self, outlet: Outlet, stream: Stream, where: Found) -> None:
+    def _live(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
         """Let the link join the live stream now; announce all between its tag and here as lost."""
         self.refused += 1
         first = [begin for begin, _ in where.lost] or [where.next]
         lost = ((first[0], stream.next_sequence - 1),) if first[0] < stream.next_sequence else ()
         assert stream.history is not None
         end = stream.history.find_end()
-        self._tell(outlet, stream, Found(end, stream.next_sequence, where.why, lost))
-        stream.admit(outlet)
+        self._tell(sender_queue, stream, Found(end, stream.next_sequence, where.why, lost))
+        stream.admit(sender_queue)
 
     def _overtaken(self, cursor: Cursor) -> bool:
         """Handle a link whose next packet is gone from the history; return whether it reads on."""
-        outlet, stream = cursor.outlet, cursor.stream
+        sender_queue, stream = cursor.sender_queue, cursor.stream
         where = cursor.history.overtaken(cursor.place, cursor.following, stream.next_sequence)
-        if outlet.subscription.snapshot:
-            self.catch_ups.remove(outlet, stream)
-            self._live(outlet, stream, where)
-            self.on_attach(outlet, [stream])
+        if sender_queue.subscription.snapshot:
+            self.catch_ups.remove(sender_queue, stream)
+            self._live(sender_queue, stream, where)
+            self.on_attach(sender_queue, [stream])
             return False
-        if not outlet.subscription.quality:
-            self.catch_ups.remove(outlet)
-            outlet.give_up()
+        if not sender_queue.subscription.quality:
+            self.catch_ups.remove(sender_queue)
+            sender_queue.give_up()
             return False
-        self._tell(outlet, stream, where)
+        self._tell(sender_queue, stream, where)
         cursor.move(where.place, where.next)
         return True
 
-    def _tell(self, outlet: Outlet, stream: Stream, where: Found) -> None:
+    def _tell(self, sender_queue: SenderQueue, stream: Stream, where: Found) -> None:
         """Send the link the quality message that says where it goes on."""
-        if outlet.subscription.quality:
+        if sender_queue.subscription.quality:
             assert stream.history is not None
             before = stream.history.told_before(where.place)
             before = before or self.qualities[stream.index].attached(stream.next_sequence or None)
             body = resumed(before, where)
-            self.catch_ups.tell(outlet, stream, where.next, body)
+            self.catch_ups.tell(sender_queue, stream, where.next, body)
 
 
 def resumed(before: bytes, where: Found) -> bytes:

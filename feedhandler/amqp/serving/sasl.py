@@ -2,8 +2,9 @@
 
 What it is for: proton without Cyrus checks no passwords, so what comes ahead of AMQP's own header
 is read here: the SASL header, the client's choice of a mechanism, its response (AMQP 1.0, part 5.3;
-PLAIN is RFC 4616, EXTERNAL RFC 4422 appendix A, ANONYMOUS RFC 4505). `receive` takes bytes, `take`
-returns those to send, `asked` holds the credentials to decide on, `decide` takes the decision.
+PLAIN is RFC 4616, EXTERNAL RFC 4422 appendix A, ANONYMOUS RFC 4505). `receive` takes bytes,
+`data_to_send` returns those to send, `asked` holds the credentials to decide on, `decide` takes the
+decision.
 
     HEADER    nothing read yet
     INIT      the mechanisms are offered
@@ -99,7 +100,7 @@ class SaslServer:
         except _Malformed as wrong:
             self._fail(str(wrong))
 
-    def take(self) -> bytes:
+    def data_to_send(self) -> bytes:
         """Return the bytes to send, and clear them."""
         out = bytes(self._out)
         self._out.clear()

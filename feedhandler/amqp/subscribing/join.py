@@ -27,7 +27,7 @@ _BLOCK_BEGIN = "snapshot-begin"
 #: Reasons of quality messages behind which the numbers begin at a lower one.
 _ANEW = ("reset", "withdrawn")
 _BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
-#: A place: (how many numberings have begun, sequence number << 16 | message number).
+#: A place: (how many epochs have begun, sequence number << 16 | message number).
 Place = tuple[int, int]
 #: Tags of the old link's latest messages outside the sequence that are remembered of each service.
 ASIDE_MAX = 1_024
@@ -52,7 +52,7 @@ class _Side:
 
     def place_of(self, message: Any) -> Place:
         """Return the place of a packet or message; a number that falls back begins a new
-        numbering."""
+        epoch."""
         place = message.sequence << 16 | message.number
         if place < self.last:
             self.epoch += 1
@@ -60,7 +60,7 @@ class _Side:
         return self.epoch, place
 
     def renumber(self) -> None:
-        """Begin a new numbering, as a quality message has announced."""
+        """Begin a new epoch, as a quality message has announced."""
         self.epoch += 1
         self.last = -1
 
@@ -161,7 +161,7 @@ class Join:
             following = msgspec.json.decode(message.body, type=dict).get("next")
             if following is None:  # the node has received nothing yet: wait for the next message
                 return
-        # A number that the old link had passed before it was asked for is one of a new numbering.
+        # A number that the old link had passed before it was asked for is one of a new epoch.
         epoch = int(0 < following <= service.asked_at >> 16)
         service.new.epoch = epoch
         service.begins = (epoch, following << 16)

@@ -57,7 +57,7 @@ class MessageShape:
 def _fix_span(message: Message, table: FeedTable) -> tuple[int, int]:
     """Return the first and the last place of a body of FIX messages, whatever its grain.
 
-    Each has a number of its own; but one that begins a numbering carries the number of the next
+    Each has a number of its own; but one that begins an epoch carries the number of the next
     message, and stands before it.
     """
     header, body = PacketHeader(), message.body
@@ -94,17 +94,17 @@ class MultiSource:
         """Remove a link that has ended; `messages` are the last ones that it brought."""
         now_ns = time.monotonic_ns()
         for message in messages:
-            self.merge.take(link, message, now_ns)
+            self.merge.receive(link, message, now_ns)
         self._intakes.pop(link, None)
         self._owed.pop(link, None)
         self.merge.down(link, now_ns)
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to `take`."""
+        """Whether there is anything to `read_links`."""
         return bool(self.merge.out) or any(x.link.count for x in self._intakes.values())
 
-    def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
+    def read_links(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
         """Read all links by `read`, which empties one, and return the messages to hand out."""
         merge = self.merge
         now_ns = time.monotonic_ns()
@@ -112,7 +112,7 @@ class MultiSource:
             if count := intake.link.count:
                 self._owed[link] = self._owed.get(link, 0) + count
                 for message in read(intake):
-                    merge.take(link, message, now_ns)
+                    merge.receive(link, message, now_ns)
         for link, intake in tuple(self._intakes.items()):
             if (owed := self._owed.get(link, 0)) > (held := merge.held(link)):
                 self._owed[link] = held

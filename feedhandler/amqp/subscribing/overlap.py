@@ -2,8 +2,8 @@
 
 What it is for: the old link is drained once the node has accepted the new one, so that it comes to
 an end even where nothing is sent; then it is detached, and the new one is drained once: after that
-no message can come that was handed out already, and the overlap is `over`. `take` hands out what
-`join` makes of both. For messages that wait in `join` no credit is given back.
+no message can come that was handed out already, and the overlap is `over`. `read_links` hands out
+what `join` makes of both. For messages that wait in `join` no credit is given back.
 
 What it leaves to others: the joining itself (`join`), whose connection it is (`upstream`).
 """
@@ -39,12 +39,12 @@ class Overlap:
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would do anything."""
+        """Whether `read_links` would do anything."""
         if self.old.link.count or self.new.link.count:
             return True
         return not self.over and (self.new if self._left else self.old).drained
 
-    def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
+    def read_links(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
         """Read both links by `read`, which empties one, and return the messages to hand out.
         `go_on` must follow."""
         found: list[Message] = []
@@ -64,7 +64,8 @@ class Overlap:
         return found
 
     def go_on(self) -> None:
-        """Give credit back, and take the next step; the caller has stored what `take` returned."""
+        """Give credit back, and take the next step; the caller has stored what `read_links`
+        returned."""
         consumed, self._read_old = self._read_old, 0
         self.old.grant(consumed)
         if not self._join.held:

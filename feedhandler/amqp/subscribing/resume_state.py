@@ -9,10 +9,10 @@ every quality message. The first one of a service on the new link decides what w
     too late        the node says that, too: the range, or why it is not known
     not offered     the node begins where it is now: what lies between is lost, as far as the
                     numbers show, and a quality message of our own says so, reason `resume`
-    new numbering   the node has begun to count anew: the rest of the old numbering is unknown
+    new epoch       the node has begun to count anew: the rest of the old epoch is unknown
 
 A loss of this subscriber alone makes every later quality message of the service worse (state
-`STALE`) until a snapshot block has repaired it or a new numbering begins. A snapshot block that the
+`STALE`) until a snapshot block has repaired it or a new epoch begins. A snapshot block that the
 connection's end has cut in two is asked for again; so is one where the link was behind and
 conflated as the connection was lost: which books were still to come is unknown.
 
@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
 from feedhandler.amqp.queueing.loss_tracker import CAUGHT_UP, CONFLATED
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
+from feedhandler.retrans.quality import RANGES_TOLD_MAX, State
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of quality messages that announce what a resumed stream has lost.
@@ -58,7 +58,7 @@ class Lack:
         self.ranges += 1
         self.total += last - first + 1
 
-    def hear(self, told: Told) -> Told:
+    def process_quality(self, told: Told) -> Told:
         """Apply a quality message of the node to the losses; return it as this subscriber must see
         it."""
         if told["reason"] == "reset":
@@ -139,7 +139,7 @@ class ResumeState:
 
     # -- what the node says -----------------------------------------------------------------
 
-    def hear(self, body: bytes, service: int) -> list[bytes] | None:
+    def process_quality(self, body: bytes, service: int) -> list[bytes] | None:
         """Process a quality message of the node; return what to hand out in its place, None for the
         message itself.
 
@@ -163,7 +163,7 @@ class ResumeState:
         lack = self._lacks.get(service)
         if lack is None:
             return None
-        return [msgspec.json.encode(each) for each in (*first, lack.hear(told))]
+        return [msgspec.json.encode(each) for each in (*first, lack.process_quality(told))]
 
     def _settle(self, service: int, told: Told) -> list[Told]:
         """Process the first quality message of a service after a lost connection: record what is

@@ -17,7 +17,7 @@ it has lost. The properties are the same:
                 a message that another gateway brings with the same tag, among a service's latest
                 `ASIDE_MAX`
     withdrawn   a loss that one gateway has after all is withdrawn, and handed out late
-    numberings  a new numbering begins with the first gateway that announces it; what others still
+    epochs      a new epoch begins with the first gateway that announces it; what others still
                 send of the old one is dropped
 
 A gateway may be lost at any moment, and come back at any other. Its part in a service is a `Lane`:
@@ -35,13 +35,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from feedhandler.amqp.quality import RANGES_TOLD_MAX
+from feedhandler.retrans.quality import RANGES_TOLD_MAX
 from feedhandler.retrans.ranges import RangeSet
 
 #: How long messages behind a gap wait for an attached gateway that has not said that it lacks the
 #: gap, too: longer than gateways are apart, and short, for the subscriber gets nothing meanwhile.
 HOLD_NS = 1_000_000_000
-#: A gateway that attaches so many numbers behind the stream is taken to have begun a new numbering:
+#: A gateway that attaches so many numbers behind the stream is taken to have begun a new epoch:
 #: no healthy one is so late.
 LAG_MAX = 16_384
 #: Tags of messages outside the sequence that are remembered of each service: such are few, and
@@ -143,7 +143,7 @@ class Service:
 
     @property
     def current(self) -> list[Lane]:
-        """Lanes that are attached and in the stream's numbering."""
+        """Lanes that are attached and in the stream's epoch."""
         return [x for x in self.lanes.values() if x.speaks and x.epoch == self.epoch]
 
 
@@ -220,7 +220,7 @@ class StreamMerger:
 
     # -- messages ---------------------------------------------------------------------------
 
-    def take(self, link: int, message: Any, now_ns: int) -> None:
+    def receive(self, link: int, message: Any, now_ns: int) -> None:
         """Process a message that a link brought; it is handed out to `out`, kept waiting or
         dropped."""
         service = self._services.get(message.service)
@@ -259,7 +259,7 @@ class StreamMerger:
             lane.part()
             return True
         if message.content == "quality":
-            return self._mark(service, lane, link, message)
+            return self._quality_message(service, lane, link, message)
         if message.sequence >> 62:
             if not message.sequence >> 63:
                 self._aside(service, link, message)
@@ -315,7 +315,7 @@ class StreamMerger:
         self.out.append(message)
 
     def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
-        """Take a lane of an older numbering into the stream's, where no other attached gateway
+        """Take a lane of an older epoch into the stream's, where no other attached gateway
         knows better; return whether it is."""
         if lane.epoch > service.epoch or service.current:
             return False
@@ -336,7 +336,7 @@ class StreamMerger:
 
     # -- quality messages of gateways -------------------------------------------------------
 
-    def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
+    def _quality_message(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
         """Process a quality message of one gateway. Returns True."""
         told = msgspec.json.decode(note.body, type=dict)
         reason = told["reason"]
@@ -375,7 +375,7 @@ class StreamMerger:
     def _join(
         self, service: Service, lane: Lane, told: dict[str, Any], day: int, resumed: bool
     ) -> None:
-        """Process a lane's first quality message: derive its numbering and what it lacks."""
+        """Process a lane's first quality message: derive its epoch and what it lacks."""
         following = told["next"]
         lane.told = told
         lane.lacks.clear()
@@ -401,7 +401,7 @@ class StreamMerger:
             lane.lacks.add(service.open, following - 1)
 
     def _reset(self, service: Service, lane: Lane, told: dict[str, Any], day: int) -> bool:
-        """Begin a lane's numbering anew; return whether it is the first gateway to do so."""
+        """Begin a lane's epoch anew; return whether it is the first gateway to do so."""
         lane.epoch += 1
         lane.lacks.clear()
         lane.reach = 0
@@ -439,7 +439,7 @@ class StreamMerger:
                 self._lose(service, lane.note, low, high)
 
     def _renumber(self, service: Service, epoch: int, following: int, day: int) -> None:
-        """Begin the merged stream's numbering anew."""
+        """Begin the merged stream's epoch anew."""
         service.epoch = epoch
         service.day = max(day, service.day)
         service.at = (following << 16) - 1

@@ -6,7 +6,7 @@
 
 What it is for: it hands out the stream as `Message` objects, or with `batches()` whole reads at a
 time, decoded into columns by compiled code. Credit is granted as messages are consumed, so a slow
-consumer slows down only itself. A gap in a link's numbering always raises an error; what came
+consumer slows down only itself. A gap in a link's numbers always raises an error; what came
 before it is handed out first. A connection that is lost comes back, and the stream goes on behind
 the last message (`upstream`, `resume_state`).
 
@@ -24,16 +24,16 @@ from typing import Any, Self
 import msgspec
 
 from feedhandler.amqp.identity import Identity, Login
-from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.attachment import Intake
 from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
+from feedhandler.amqp.subscribing.fast_dispatch import FastDispatch
 from feedhandler.amqp.subscribing.inbox import Message
 from feedhandler.amqp.subscribing.multi_source import MultiSource
 from feedhandler.amqp.subscribing.resume_state import RESUME
-from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
 from feedhandler.codecs import PeerError, ReferenceData, UsageError, load_feed
+from feedhandler.retrans.quality import Quality
 
 #: States, the best first.
 _STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
@@ -83,11 +83,11 @@ class Subscriber:
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
         self._callback: Callable[[Batch], object] | None = None
-        self._reading: Turn | None = None
+        self._fast_dispatch: FastDispatch | None = None
         self._upstreams: list[Upstream] = []
         #: The only one; of several, any.
         self._upstream: Upstream
-        self._several: MultiSource | None = None
+        self._multi_source: MultiSource | None = None
         self._changing = 0
         self._loop: asyncio.AbstractEventLoop
 
@@ -114,7 +114,7 @@ class Subscriber:
         self._turn = asyncio.Lock()
         merged = len(self.urls) > 1
         if merged:
-            self._several = MultiSource(self.grain, self.request.snapshot, self._woken)
+            self._multi_source = MultiSource(self.grain, self.request.snapshot, self._woken)
         self._upstreams = [
             Upstream(
                 identity,
@@ -139,7 +139,7 @@ class Subscriber:
     async def _start(self) -> None:
         """Attach to all gateways; of several, one is enough. Raises PeerError where none can be
         reached."""
-        if self._several is None:
+        if self._multi_source is None:
             await self._upstream.start()
             return
         wait = self.how.reconnect
@@ -162,8 +162,8 @@ class Subscriber:
     async def close(self) -> None:
         """Detach and disconnect; messages not consumed yet are dropped."""
         await asyncio.gather(*(x.close() for x in self._upstreams))
-        if self._several is not None:
-            self._several.close()
+        if self._multi_source is not None:
+            self._multi_source.close()
         self._finish(None)
 
     def _finish(self, error: Exception | None) -> None:
@@ -186,7 +186,7 @@ class Subscriber:
         """Hand messages that wait on the link to the callback, or wake the consumer."""
         if self._callback is None:
             self._notify()
-        elif self._several is not None or self._upstream.overlap is not None:
+        elif self._multi_source is not None or self._upstream.overlap is not None:
             self._woken()
         elif intake is self._upstream.intake:
             self._call_back(intake)
@@ -204,9 +204,9 @@ class Subscriber:
 
     def lost(self, upstream: Upstream, intake: Intake) -> None:
         """Take what a link holds that has ended."""
-        if self._several is not None:
+        if self._multi_source is not None:
             link = self._upstreams.index(upstream)
-            self._several.down(link, self._take(intake) if intake.link.count else [])
+            self._multi_source.down(link, self._take(intake) if intake.link.count else [])
             self._woken()
         elif upstream.overlap is not None:
             self._fill()
@@ -219,9 +219,9 @@ class Subscriber:
 
     def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
         """Record that a gateway was attached or lost, and call `on_connection`."""
-        if event.connected and self._several is not None:
+        if event.connected and self._multi_source is not None:
             link = self._upstreams.index(upstream)
-            self._several.up(link, upstream.intake, bool(event.resumed))
+            self._multi_source.up(link, upstream.intake, bool(event.resumed))
             self._woken()
         self._notify()
         if self.on_connection is not None:
@@ -240,10 +240,10 @@ class Subscriber:
     def tags(self, upstream: Upstream) -> dict[int, bytes]:
         """Return the last tag read of each service; none where another gateway goes on with the
         stream."""
-        if self._several is None:
+        if self._multi_source is None:
             return upstream.tags
         others = (x for x in self._upstreams if x is not upstream)
-        return {} if any(x.state is State.UP for x in others) else self._several.tags()
+        return {} if any(x.state is State.UP for x in others) else self._multi_source.tags()
 
     # -- another subscription ---------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Subscriber:
         Raises PeerError where the gateway refuses, or is gone for good: then the stream goes on as
         it was, or has ended. Raises UsageError where the subscription is to several gateways.
         """
-        if self._several is not None:
+        if self._multi_source is not None:
             raise UsageError(
                 "a subscription to several gateways cannot be changed",
                 "subscribe anew, and leave the former one when that has begun",
@@ -296,49 +296,51 @@ class Subscriber:
 
     def _call_back(self, intake: Intake) -> None:
         """Hand what an intake holds to the callback."""
-        turn = self._reading
-        if turn is None or turn.link is not intake.link or turn.callback is not self._callback:
-            turn = self._new_turn(intake)
+        fast = self._fast_dispatch
+        if fast is None or fast.link is not intake.link or fast.callback is not self._callback:
+            fast = self._new_fast_dispatch(intake)
         try:
-            if not turn.take():
-                self._call_back_parts(intake, turn)
+            if not fast.dispatch():
+                self._call_back_parts(intake, fast)
         except Exception as error:  # raised where `deliver` waits
             self._fail(error)
 
-    def _new_turn(self, intake: Intake) -> Turn:
-        """Make a `Turn` for another link than before, or another callback."""
+    def _new_fast_dispatch(self, intake: Intake) -> FastDispatch:
+        """Make a `FastDispatch` for another link than before, or another callback."""
         assert self._callback is not None
-        self._reading = Turn(intake, self._callback, self.feed, self.grain, self._workspace)
-        return self._reading
+        self._fast_dispatch = FastDispatch(
+            intake, self._callback, self.feed, self.grain, self._workspace
+        )
+        return self._fast_dispatch
 
-    def _call_back_parts(self, intake: Intake, turn: Turn) -> None:
+    def _call_back_parts(self, intake: Intake, fast: FastDispatch) -> None:
         """Hand an intake's messages to the callback where quality messages, or the border of a
         snapshot block, are among them."""
-        assert turn.batch is not None
+        assert fast.batch is not None
         count = intake.link.count
-        for batch in self._parts(intake, turn.batch, turn.taken):
+        for batch in self._parts(intake, fast.batch, fast.taken):
             self._note_all(batch.notes)
-            turn.callback(batch)
-        turn.settle()
+            fast.callback(batch)
+        fast.return_credit()
         intake.grant(count)
 
     def _pull(self) -> bool:
         """Take what several gateways have brought; return whether there was anything."""
-        assert self._several is not None
-        if not self._several.waiting:
+        assert self._multi_source is not None
+        if not self._multi_source.waiting:
             return False
-        self._ready.extend(self._several.take(self._take))
+        self._ready.extend(self._multi_source.read_links(self._take))
         return True
 
     def _fill(self) -> bool:
         """Move what has arrived to `_ready`; return whether there was anything."""
-        if self._several is not None:
+        if self._multi_source is not None:
             return self._pull()
         overlap = self._upstream.overlap
         if overlap is not None:
             if not overlap.waiting:
                 return False
-            self._ready.extend(self._heard(overlap.take(self._read)))
+            self._ready.extend(self._heard(overlap.read_links(self._read)))
             self._upstream.go_on()
             self._notify()
             return True
@@ -413,7 +415,7 @@ class Subscriber:
         found: list[Message] = []
         for message in messages:
             if message.content == "quality":
-                found.extend(self._upstream.hear(message))
+                found.extend(self._upstream.process_quality(message))
             else:
                 found.append(message)
         return found
@@ -452,7 +454,7 @@ class Subscriber:
                 self._note_all(batch.notes)
                 if batch.count or batch.notes:
                     yield batch
-            if self._several is not None or self._upstream.overlap is not None:
+            if self._multi_source is not None or self._upstream.overlap is not None:
                 if self._fill():
                     continue
             elif count := self._upstream.intake.link.count:
@@ -486,11 +488,11 @@ class Subscriber:
             if self._error is not None:
                 raise self._error
         finally:
-            self._callback = self._reading = None
+            self._callback = self._fast_dispatch = None
 
     def _call_back_all(self) -> None:
         """Hand what waits on the links to the callback."""
-        if self._several is not None or self._upstream.overlap is not None:
+        if self._multi_source is not None or self._upstream.overlap is not None:
             self._woken()
         elif self._upstream.intake.link.count:
             self._call_back(self._upstream.intake)

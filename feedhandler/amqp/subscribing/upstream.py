@@ -300,9 +300,9 @@ class Upstream:
     async def change(self, request: Request) -> None:
         """Change to another request; returns once the node has accepted it.
 
-        What is received is handed out by `take` from then on, until the two links are one stream
-        again. Raises PeerError where the node refuses it, and the former request goes on, or where
-        it is gone for good. While it cannot be reached, this waits.
+        What is received is handed out by `read_links` from then on, until the two links are one
+        stream again. Raises PeerError where the node refuses it, and the former request goes on, or
+        where it is gone for good. While it cannot be reached, this waits.
         """
         while True:
             while self.state is not State.UP:
@@ -396,13 +396,13 @@ class Upstream:
 
     # -- quality messages of the node -------------------------------------------------------
 
-    def hear(self, message: Message) -> list[Message]:
+    def process_quality(self, message: Message) -> list[Message]:
         """Process a quality message of this gateway; return the messages to hand out in its
         place."""
         if self.merged:
             return [message]
         try:
-            told = self.resume_state.hear(message.body, message.service)
+            told = self.resume_state.process_quality(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):
             return [message]  # the subscriber, which decodes it, raises the error
         if told is None:

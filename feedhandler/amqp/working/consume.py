@@ -27,9 +27,9 @@ from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker
+from feedhandler.amqp.working.message_order import MessageOrder, OrderedMessage
 from feedhandler.amqp.working.messages import Message, read
 from feedhandler.amqp.working.transactions import Committed, Committer, Output, outputs_of
-from feedhandler.amqp.working.turns import Turn, Turns
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.backoff import Backoff
 
@@ -76,7 +76,7 @@ class Consumption:
         self._handler = handler
         self._credit = workers + prefetch
         self._idle = workers
-        self._turns: Turns[_Held] = Turns(self._credit)
+        self._order: MessageOrder[_Held] = MessageOrder(self._credit)
         self._reconnect = reconnect
         self._pool: Executor | None = None
         if processes:
@@ -103,7 +103,7 @@ class Consumption:
         """Take no more messages, wait until those in hand are done, and close the connection."""
         self._leaving = True
         self._keeper.cancel()
-        for held in self._turns.drop():
+        for held in self._order.drop():
             self._settle(held.taker, held.number, proton.RELEASED)
         await asyncio.gather(self._keeper, *self._tasks, return_exceptions=True)
         if self._connection is not None:
@@ -145,7 +145,7 @@ class Consumption:
         while True:
             error = await self._over if error is None else error
             self._freed.clear()
-            self._turns = Turns(self._credit)  # what it brought comes again
+            self._order = MessageOrder(self._credit)  # what it brought comes again
             if error is not None and (error.final or not self._reconnect):
                 break
             tries += 1
@@ -173,20 +173,20 @@ class Consumption:
                 self._settle(taker, number, proton.REJECTED, str(error))
             else:
                 held = _Held(taker, number, message)
-                if not self._turns.add(held, message.fence, message.after):
+                if not self._order.add(held, message.fence, message.after):
                     self._settle(taker, number, proton.RELEASED)
         self._begin()
 
     def _begin(self) -> None:
         """Give a message to each worker that has none."""
-        while self._idle and (turn := self._turns.begin()) is not None:
+        while self._idle and (ordered := self._order.begin()) is not None:
             self._idle -= 1
-            task = turn.item.taker.connection.loop.create_task(self._work(self._turns, turn))
+            task = ordered.item.taker.connection.loop.create_task(self._work(self._order, ordered))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, turns: Turns[_Held], turn: Turn[_Held]) -> None:
-        taker, number, message = turn.item
+    async def _work(self, order: MessageOrder[_Held], ordered: OrderedMessage[_Held]) -> None:
+        taker, number, message = ordered.item
         outcome, reason = proton.ACCEPTED, ""
         try:
             if self._pool is not None:
@@ -204,7 +204,7 @@ class Consumption:
             outcome = proton.MODIFIED
             _log.warning("queue %s: the handler failed: %r", self._queue, error)
         self._settle(taker, number, outcome, reason)
-        for held in turns.end(turn, outcome != proton.ACCEPTED):
+        for held in order.end(ordered, outcome != proton.ACCEPTED):
             self._settle(held.taker, held.number, proton.RELEASED)
         self._idle += 1
         self._begin()

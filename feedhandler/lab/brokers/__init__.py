@@ -3,14 +3,14 @@
 The process of each kind (`RabbitMQ3`, `RabbitMQ4`, `Artemis`, `BrokerJ`) has one interface
 (`process.Broker`): `start`, `stop`, `kill`, `freeze` and `thaw` it, on data of its own. So do
 declarations in a broker that may run anywhere (`declaring.Declares`): exchanges, queues and their
-bounds, by the broker's own management. `places` knows where the brokers are installed. All of it
-needs Python's library only, but for Artemis' management, which needs proton.
+bounds, by the broker's own management. `installations` knows where the brokers are installed. All
+of it needs Python's library only, but for Artemis' management, which needs proton.
 """
 
 from feedhandler.lab.brokers.artemis import Artemis, ArtemisDeclares
 from feedhandler.lab.brokers.brokerj import BrokerJ, BrokerJDeclares
 from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
-from feedhandler.lab.brokers.places import Absent
+from feedhandler.lab.brokers.installations import Absent
 from feedhandler.lab.brokers.process import USER, VHOST, Broker
 from feedhandler.lab.brokers.rabbitmq import (
     RabbitMQ,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers import installations
 from feedhandler.lab.brokers.brokerj import JAVA, MODEST_JAVA, java_environment
 from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
 from feedhandler.lab.brokers.process import Broker
@@ -191,7 +191,7 @@ class Artemis(ArtemisDeclares, Broker):
     READY = "AMQ221007"
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
-        self.programs = places.artemis()
+        self.programs = installations.artemis()
         Broker.__init__(self, folder, password, modest)
         etc = folder / "etc"
         etc.mkdir()

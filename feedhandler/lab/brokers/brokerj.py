@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers import installations
 from feedhandler.lab.brokers.declaring import Declares
 from feedhandler.lab.brokers.process import Broker
 
@@ -82,7 +82,7 @@ class BrokerJ(BrokerJDeclares, Broker):
     READY = "BRK-1004"
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
-        self.programs = places.brokerj()
+        self.programs = installations.brokerj()
         Broker.__init__(self, folder, password, modest)
         (self.http_port,) = self.ports(1)
         (folder / "initial.json").write_text(json.dumps(self._configuration()))

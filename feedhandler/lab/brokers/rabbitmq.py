@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers import installations
 from feedhandler.lab.brokers.declaring import Declares
 from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, end_with_us
 
@@ -151,7 +151,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         super().start()
 
     def command(self) -> list[str]:
-        return self.within(f"/{places.RABBITMQ_SCRIPT}")
+        return self.within(f"/{installations.RABBITMQ_SCRIPT}")
 
     def environment(self) -> dict[str, str]:
         inside = self.inside
@@ -201,7 +201,7 @@ class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
     PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management,rabbitmq_auth_mechanism_ssl"
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
-        places.rabbitmq_3()
+        installations.rabbitmq_3()
         RabbitMQ.__init__(self, folder, password, modest)
         self.tls_port = 0
         self.ca = ""
@@ -232,7 +232,7 @@ class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
     PLUGINS = "rabbitmq_management"
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
-        self.root = places.rabbitmq_4()
+        self.root = installations.rabbitmq_4()
         RabbitMQ.__init__(self, folder, password, modest)
         self.inside = Path("/mnt")
 
@@ -244,4 +244,4 @@ class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
             'mount --bind "$folder" "$root/mnt" && exec chroot "$root" "$@"'
         )
         shell = ["sh", "-c", script, "sh", str(self.root), str(self.folder)]
-        return [*places.namespace(), *shell, *command]
+        return [*installations.namespace(), *shell, *command]

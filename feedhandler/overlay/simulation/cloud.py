@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from feedhandler.overlay.holding import Delays
 from feedhandler.overlay.tree import Shape
 
 #: Upper limit on draws in memory, 4 bytes each: some 300 MB with what is computed from them.
@@ -53,24 +54,6 @@ GCP = CloudModel(
     hop_us=49.0, child_us=0.8, noise_us=14.4, noise_sigma=0.445, machine_us=3.5,
     spike_share=0.0008, spike_us=113.0, drift=0.05,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """One-way delays of one technique on one trace, us: float32, (messages, receivers)."""
-
-    name: str
-    delays: numpy.ndarray
-
-    @property
-    def overall(self) -> numpy.ndarray:
-        """Overall multicast latency of each message: the last receiver's delay."""
-        return self.delays.max(axis=1)
-
-    @property
-    def windows(self) -> numpy.ndarray:
-        """Delivery window of each message: the last receiver's delay less the first one's."""
-        return self.delays.max(axis=1) - self.delays.min(axis=1)
 
 
 def _chunk(shape: Shape) -> int:

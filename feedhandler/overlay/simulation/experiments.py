@@ -6,15 +6,16 @@ source that was read off a curve is marked "~"; what is quoted and not simulated
 AWS) says so. Times are in us.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy
 
+from feedhandler.overlay.experiment import Experiment, at, median, percent, us
 from feedhandler.overlay.fairness import HoldController
+from feedhandler.overlay.holding import INTERVAL, Delays, Held, hold_and_release
 from feedhandler.overlay.simulation import incast, last_hop, trading, uniform
-from feedhandler.overlay.simulation.cloud import GCP, SOURCE, CloudModel, Delays, Trace
-from feedhandler.overlay.simulation.holding import INTERVAL, Held, hold_and_release
+from feedhandler.overlay.simulation.cloud import GCP, SOURCE, CloudModel, Trace
 from feedhandler.overlay.tree import Shape, default_shape
 
 #: Table 1: receivers, depth, fan-out, median overall latency. The source's fan-out of one row is
@@ -40,45 +41,6 @@ SETTLING = 4
 #: Windows of the last hop's round trips that are drawn.
 FIGURE_6_WINDOWS = 60
 NONE = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """A table, `head` and `rows` of text, with the values of its figures.
-
-    `curves`: by name, for distributions; `over_time`: by name, a value for each window one after
-    the other (NaN: none).
-    """
-
-    name: str
-    title: str
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
-    curves: dict[str, numpy.ndarray] = field(default_factory=dict)
-    over_time: dict[str, numpy.ndarray] = field(default_factory=dict)
-    #: Unit of the figures.
-    unit: str = "µs"
-
-
-def us(value: float) -> str:
-    """Format a time in us, for a table."""
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def percent(share: float) -> str:
-    """Format a share as percent."""
-    return f"{100 * share:.1f} %"
-
-
-def median(values: numpy.ndarray) -> float:
-    """Return the median as a plain number."""
-    return float(numpy.median(values))
-
-
-def at(values: numpy.ndarray, quantile: float) -> float:
-    """Return a quantile as a plain number."""
-    return float(numpy.quantile(values, quantile))
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +270,7 @@ class Laboratory:
             "unicast": self.unicast().delays,
             "tree": self.delays(0).delays,
             "held": delivered,
-            "held, as released": fair.released(setting.model, setting.seed),
+            "held, as released": last_hop.released(fair, setting.model, setting.seed),
         }
         rows = []
         for name, delivered in found.items():

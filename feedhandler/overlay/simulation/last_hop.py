@@ -9,6 +9,7 @@ the difference of its own to the longest.
 
 import numpy
 
+from feedhandler.overlay.holding import Held
 from feedhandler.overlay.last_hop import LastHop, LongestHop
 from feedhandler.overlay.simulation.cloud import CloudModel
 from feedhandler.overlay.wire import KEY_BYTES
@@ -91,3 +92,12 @@ def extra_holds(measured: numpy.ndarray) -> numpy.ndarray:
     for hop in hops:
         hop.longest_ns = longest.longest_ns(0)
     return numpy.array([hop.extra_ns(0) / 1e3 for hop in hops])
+
+
+def released(held: Held, model: CloudModel, seed: int) -> numpy.ndarray:
+    """Return release times, us after sending, with clock errors and late wake-ups.
+
+    float64, (messages, receivers).
+    """
+    late = lateness(len(held.delays), held.delays.shape[1], model, seed)
+    return numpy.maximum(held.delays, held.holds[:, None] + late)

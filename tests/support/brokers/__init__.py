@@ -2,14 +2,14 @@
 
 `RabbitMQ3`, `RabbitMQ4`, `Artemis` and `BrokerJ` are the laboratory's (`feedhandler.lab.brokers`),
 modest ones: a test wants little of them, and several run side by side. Their user's password is one
-that wants escaping in a URL. `install` puts them where `places` looks. Nothing here needs more than
-Python's library; `clients`, which consumes, needs proton.
+that wants escaping in a URL. `install` puts them where `installations` looks. Nothing here needs
+more than Python's library; `clients`, which consumes, needs proton.
 """
 
 from pathlib import Path
 
 from feedhandler.lab import brokers
-from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, places
+from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, installations
 from tests.support import places as places_kit
 
 PASSWORD = "s3cret/%?"
@@ -76,5 +76,5 @@ __all__ = [
     "RabbitMQ",
     "RabbitMQ3",
     "RabbitMQ4",
-    "places",
+    "installations",
 ]

@@ -1,4 +1,4 @@
-"""Install the brokers that no package of this machine brings, where `places` looks for them.
+"""Install the brokers that no package of this machine brings, where `installations` looks for them.
 
     python3 -m tests.support.brokers.install
 
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers import installations
 
 APT = Path("/etc/apt")
 #: The Debian that has RabbitMQ 4, and the Maven plug-in that fetches and unpacks.
@@ -108,24 +108,24 @@ def maven(folder: Path, artifact: str, top: str) -> None:
 
 
 def artemis(folder: Path) -> None:
-    version = places.ARTEMIS_VERSION
+    version = installations.ARTEMIS_VERSION
     artifact = f"org.apache.activemq:apache-artemis:{version}:zip:bin"
     maven(folder, artifact, f"apache-artemis-{version}")
 
 
 def brokerj(folder: Path) -> None:
-    version = places.BROKERJ_VERSION
+    version = installations.BROKERJ_VERSION
     artifact = f"org.apache.qpid:apache-qpid-broker-j:{version}:tar.gz:bin"
     maven(folder, artifact, f"qpid-broker/{version}")
 
 
 def main() -> int:
     """Install what is missing; 0 where all is there, 1 with a line for what is not."""
-    home = places.home()
+    home = installations.home()
     steps = [
         (home / "rabbitmq-4", rabbitmq_4),
-        (home / f"apache-artemis-{places.ARTEMIS_VERSION}", artemis),
-        (home / f"qpid-broker-j-{places.BROKERJ_VERSION}", brokerj),
+        (home / f"apache-artemis-{installations.ARTEMIS_VERSION}", artemis),
+        (home / f"qpid-broker-j-{installations.BROKERJ_VERSION}", brokerj),
     ]
     missing = [(folder, install) for folder, install in steps if not folder.exists()]
     try:

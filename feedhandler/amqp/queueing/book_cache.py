@@ -1,0 +1,119 @@
+"""Order books of a feed, kept for receivers that are behind and are sent a book instead of orders.
+
+What it is for: `conflate` drops the orders that wait for a symbol, and sends the symbol's book as
+it is when the receiver takes again. A `BookCache` maintains these books from everything that the
+fan-out publishes; it exists only where something may be conflated, as it costs about a microsecond
+a message.
+
+What it promises: a book is what a receiver would have that had received everything that was
+published since the gateway began, snapshot blocks included; no better where the stream has losses.
+
+What it leaves to others: which books are wanted and when (`conflation`, `backlog`), thinning and
+framing (`fanout`). No I/O.
+"""
+
+from typing import Any, Protocol
+
+from feedhandler.amqp.queueing.loss_tracker import BOOKS_BEGIN, BOOKS_END, LossTracker
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import pack_messages
+from feedhandler.replay.state.market import Market
+from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
+
+#: Bytes of orders, about, of the books between one pair of borders, which are one book at least; so
+#: that no more than this is encoded at a time.
+BLOCK_BYTES = 65_536
+#: Most books between one pair of borders: their symbols are named in it.
+BLOCK_BOOKS = 256
+#: Bytes of an order in a book's block, about.
+ORDER_BYTES = 64
+
+
+class Sends(Protocol):
+    """The part of the fan-out that the book cache uses."""
+
+    def books(
+        self,
+        stream: Any,
+        begin: bytes,
+        packets: list[bytes],
+        place: tuple[int, int],
+        end: bytes,
+        sender_queue: Any,
+    ) -> None: ...
+
+
+class BookCache:
+    """The books of every service of `feed`. Raises `UsageError` for a feed whose books cannot be
+    kept; `book_cache_of` returns None for it."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.market = Market(feed)
+        self._feed = feed
+        self._place: dict[int, tuple[int, int]] = {}
+
+    # -- what is published ------------------------------------------------------------------
+
+    def packet(self, data: bytes) -> None:
+        """Apply a packet that is published."""
+        self.market.apply(data, refresh=False)
+
+    def clear(self, service: int) -> None:
+        """Empty a service's books, as an epoch or a snapshot block begins."""
+        self.market.clear(service)
+
+    # -- what is wanted ---------------------------------------------------------------------
+
+    def orders_of(self, service: int, symbol: int) -> int:
+        """Return how many orders a book has."""
+        return self.market.orders_of(service, symbol)
+
+    def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
+        """Return whether another symbol's book goes between the same borders as those of
+        `symbols`."""
+        if not symbols:
+            return True
+        orders = sum(self.market.orders_of(service, each) for each in [*symbols, symbol])
+        return orders * ORDER_BYTES <= BLOCK_BYTES and len(symbols) < BLOCK_BOOKS
+
+    def send(
+        self,
+        fanout: Sends,
+        stream: Any,
+        symbols: list[int],
+        loss_tracker: LossTracker,
+        sender_queue: Any,
+    ) -> None:
+        """Send the books of these symbols to one receiver, as they are now."""
+        service: int = stream.service
+        messages = [
+            message for symbol in symbols for message in self.market.book_messages(service, symbol)
+        ]
+        framer = PacketFramer(self._feed, service, 0)
+        last = max(stream.next_sequence - 1, 0)
+        runs = pack_messages(messages, PACKET_BYTES_MAX - self._feed.table.header_size)
+        packets = [framer.packet(last, b"".join(run), len(run)) for run in runs]
+        through = [symbol for symbol in symbols if self.market.through(service, symbol)]
+        begin = loss_tracker.books_border(
+            BOOKS_BEGIN, symbols=symbols, through=through, last=last, packets=len(packets)
+        )
+        end = loss_tracker.books_border(BOOKS_END, symbols=symbols, last=last, next=last + 1)
+        place = self._places(service, last, len(packets))
+        fanout.books(stream, begin, packets, (last, place), end, sender_queue)
+
+    def _places(self, service: int, last: int, count: int) -> int:
+        """Take `count` places in the tags of blocks with this `last`, each given once; return the
+        first."""
+        before, place = self._place.get(service, (-1, 0))
+        place = place if before == last else 0
+        self._place[service] = (last, place + count)
+        return place
+
+
+def book_cache_of(feed: Feed) -> BookCache | None:
+    """Make a book cache of the feed's books; None where they cannot be kept."""
+    try:
+        return BookCache(feed)
+    except UsageError:
+        return None

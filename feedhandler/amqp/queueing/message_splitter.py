@@ -1,0 +1,211 @@
+# cython: language_level=3, boundscheck=True, wraparound=False
+"""AMQP messages split into market messages, and joined again without some of them.
+
+What it is for: the queue of a receiver that is behind is conflated by market messages, but it is
+filled with packets, batches, or single messages. `MessageSplitter.split` makes `Waiting` entries of
+one AMQP message: one of a packet or a single message, one for each packet of a batch.
+`MessageSplitter.join` is the way back. The mode of each market message comes from the feed
+description (`conflate`).
+
+What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
+but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
+messages, resets, packets outside the sequence and snapshot blocks stay whole.
+
+No I/O, no engine.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+from cython.cimports.feedhandler.amqp.framing import Template, write_uint
+from cython.cimports.feedhandler.amqp.queueing.conflation import Waiting
+from cython.cimports.feedhandler.amqp.queueing.unsettled_map import OutgoingMessage
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    MessageIndex,
+    PacketHeader,
+    frame_length,
+    parse_header,
+    patch_header,
+    scan_messages,
+)
+
+from feedhandler.amqp import framing
+from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER
+from feedhandler.amqp.sender_queue import MESSAGES_MAX
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
+
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
+
+_DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
+_MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
+
+
+class Rule:
+    """Conflation rule of one message type.
+
+    Its mode, and where the key stands: the symbol (`symbol_at`, `symbol_size`; 0 bytes: none) and
+    further `parts`. Messages shorter than `least` bytes are never conflated.
+    """
+
+    def __init__(self, layouts: list[Any], books: bool) -> None:
+        layout = layouts[0]
+        self.mode: int = _MODES[layout.conflate]
+        self.least: int = layout.size
+        symbol = layout.by_name[layout.symbol] if layout.symbol else None
+        self.symbol_at: int = symbol.at if symbol else 0
+        self.symbol_size: int = symbol.size if symbol else 0
+        fields = [layout.by_name[name] for name in layout.conflate_by]
+        self.parts: list[tuple[int, int]] = [(field.at, field.at + field.size) for field in fields]
+        if self.mode == BOOK and not books:
+            self.mode = NEVER
+        elif self.mode == BOOK and symbol is None:
+            self.mode = FENCE
+
+
+@cython.cclass
+class MessageSplitter:
+    """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
+    changes of them may be conflated; else they wait in their place."""
+
+    def __init__(self, feed: "Feed", books: bool) -> None:
+        self.table = feed.table
+        self.order = feed.byte_order
+        self.header = PacketHeader()
+        self.index = MessageIndex(MESSAGES_MAX)
+        self.rules = {code: Rule(layouts, books) for code, layouts in feed.layouts.items()}
+
+    @cython.ccall
+    def split(self, outgoing: OutgoingMessage) -> list[Waiting]:
+        """Split one message into entries, in order."""
+        template: Template = outgoing.template
+        if outgoing.reason or outgoing.block or outgoing.sequence >= _UNSEQUENCED:
+            return [Waiting(outgoing, [b""], [FENCE], [None])]
+        if template.content == framing.CONTENT_BATCH:
+            return self._batch(outgoing, template)
+        if template.content == framing.CONTENT_PACKET or self.table.type_in_packet:
+            return [self._packet(outgoing, template.size, len(outgoing.data))]
+        return [self._single(outgoing, template.size)]
+
+    @cython.cfunc
+    def _packet(
+        self, outgoing: OutgoingMessage, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> Waiting:
+        """Split the packet at `start` of the message, behind the message's own head."""
+        data: bytes = outgoing.data
+        view: cython.const_uchar[::1] = data
+        number: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        if (
+            parse_header(self.table, view, start, end - start, self.header) != 0
+            or self.header.kind != _DATA_KIND
+            or scan_messages(self.table, view, start, self.header, self.index) != 0
+            or self.index.count == 0
+        ):
+            return Waiting(outgoing, [b""], [FENCE], [None])
+        pieces: list = []
+        modes: list = []
+        keys: list = []
+        for number in range(self.index.count):
+            at = start + self.index.offsets[number]
+            piece: bytes = data[at : at + self.index.sizes[number]]
+            pieces.append(piece)
+            symbol: object = self.index.symbols[number]
+            self._classify(outgoing.service, self.index.types[number], symbol, piece, modes, keys)
+        lead: cython.Py_ssize_t = self.header.body
+        head: OutgoingMessage = outgoing.cut(data[: start + lead])
+        return Waiting(head, pieces, modes, keys, lead)
+
+    @cython.cfunc
+    def _batch(self, outgoing: OutgoingMessage, template: Template) -> list:
+        """Split a batch into messages of one packet each, each with its own packet's tag."""
+        data: bytes = outgoing.data
+        view: cython.const_uchar[::1] = data
+        at: cython.Py_ssize_t = template.size
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        found: list = []
+        while at < end:
+            size = frame_length(self.table, view, at, end - at)
+            if size <= 0 or size > end - at:
+                found.clear()
+                break
+            found.append((at, size))
+            at += size
+        if not found:
+            return [Waiting(outgoing, [b""], [FENCE], [None])]
+        packets: list = []
+        for at, size in found:
+            head = bytearray(data[: template.size])
+            sequence: cython.ulonglong = outgoing.sequence
+            if packets and parse_header(self.table, view, at, size, self.header) == 0:
+                sequence = self.header.sequence
+                packets[len(packets) - 1].following = sequence
+            write_uint(head, template.tag_at + 8, 8, sequence)
+            write_uint(head, template.size - 4, 4, size)
+            part: OutgoingMessage = outgoing.cut(bytes(head) + data[at : at + size])
+            part.sequence = sequence
+            packets.append(part)
+        return [self._packet(part, template.size, len(part.data)) for part in packets]
+
+    @cython.cfunc
+    def _single(self, outgoing: OutgoingMessage, start: cython.Py_ssize_t) -> Waiting:
+        """Make the entry of a single market message."""
+        data: bytes = outgoing.data
+        table: FeedTable = self.table
+        piece: bytes = data[start:]
+        modes: list = []
+        keys: list = []
+        at: cython.Py_ssize_t = table.message_type_at
+        if len(piece) < table.message_header_size:
+            return Waiting(outgoing, [b""], [FENCE], [None])
+        code: int = int.from_bytes(piece[at : at + table.message_type_size], self.order)
+        self._classify(outgoing.service, code, None, piece, modes, keys)
+        return Waiting(outgoing.cut(data[:start]), [piece], modes, keys, 0)
+
+    def _classify(
+        self,
+        service: int,
+        code: int,
+        symbol: int | None,
+        piece: bytes,
+        modes: list[int],
+        keys: list[Any],
+    ) -> None:
+        """Append a message's mode and key. `symbol`: from the scanner; None: read from the
+        bytes."""
+        rule = self.rules.get(code)
+        mode = NEVER if rule is None or len(piece) < rule.least else rule.mode
+        key: Any = None
+        if mode == LATEST:
+            assert rule is not None
+            named = piece[rule.symbol_at : rule.symbol_at + rule.symbol_size]
+            parts = [piece[begin:end] for begin, end in rule.parts]
+            key = (service, code, named, *parts)
+        elif mode == BOOK:
+            assert rule is not None
+            if symbol is None:
+                named = piece[rule.symbol_at : rule.symbol_at + rule.symbol_size]
+                symbol = int.from_bytes(named, self.order)
+            key = (service, symbol)
+        modes.append(mode)
+        keys.append(key)
+
+    @cython.ccall
+    def join(self, waiting: Waiting) -> OutgoingMessage:
+        """Join what is left of an entry to a message, with its packet header patched."""
+        outgoing: OutgoingMessage = waiting.outgoing
+        template: Template
+        body: cython.Py_ssize_t
+        if waiting.lead < 0:
+            return outgoing
+        template = outgoing.template
+        left: list = [piece for piece in waiting.pieces if piece is not None]
+        data = bytearray(b"".join([outgoing.data, *left]))
+        body = len(data) - template.size
+        write_uint(data, template.size - 4, 4, body)
+        if waiting.lead > 0:
+            patch_header(self.table, data, template.size, cython.cast(cython.uint, body), len(left))
+        return outgoing.cut(bytes(data))

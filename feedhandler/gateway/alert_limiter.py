@@ -1,0 +1,76 @@
+"""Alerts to the operator about servers and services: each once, and never without end.
+
+A server that takes every connection and drops it again would fill a disk with the same line. So for
+each subject (a server, or what else a line is about) the same line is written once, and at most
+`LINES_MAX` different ones, until the subject was *well*: it gave a useful answer, or a connection
+lasted. A subject that is well and broken by turns gets at most `LINES_MAX` lines in `WINDOW_NS`.
+Lines that are not written are counted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from feedhandler.operator_log import log_note
+
+#: Lines about one server, until it was well and `WINDOW_NS` later.
+LINES_MAX = 3
+#: The time for which that bound holds at least.
+WINDOW_NS = 600_000_000_000
+#: A connection that stood for so long was well, though nothing was asked.
+LASTING_NS = 60_000_000_000
+#: Servers and services that are kept apart; further ones are not told of.
+SUBJECTS_MAX = 4096
+
+
+@dataclass(slots=True)
+class _Subject:
+    """Of one server: what was told since it was well, how often since `since_ns`."""
+
+    since_ns: int
+    told: set[str] = field(default_factory=set)
+    lines: int = 0
+    well: bool = False
+
+
+class AlertLimiter:
+    """Passes to `tell` the lines that are within the limits; times are in ns, of one clock."""
+
+    def __init__(self, tell: Callable[[str], None] = log_note) -> None:
+        self._tell = tell
+        self._subjects: dict[str, _Subject] = {}
+        self._up_ns: dict[str, int] = {}
+        #: Lines that were not told.
+        self.untold = 0
+
+    def tell(self, about: str, text: str, now_ns: int) -> None:
+        """Tell the operator, unless that was done, or enough was."""
+        subject = self._subjects.get(about)
+        if subject is None and len(self._subjects) < SUBJECTS_MAX:
+            subject = self._subjects[about] = _Subject(now_ns)
+        if subject is not None and subject.well and now_ns - subject.since_ns >= WINDOW_NS:
+            subject.since_ns, subject.lines = now_ns, 0
+        if subject is None or text in subject.told or subject.lines >= LINES_MAX:
+            self.untold += 1
+            return
+        subject.well = False
+        subject.told.add(text)
+        subject.lines += 1
+        self._tell(text)
+
+    def well(self, about: str) -> None:
+        """Note that it has done something useful: its next fault is news again."""
+        subject = self._subjects.get(about)
+        if subject is not None:
+            subject.well = True
+            subject.told.clear()
+
+    def connected(self, server: str, now_ns: int) -> None:
+        """Note that a connection is up; that alone means nothing."""
+        self._up_ns[server] = now_ns
+
+    def disconnected(self, server: str, reason: str, now_ns: int) -> None:
+        """Note that a connection is lost or could not be made, for this reason."""
+        up_ns = self._up_ns.pop(server, now_ns)
+        if now_ns - up_ns >= LASTING_NS:
+            self.well(server)
+        self.tell(server, f"server {server}: {reason}; connecting again", now_ns)

@@ -1,0 +1,145 @@
+"""I/O of the gateway's core: connections to servers, a timer, the receive thread's inlet.
+
+`CoreRunner` is the `GatewayIO` of a `GatewayCore`: connections to the servers (`retrans.tcp`), one
+timer of the event loop for recovery's next deadline, the inlet of the receive thread. What recovery
+puts into links outside a pump is written soon after.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+
+from feedhandler.amqp.sender_queue import SenderQueue
+from feedhandler.amqp.serving.node import Node
+from feedhandler.amqp.stream import Stream
+from feedhandler.config import LineConfig
+from feedhandler.gateway.core import GatewayCore
+from feedhandler.ingest.lines import Line, open_line
+from feedhandler.ingest.receiver import Receiver
+from feedhandler.operator_log import log_note
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.tcp import RequestConnection, steady_clock
+
+#: Datagrams of a retransmission group that are read before anything else gets its turn.
+TURN_DATAGRAMS = 64
+DATAGRAM_BYTES_MAX = 65_535
+
+
+class CoreRunner:
+    """Runs a gateway's core; `start` in the event loop, `close` at the end.
+
+    `renumbered` hears that a new numbering begins, before anything of it is sent;
+    `line_changed(kind, channel_index, line)` hears every control event of the ring.
+    """
+
+    def __init__(
+        self, renumbered: Callable[[], None], line_changed: Callable[[int, int, int], None]
+    ) -> None:
+        self.renumbered = renumbered
+        self.line_changed = line_changed
+        #: The time of recovery: now.
+        self.now_ns = steady_clock()
+        self.tell = log_note
+        self._connections: list[RequestConnection] = []
+        self._groups: list[socket.socket] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = NEVER
+        self._flushing = False
+        self._loop: asyncio.AbstractEventLoop
+        self._core: GatewayCore
+        self._node: Node
+        self._receiver: Receiver
+
+    def bind(self, core: GatewayCore, node: Node, receiver: Receiver) -> None:
+        """Whom to work with; before `start`."""
+        self._core, self._node, self._receiver = core, node, receiver
+
+    def start(self) -> None:
+        """Connect to the servers."""
+        self._loop = asyncio.get_running_loop()
+        for config in self._core.config.servers:
+            server = self._core.servers[config.name]
+            connection = RequestConnection(server, *config.place, clock=self.now_ns)
+            self._connections.append(connection)
+            connection.start()
+            for line in config.lines:
+                self._join(config.name, line)
+
+    def _join(self, server: str, line: LineConfig) -> None:
+        """Join a group that a server answers by."""
+        interface = self._core.config.interface_of(line)
+        joined = Line(
+            f"{server}/{line.name}", line.group, line.port, interface, line.source or None
+        )
+        sock = open_line(joined)
+        self._groups.append(sock)
+        self._loop.add_reader(sock, self._read_group, server, sock)
+
+    def _read_group(self, server: str, sock: socket.socket) -> None:
+        for _ in range(TURN_DATAGRAMS):
+            try:
+                data = sock.recv(DATAGRAM_BYTES_MAX)
+            except BlockingIOError:
+                return
+            self._core.group_datagram(server, data, self.now_ns())
+
+    def pump(self, bytes_max: int) -> bool:
+        """Deliver a share of what the ring holds; True when more waits."""
+        return self._core.pump(bytes_max, self.now_ns())
+
+    def attached(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
+        """Take a link with snapshot=1."""
+        self._core.attached(sender_queue, streams, self.now_ns())
+
+    def finish(self) -> None:
+        """Publish what closed streams hold back: the gateway stops."""
+        self._core.finish(self.now_ns())
+
+    async def close(self) -> None:
+        """Leave the servers."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for sock in self._groups:
+            self._loop.remove_reader(sock)
+            sock.close()
+        self._groups.clear()
+        for connection in self._connections:
+            await connection.close()
+
+    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
+
+    def fill(self, channel_index: int, data: bytes, epoch: int) -> bool:
+        """Put a packet that was missing into the inlet."""
+        return self._receiver.fill(channel_index, data, epoch, time.time_ns())
+
+    def disprove(self, channel_index: int, number: int, epoch: int) -> bool:
+        """Put into the inlet that nothing from `number` on was sent."""
+        return self._receiver.disprove(channel_index, number, epoch)
+
+    def give_up(self, channel_index: int, until: int, epoch: int) -> bool:
+        """Put into the inlet that what is missing below `until` is given up."""
+        return self._receiver.give_up(channel_index, until, epoch)
+
+    def flush_soon(self) -> None:
+        """Write to links after what the loop is at."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._node.flush()
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        """Wake at the deadline; a timer that is too early is left to ring for nothing."""
+        if deadline_ns >= self._timer_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        self._timer = self._loop.call_later(max(0, deadline_ns - now_ns) / 1e9, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._timer_ns = None, NEVER
+        self._core.tick(self.now_ns())

@@ -1,0 +1,84 @@
+"""The recovery state of one channel, and what follows from that alone."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedhandler.retrans.io import RecoveryChannel
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.quality import QualityState
+from feedhandler.retrans.recovery import Recovery
+from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.store import PacketStore
+
+#: How often a closed stream's store and a snapshot ahead of its stream are looked at.
+LOOK_NS = 2_000_000
+
+
+@dataclass(slots=True)
+class Channel:
+    """What the recovery manager knows of one channel.
+
+    `early` is a snapshot that was sent before the stream was joined: everything below `base` is in
+    it. `before` is what was sent before the stream was joined in mid-day, `evicted_before` counts
+    what had given way in the store by then, `deferred` is the same as `before` while it is not
+    asked for yet, since reference data comes first. `pending` is a snapshot ahead of its stream,
+    worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
+    missing, but not of the latest ranges. `well_ns`: when they are to be told that nothing is any
+    more. Until `young_until_ns` a snapshot may still be one of the sequence epoch before.
+    `waiting`: links that attached with snapshot=1 and get nothing before their snapshot.
+    """
+
+    plan: RecoveryChannel
+    recovery: Recovery
+    quality: QualityState
+    store: PacketStore | None = None
+    #: Snapshots come on refresh lines and over TCP, each numbered by itself.
+    assemblers: tuple[RefreshAssembler, ...] = ()
+    epoch: int = 0
+    #: The latest refresh request's id; all others are retransmissions'.
+    refresh_id: int = 0
+    joined: bool = False
+    closed: bool = False
+    base: int = 0
+    early: Snapshot | None = None
+    before: tuple[int, int] = (0, 0)
+    evicted_before: int = 0
+    deferred: tuple[int, int] | None = None
+    latest: Snapshot | None = None
+    pending: Snapshot | None = None
+    pending_until_ns: int = NEVER
+    untold: bool = False
+    well_ns: int = NEVER
+    young_until_ns: int = 0
+    waiting: list[Any] = field(default_factory=list)
+
+    def following(self, published: int) -> int:
+        """How far the stream has come, though what it brought may be stored only."""
+        if self.closed and self.store is not None:
+            return max(published, self.store.end)
+        return published
+
+    def lost(self) -> list[tuple[int, int]]:
+        """Return the ranges that a snapshot must heal, requested or not."""
+        return self.recovery.lost_ranges or ([self.deferred] if self.deferred else [])
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return the ranges that are missing now, for subscribers."""
+        # What nobody can bring is missing as well, until arbitration has announced it.
+        missing = [*self.recovery.missing_ranges, *self.recovery.abandoned_ranges]
+        return [*missing, self.before] if self.closed else missing
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """When something of this channel is due."""
+        deadline = min(self.recovery.deadline_ns, self.well_ns)
+        for assembler in self.assemblers:
+            deadline = min(deadline, assembler.deadline_ns)
+        if self.closed or self.pending is not None:
+            deadline = min(deadline, now_ns + LOOK_NS)
+        return deadline
+
+    def void(self) -> None:
+        """Forget the old sequence epoch: a new one begins."""
+        self.deferred = self.latest = self.pending = self.early = None
+        self.untold, self.well_ns = False, NEVER
+        self.base = 0

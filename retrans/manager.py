@@ -1,0 +1,731 @@
+"""The manager of recovery: one place that is told everything and says what is to be done.
+
+It is told the events of streams (gaps, what is missing, declared losses, resets), the answers of
+retransmission and refresh servers, the packets of the refresh lines, and the time. For each channel
+it keeps the recovery state machine (`recovery`), the assembler of snapshots (`refresh`), the
+quality that subscribers know (`quality`) and the packets published lately (`store`). What is to be
+done goes out through its `RecoveryIO`: requests to servers, packets to the arbiter, quality
+messages and snapshot blocks to subscribers.
+
+What it promises:
+
+* The live stream never waits for a refresh. What cannot be had is announced, the stream goes on,
+  and the snapshot comes later as a block: begin marker, snapshot, the packets published since its
+  LastSeqNum once more, end marker.
+* A start in mid-day is the exception: the stream is closed (its packets go to the store) until the
+  reference data and then its own snapshot are there, or no longer than the refresh may take and
+  the store can hold. Then it opens, whole or honestly stale.
+* Nobody is told that a stream is whole unless a snapshot with everything lost in it was published,
+  and everything since.
+
+Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called next.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.trading_day import TradingDay
+from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, Disprove, GiveUp, NoSnapshot
+from feedhandler.retrans.channel import Channel
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Packet,
+    RefreshAccepted,
+    RefreshFailed,
+    RefreshPacket,
+    RefreshRejected,
+    RefreshSnapshot,
+    Rejected,
+)
+from feedhandler.retrans.io import RecoveryChannel, RecoveryIO
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.quality import QualityState
+from feedhandler.retrans.quota import Quota
+from feedhandler.retrans.recovery import Recovery
+from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.snapshot_forms import LINES, TCP, Snapshots
+from feedhandler.retrans.states import State
+from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.stream_events import StreamEvent, StreamEventKind
+
+#: Requests are numbered by channel: the channel's index stands above this many bits.
+CHANNEL_INDEX_SHIFT = 32
+#: A closed stream opens when its store is so full: what comes until the next look must fit.
+CLOSED_SHARE_MAX = 0.5
+#: How long nothing may have been missing before subscribers are told so: where every hundredth
+#: packet is lost, gaps follow one another so closely that telling each end would double what
+#: they get.
+WELL_NS = 10_000_000
+#: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited
+#: for only as long as live lines may lag behind refresh lines.
+LAG_NS = 700_000_000
+
+#: Key of `RecoveryManager.counts`: what it counts, over all channels.
+COUNTS: dict[str, str] = {
+    "retransmitted": "packets that a retransmission server brought",
+    "retransmitted_bytes": "bytes of those packets",
+    "requests": "retransmission requests",
+    "rejected": "retransmission requests that a server refused",
+    "refreshes": "snapshot blocks sent to all whom a service concerns",
+    "refresh_requests": "refresh requests",
+    "refresh_rejected": "refresh requests that a server refused",
+    "snapshots": "snapshots that came whole, wanted or not",
+    "snapshots_failed": "snapshots that had begun and came to nothing",
+    "foreign": "snapshots of another sequence epoch, as their send times show",
+    "overflows": "snapshots that were of no use: too much had been published since",
+    "mid_day_starts": "streams that were joined in mid-day, and closed until their snapshot",
+    "opened_stale": "of those, opened without one",
+}
+
+
+class RecoveryManager:
+    """Recovery for all channels of one gateway.
+
+    `feed` is their description, `channels` and `qualities` one a channel, in the order of the
+    ring's channel numbers; `snapshots` the form of the feed's snapshots; `seed` draws the jitter of
+    retries. `store_bytes_least`: for others who read the stores as well. `trading_day`: what a
+    server's day is; the feed's where it is None.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        channels: Sequence[RecoveryChannel],
+        qualities: Sequence[QualityState],
+        io: RecoveryIO,
+        settings: RecoverySettings,
+        snapshots: Snapshots,
+        seed: int = 0,
+        store_bytes_least: int = 0,
+        trading_day: TradingDay | None = None,
+    ) -> None:
+        self.settings = settings
+        self._trading_day = trading_day or feed.trading_day
+        self._snapshots = snapshots
+        self._store_bytes = max(settings.store_bytes, store_bytes_least)
+        self._io = io
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._quotas: dict[str, Quota] = {}
+        for channel in channels:
+            if channel.retransmission and channel.retransmission not in self._quotas:
+                self._quotas[channel.retransmission] = Quota(
+                    settings.requests_per_s,
+                    settings.requests_per_day,
+                    settings.outstanding_max,
+                    self._trading_day,
+                )
+        self._channels = [
+            self._channel(channel_index, plan, quality, self._quotas.get(plan.retransmission), seed)
+            for channel_index, (plan, quality) in enumerate(zip(channels, qualities, strict=True))
+        ]
+        # A reset packet may be the day's first: who joins behind it has missed nothing.
+        self._first = feed.first_sequence
+        kind = feed.description.packet.kind
+        self._first_joined = feed.first_sequence + bool(kind is not None and kind.reset)
+        self._reference = next((each for each in self._channels if each.plan.reference), None)
+        self._reference_until_ns = NEVER
+        self._reference_asked = False
+        #: Channels whose own refresh waits for the reference data.
+        self._deferred: list[int] = []
+        self._deadlines = [NEVER] * len(self._channels)
+        self.deadline_ns = NEVER
+
+    def _channel(
+        self,
+        channel_index: int,
+        plan: RecoveryChannel,
+        quality: QualityState,
+        quota: Quota | None,
+        seed: int,
+    ) -> Channel:
+        settings = self.settings
+        recovery = Recovery(
+            plan.service,
+            settings,
+            quota=quota,
+            refresh=plan.refresh,
+            refresh_server=bool(plan.refresh_server),
+            seed=seed + channel_index,
+            first_id=(channel_index << CHANNEL_INDEX_SHIFT) + 1,
+            trading_day=self._trading_day,
+        )
+        channel = Channel(plan, recovery, quality)
+        if plan.refresh:
+            channel.store = PacketStore(self._store_bytes)
+            channel.assemblers = self._snapshots.assemblers(plan.service)
+        return channel
+
+    # -- what it knows ----------------------------------------------------------------------
+
+    def store(self, channel_index: int) -> PacketStore | None:
+        """Where a channel's published packets are to be kept; None where nobody needs them."""
+        return self._channels[channel_index].store
+
+    def state(self, channel_index: int) -> State:
+        """Where the channel's recovery stands."""
+        return self._channels[channel_index].recovery.state
+
+    def snapshot(self, channel_index: int) -> dict[str, Any]:
+        """Return a channel's recovery as JSON-ready values; ranges include both ends."""
+        channel = self._channels[channel_index]
+        recovery = channel.recovery
+        refreshes: Counter[str] = Counter()
+        for assembler in channel.assemblers:
+            refreshes.update(assembler.counts)
+        return {
+            "state": recovery.state.name,
+            "requested": [[first, end - 1] for first, end in recovery.requested],
+            "lost": [[first, end - 1] for first, end in recovery.lost_ranges],
+            "closed": channel.closed,
+            "counts": recovery.counts,
+            "refresh": refreshes,
+        }
+
+    def paused_until_ns(self, server: str, now_ns: int) -> int:
+        """When `server` is asked again that is not asked any more today; 0 where it is asked.
+
+        Of a refresh server it is the latest of its services.
+        """
+        until_ns = [0]
+        if server in self._quotas:
+            until_ns.append(self._quotas[server].closed_until_ns(now_ns))
+        until_ns.extend(
+            channel.recovery.refresh_barred_until_ns(now_ns)
+            for channel in self._channels
+            if server == channel.plan.refresh_server
+        )
+        return max(until_ns)
+
+    def resume(self, server: str, now_ns: int) -> bool:
+        """Ask `server` again today, at the operator's request; whether it was given up before.
+
+        The day's requests are counted anew. What was abandoned meanwhile stays so.
+        """
+        resumed = server in self._quotas and self._quotas[server].resume(now_ns)
+        for channel in self._channels:
+            if server == channel.plan.refresh_server:
+                resumed |= channel.recovery.resume_refresh(now_ns)
+        self._settle_all(now_ns)
+        return resumed
+
+    # -- what it hears ----------------------------------------------------------------------
+
+    def stream_event(self, event: StreamEvent, now_ns: int) -> None:
+        """Apply an event of a channel's own lines."""
+        kind, channel_index = event.kind, event.channel
+        channel = self._channels[channel_index]
+        recovery = channel.recovery
+        if kind == StreamEventKind.GAP_NOTICED:
+            recovery.noticed(now_ns)
+            return  # nothing comes of it yet
+        if kind == StreamEventKind.PASSED:
+            recovery.progress(self._following(channel_index, channel), now_ns)
+        elif kind == StreamEventKind.CLOSED:
+            recovery.closed(event.sequence, now_ns)
+            channel.untold = False
+            if len(channel.quality.missing):
+                channel.well_ns = now_ns + WELL_NS
+        elif kind == StreamEventKind.MISSING:
+            channel.epoch = event.epoch
+            recovery.progress(self._following(channel_index, channel), now_ns)
+            recovery.missing(event.sequence, event.next_sequence, event.epoch, now_ns)
+            channel.well_ns = NEVER
+            if len(channel.quality.missing):
+                channel.quality.missing.add(event.sequence, event.next_sequence - 1)
+                channel.untold = True
+            else:
+                self._tell_missing(channel_index, channel)
+        else:
+            if kind == StreamEventKind.RESET:
+                self._reset(channel_index, channel, now_ns)
+            elif kind == StreamEventKind.SKIPPED:
+                recovery.progress(self._following(channel_index, channel), now_ns)
+            elif kind == StreamEventKind.WITHDRAWN and channel.closed:
+                self._open_stale(channel_index, channel, "no snapshot", now_ns)
+            elif channel.untold:
+                self._tell_missing(channel_index, channel)
+            told = channel.quality.control_event(
+                kind, event.line, event.sequence, event.next_sequence
+            )
+            # A numbering whose beginning nobody saw is joined in its middle as well.
+            joins = kind in (StreamEventKind.START, StreamEventKind.RESET)
+            in_the_middle = joins and self._needs_snapshot(channel, event.next_sequence)
+            if kind != StreamEventKind.START or not in_the_middle:
+                self._io.quality(channel_index, told)
+            if in_the_middle:
+                reason = "start" if kind == StreamEventKind.START else "missing"
+                self._start_closed(channel_index, channel, event.next_sequence, reason, now_ns)
+            if joins:
+                channel.joined = True
+            elif kind == StreamEventKind.GAP:
+                self._lost(channel, event.sequence, event.next_sequence, now_ns)
+            elif kind == StreamEventKind.WITHDRAWN:
+                self._withdraw(channel_index, channel, now_ns)
+        self._settle(channel_index, now_ns)
+
+    def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
+        """Apply a server's answers."""
+        touched: set[int] = set()
+        for event in events:
+            if isinstance(event, RefreshPacket):
+                channel_index = self._channel_index_of(event.service)
+                if channel_index >= 0:
+                    self._assemble(channel_index, TCP, event.sequence, event.data, now_ns)
+                    touched.add(channel_index)
+                continue
+            channel_index = event.request_id >> CHANNEL_INDEX_SHIFT
+            self._answer(channel_index, event.request_id, event, now_ns)
+            touched.add(channel_index)
+        for channel_index in touched:
+            self._settle(channel_index, now_ns)
+
+    def _answer(self, channel_index: int, request_id: int, event: Any, now_ns: int) -> None:
+        """One answer to one of a channel's requests."""
+        channel = self._channels[channel_index]
+        recovery = channel.recovery
+        if isinstance(event, Packet):
+            self.counts["retransmitted"] += 1
+            self.counts["retransmitted_bytes"] += len(event.data)
+            if channel.untold:
+                self._tell_missing(channel_index, channel)  # before what it concerns
+            self._io.fill(channel_index, event.data, channel.epoch)
+            recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
+        elif isinstance(event, Accepted):
+            recovery.accepted(request_id, now_ns)
+        elif isinstance(event, Rejected):
+            self.counts["rejected"] += 1
+            recovery.rejected(request_id, event.reason, now_ns)
+        elif isinstance(event, Answered):
+            recovery.answered(request_id, now_ns)
+        elif isinstance(event, RefreshAccepted):
+            recovery.refresh_accepted(request_id, now_ns)
+        elif isinstance(event, RefreshRejected):
+            self.counts["refresh_rejected"] += 1
+            recovery.refresh_rejected(request_id, event.reason, now_ns)
+        elif isinstance(event, RefreshSnapshot):
+            self._came(channel_index, channel, self._snapshots.whole(event), now_ns)
+        elif isinstance(event, RefreshFailed):
+            self._failed(channel, event.reason, now_ns)
+
+    def server_up(self, server: str, now_ns: int) -> None:
+        """Note that the connection to `server` is up."""
+        for channel in self._channels:
+            if server == channel.plan.retransmission:
+                channel.recovery.server_up(now_ns)
+            if server == channel.plan.refresh_server:
+                channel.recovery.refresh_up(now_ns)
+        self._settle_all(now_ns)
+
+    def server_down(self, server: str, now_ns: int) -> None:
+        """Note that the connection to `server` is lost: its requests will not be answered."""
+        for channel in self._channels:
+            if server == channel.plan.retransmission:
+                channel.recovery.server_down(now_ns)
+        self._settle_all(now_ns)
+
+    def refresh_packet(self, channel_index: int, sequence: int, data: bytes, now_ns: int) -> None:
+        """Take the next packet of the channel's refresh lines."""
+        self._assemble(channel_index, LINES, sequence, data, now_ns)
+        self._settle(channel_index, now_ns)
+
+    def refresh_line_event(self, channel_index: int, kind: StreamEventKind, now_ns: int) -> None:
+        """Apply an event of the channel's refresh lines: a snapshot with a gap is void."""
+        if not self._channels[channel_index].assemblers:
+            return
+        assembler = self._channels[channel_index].assemblers[LINES]
+        if kind == StreamEventKind.GAP:
+            assembler.gap(now_ns)
+        elif kind == StreamEventKind.RESET:
+            assembler.reset(now_ns)
+        self._outcomes(channel_index, assembler, now_ns)
+        self._settle(channel_index, now_ns)
+
+    def attached(self, link: Any, channel_indices: Sequence[int], now_ns: int) -> None:
+        """Take a link that wants each service's state first: it gets nothing of it before."""
+        for channel_index in channel_indices:
+            channel = self._channels[channel_index]
+            if channel.store is None:
+                self._io.quality(channel_index, channel.quality.no_snapshot("no refresh"), [link])
+            elif not channel.closed and not self._send_latest(channel_index, channel, [link]):
+                self._io.withhold(channel_index, link)
+                self._io.quality(channel_index, channel.quality.awaiting_snapshot(), [link])
+                channel.waiting = [each for each in channel.waiting if self._io.is_here(each)]
+                channel.waiting.append(link)
+                channel.recovery.want_snapshot(now_ns)
+                self._settle(channel_index, now_ns)
+
+    def open_all(self, reason: str, now_ns: int) -> None:
+        """Publish what closed streams have stored, as stale: the gateway stops."""
+        for channel_index, channel in enumerate(self._channels):
+            if channel.closed:
+                self._open_stale(channel_index, channel, reason, now_ns)
+
+    def _admit(self, channel_index: int, channel: Channel, why_not: str) -> list[Any]:
+        """Let the links take part that waited for a snapshot; with `why_not` they get none."""
+        waiting, channel.waiting = channel.waiting, []
+        for link in waiting:
+            self._io.admit(channel_index, link)
+        if why_not and waiting:
+            self._io.quality(channel_index, channel.quality.no_snapshot(why_not), waiting)
+        return waiting
+
+    def tick(self, now_ns: int) -> None:
+        """Let time pass."""
+        for channel_index, channel in enumerate(self._channels):
+            if self._deadlines[channel_index] > now_ns:
+                continue
+            if channel.recovery.deadline_ns <= now_ns:
+                channel.recovery.tick(now_ns)
+            for assembler in channel.assemblers:
+                if assembler.deadline_ns <= now_ns:
+                    assembler.tick(now_ns)
+                    self._outcomes(channel_index, assembler, now_ns)
+            if channel.pending is not None:
+                self._try_pending(channel_index, channel, now_ns)
+            if channel.well_ns <= now_ns:
+                self._tell_well(channel_index, channel)
+            self._settle(channel_index, now_ns)
+
+    # -- starts and resets ------------------------------------------------------------------
+
+    def _lost(self, channel: Channel, first: int, end: int, now_ns: int) -> None:
+        """Announced lost; a channel that waits for the reference data asks for all at once."""
+        if channel.deferred is not None:
+            channel.deferred = (channel.deferred[0], end)
+        else:
+            channel.recovery.lost(first, end, now_ns)
+
+    def _withdraw(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+        """Begin recovery anew with what else is lost: the announced range was not."""
+        channel.recovery.reset(now_ns)
+        channel.untold, channel.latest = False, None
+        for first, last in channel.quality.lost:
+            channel.recovery.lost(first, last + 1, now_ns)
+        following = channel.quality.next or 0
+        if channel.quality.doubt is not None and following > 1:
+            # Nothing is lost, but what was published is in doubt: any snapshot from here on heals.
+            channel.recovery.lost(following - 1, following, now_ns)
+        self._admit(channel_index, channel, "withdrawn")
+
+    def _needs_snapshot(self, channel: Channel, sequence: int) -> bool:
+        """Return whether a stream that was joined at `sequence` lacks its state.
+
+        A stream that is joined in front of its early snapshot's end lacks nothing, but it must not
+        publish what is in the snapshot already.
+        """
+        return channel.plan.refresh and sequence > self._first_joined and sequence != channel.base
+
+    def _start_closed(
+        self, channel_index: int, channel: Channel, sequence: int, reason: str, now_ns: int
+    ) -> None:
+        """Close a stream that was joined in mid-day: its state must come by snapshot."""
+        channel.closed = channel.joined = True
+        self.counts["mid_day_starts"] += 1
+        self._io.close_stream(channel_index)
+        channel.evicted_before = 0 if channel.store is None else channel.store.evicted
+        lost = channel.before = (min(max(self._first, channel.base), sequence - 1), sequence)
+        self._io.quality(channel_index, channel.quality.recovering([lost], sequence, reason))
+        if channel.early is not None and channel.base > sequence:
+            channel.pending, channel.early = channel.early, None
+            channel.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+        reference = self._reference
+        if reference is None or channel is reference:
+            channel.recovery.lost(*lost, now_ns)
+            return
+        channel.deferred = lost
+        self._deferred.append(channel_index)
+        if not self._reference_asked:
+            # Reference data is quiet in mid-day: its stream may not say anything for long.
+            self._reference_asked = True
+            self._reference_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+            if not reference.joined:
+                reference.recovery.want_snapshot(now_ns)
+                self._settle(self._channels.index(reference), now_ns)
+
+    def _reference_ready(self, now_ns: int) -> bool:
+        """Return whether the reference data is there, or was waited for long enough."""
+        reference = self._reference
+        if reference is None or now_ns >= self._reference_until_ns:
+            return True
+        if reference.joined:
+            return not reference.closed
+        return reference.base > 0
+
+    def _reset(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+        """Begin a new sequence epoch: what was lost before it no longer matters."""
+        if channel.closed:
+            self._open_stale(channel_index, channel, "no snapshot", now_ns)
+        channel.joined = True
+        channel.recovery.reset(now_ns)
+        channel.void()
+        channel.young_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+        if channel.store is not None:
+            channel.store.clear()
+        self._io.renumber(channel_index)
+        for assembler in channel.assemblers:
+            assembler.reset(now_ns)
+            assembler.take()
+        self._admit(channel_index, channel, "")
+
+    def _open(
+        self,
+        channel_index: int,
+        channel: Channel,
+        packets: list[tuple[int, int, bytes]],
+        following: int,
+    ) -> None:
+        channel.closed = False
+        self._io.open_stream(channel_index, packets, following)
+
+    # -- snapshots --------------------------------------------------------------------------
+
+    def _assemble(
+        self, channel_index: int, which: int, sequence: int, data: bytes, now_ns: int
+    ) -> None:
+        channel = self._channels[channel_index]
+        if channel.assemblers:
+            assembler = channel.assemblers[which]
+            assembler.packet(data, sequence, now_ns)
+            self._outcomes(channel_index, assembler, now_ns)
+
+    def _outcomes(self, channel_index: int, assembler: RefreshAssembler, now_ns: int) -> None:
+        """Apply the outcomes of snapshots."""
+        channel = self._channels[channel_index]
+        for outcome in assembler.take():
+            if isinstance(outcome, SnapshotBegan):
+                channel.recovery.snapshot_began(now_ns)
+            elif isinstance(outcome, SnapshotFailed):
+                self._failed(channel, outcome.reason, now_ns)
+            else:
+                self._came(channel_index, channel, outcome, now_ns)
+
+    def _failed(self, channel: Channel, reason: str, now_ns: int) -> None:
+        """Note that a snapshot failed."""
+        self.counts["snapshots_failed"] += 1
+        channel.recovery.snapshot_failed(reason, now_ns)
+
+    def _came(self, channel_index: int, channel: Channel, snapshot: Snapshot, now_ns: int) -> None:
+        """Take a complete snapshot."""
+        self.counts["snapshots"] += 1
+        channel.pending = snapshot
+        patience_ns = self.settings.refresh_timeout_us * 1000
+        if now_ns < channel.young_until_ns:
+            patience_ns = min(patience_ns, LAG_NS)
+        channel.pending_until_ns = now_ns + patience_ns
+        self._try_pending(channel_index, channel, now_ns)
+
+    def _try_pending(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+        """Use the newest snapshot once its stream has come as far as it has."""
+        snapshot = channel.pending
+        assert snapshot is not None
+        assert channel.store is not None
+        if not self._snapshots.fit(snapshot, channel.store):
+            channel.pending = None
+            self.counts["foreign"] += 1
+            channel.recovery.snapshot_failed("foreign", now_ns)
+            return
+        following = self._following(channel_index, channel)
+        if channel.joined and snapshot.last >= following:
+            # The snapshot overtook the live lines, or belongs to another numbering.
+            if now_ns >= channel.pending_until_ns:
+                channel.pending = None
+                channel.recovery.snapshot_failed("ahead", now_ns)
+            return
+        channel.pending = None
+        if not channel.joined:
+            self._before_joining(channel_index, channel, snapshot, now_ns)
+            return
+        lost = channel.lost()
+        if lost and snapshot.last + 1 < max(end for _, end in lost):
+            channel.recovery.snapshot(snapshot.last, now_ns)  # too old: it will ask again
+            return
+        if not self._has_since(channel, snapshot.last + 1, following):
+            self.counts["overflows"] += 1
+            channel.recovery.snapshot_failed("overflow", now_ns)
+            return
+        channel.latest = snapshot
+        channel.deferred = None
+        channel.recovery.snapshot(snapshot.last, now_ns)
+        waiting = self._admit(channel_index, channel, "")
+        if channel.closed:
+            self._open_with(channel_index, channel, snapshot, following)
+        elif lost:
+            self._send_latest(channel_index, channel, None)
+        elif waiting:
+            self._send_latest(channel_index, channel, waiting)
+
+    def _has_since(self, channel: Channel, first: int, end: int) -> bool:
+        """Can everything published from number `first` on be repeated in a block? The store may be
+        larger than what a block may have (`store_bytes`), for others read it."""
+        assert channel.store is not None
+        return channel.store.covers(first, end) and (
+            channel.store.bytes <= self.settings.store_bytes
+            or channel.store.bytes_of(first, end) <= self.settings.store_bytes
+        )
+
+    def _before_joining(
+        self, channel_index: int, channel: Channel, snapshot: Snapshot, now_ns: int
+    ) -> None:
+        """State of a service whose live lines have said nothing yet: once, for all."""
+        waiting = self._admit(channel_index, channel, "")
+        if channel.base and not waiting:
+            return
+        links = waiting if channel.base else None
+        if links is None:
+            channel.base, channel.early = snapshot.last + 1, snapshot
+        channel.recovery.snapshot(snapshot.last, now_ns)
+        self._block(channel_index, channel, snapshot, [], snapshot.last + 1, links)
+
+    def _open_with(
+        self, channel_index: int, channel: Channel, snapshot: Snapshot, following: int
+    ) -> None:
+        """Publish the first snapshot of a closed stream, then what was stored behind it."""
+        assert channel.store is not None
+        self._block(channel_index, channel, snapshot, [], snapshot.last + 1, None)
+        packets = self._snapshots.since(snapshot, channel.store, following)
+        self._open(channel_index, channel, packets, snapshot.last + 1)
+
+    def _send_latest(self, channel_index: int, channel: Channel, links: list[Any] | None) -> bool:
+        """Send the latest snapshot and what was published since; False where it cannot serve."""
+        snapshot = channel.latest
+        assert channel.store is not None
+        following = self._io.next_sequence(channel_index)
+        if snapshot is None or not self._has_since(channel, snapshot.last + 1, following):
+            return False
+        since = [data for _, _, data in self._snapshots.since(snapshot, channel.store, following)]
+        self._block(channel_index, channel, snapshot, since, following, links)
+        return True
+
+    def _block(
+        self,
+        channel_index: int,
+        channel: Channel,
+        snapshot: Snapshot,
+        since: list[bytes],
+        following: int,
+        links: list[Any] | None,
+    ) -> None:
+        if channel.untold:
+            self._tell_missing(channel_index, channel)  # it may be beyond the snapshot
+        packets = [*snapshot.packets, *since]
+        begin = channel.quality.snapshot_begin(snapshot.last, len(packets))
+        if links is None:
+            self.counts["refreshes"] += 1
+        end = channel.quality.snapshot_end(following, heals=links is None)
+        self._io.block(channel_index, begin, packets, snapshot.last, end, links)
+
+    def _following(self, channel_index: int, channel: Channel) -> int:
+        return channel.following(self._io.next_sequence(channel_index))
+
+    # -- what is to be done -----------------------------------------------------------------
+
+    def _settle(self, channel_index: int, now_ns: int) -> None:
+        """Carry out what the channel's recovery wants, and find the next deadline."""
+        channel = self._channels[channel_index]
+        if self._deferred:
+            self._begin_deferred(now_ns)
+        if channel.closed:
+            self._watch_closed(channel_index, channel, now_ns)
+        for action in channel.recovery.take():
+            self._act(channel_index, channel, action, now_ns)
+        self._deadlines[channel_index] = channel.deadline_ns(now_ns)
+        self.deadline_ns = min(self._deadlines)
+
+    def _settle_all(self, now_ns: int) -> None:
+        for channel_index in range(len(self._channels)):
+            self._settle(channel_index, now_ns)
+
+    def _begin_deferred(self, now_ns: int) -> None:
+        """Once the reference data is there, the channels that waited for it ask for their own."""
+        if not self._reference_ready(now_ns):
+            return
+        waiting, self._deferred = self._deferred, []
+        for channel_index in waiting:
+            channel = self._channels[channel_index]
+            if channel.deferred is not None and not channel.recovery.lost_ranges:
+                channel.recovery.lost(*channel.deferred, now_ns)
+                self._settle(channel_index, now_ns)
+
+    def _watch_closed(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+        """Open a closed stream as stale when no snapshot comes or its store fills up."""
+        assert channel.store is not None
+        if channel.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX:
+            self._open_stale(channel_index, channel, "overflow", now_ns)
+        elif channel.recovery.state == State.STALE:
+            self._open_stale(channel_index, channel, "no snapshot", now_ns)
+
+    def _open_stale(self, channel_index: int, channel: Channel, reason: str, now_ns: int) -> None:
+        """Publish what a closed stream has stored, without being sure of it."""
+        assert channel.store is not None
+        self.counts["opened_stale"] += 1
+        self._io.quality(channel_index, channel.quality.stale(reason))
+        self._tell_evicted(channel_index, channel, now_ns)
+        self._open(channel_index, channel, channel.store.packets(0, NEVER), 0)
+
+    def _tell_evicted(self, channel_index: int, channel: Channel, now_ns: int) -> None:
+        """Declare lost what was evicted from a closed stream's store: it was never published."""
+        assert channel.store is not None
+        _, joined = channel.before
+        if channel.store.evicted == channel.evicted_before:
+            return
+        for first, last in channel.quality.lost.missing_in(joined, channel.store.gone_next - 1):
+            gap = channel.quality.control_event(StreamEventKind.GAP, 0, first, last + 1)
+            self._io.quality(channel_index, gap)
+            channel.recovery.lost(first, last + 1, now_ns)
+
+    def _act(self, channel_index: int, channel: Channel, action: Any, now_ns: int) -> None:
+        io, plan = self._io, channel.plan
+        if isinstance(action, Ask):
+            self.counts["requests"] += 1
+            io.ask(plan.retransmission, action, now_ns)
+        elif isinstance(action, Cancel):
+            refresh = action.request_id == channel.refresh_id
+            server = plan.refresh_server if refresh else plan.retransmission
+            if server:
+                io.cancel(server, action.request_id)
+        elif isinstance(action, GiveUp):
+            io.give_up(channel_index, action.until, action.epoch)
+        elif isinstance(action, Disprove):
+            io.disprove(channel_index, action.number, action.epoch)
+        elif isinstance(action, AskRefresh):
+            channel.refresh_id = action.request_id
+            if plan.refresh_server:
+                self.counts["refresh_requests"] += 1
+                io.ask_refresh(plan.refresh_server, action, now_ns)
+        elif isinstance(action, NoSnapshot):
+            self._admit(channel_index, channel, action.reason)
+        elif isinstance(action, Alert):
+            io.alert(f"service {plan.service}: {action.text}", now_ns)
+
+    def _recovering(self, channel_index: int, channel: Channel) -> bytes:
+        """Return a quality message with what is missing now."""
+        return channel.quality.recovering(
+            channel.missing(), self._following(channel_index, channel)
+        )
+
+    def _tell_missing(self, channel_index: int, channel: Channel) -> None:
+        """Tell subscribers all that is missing now."""
+        channel.untold = False
+        self._io.quality(channel_index, self._recovering(channel_index, channel))
+
+    def _tell_well(self, channel_index: int, channel: Channel) -> None:
+        """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
+        channel.well_ns = NEVER
+        if not len(channel.quality.missing):
+            return
+        if channel.closed:
+            self._io.quality(channel_index, self._recovering(channel_index, channel))
+        else:
+            self._io.quality(
+                channel_index, channel.quality.recovered(self._following(channel_index, channel))
+            )
+
+    def _channel_index_of(self, service: int) -> int:
+        for channel_index, channel in enumerate(self._channels):
+            if channel.plan.service == service:
+                return channel_index
+        return -1
