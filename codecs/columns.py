@@ -520,6 +520,9 @@ class Columns:
         if field.exponent:
             exponents = self._views[price][: self.rows].view(numpy.int8)
             return _POWERS.take((-exponents.astype(numpy.int64)).view(numpy.uint64) & 0xFF)
+        if price in self._views and self._views[price].dtype.kind == "S":  # a digit
+            digits = self._views[price][: self.rows].view(numpy.uint8).astype(numpy.int64) - 48
+            return _POWERS.take(numpy.where((digits < 0) | (digits > 9), 255, digits))
         if price in self._views:
             return _POWERS.take(self._views[price][: self.rows].view(numpy.uint8))
         known = [scales.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]

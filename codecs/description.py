@@ -208,6 +208,7 @@ class PartDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     when: ConditionDescription | None = None
     count: FieldDescription | str | None = None
     dimensions: str = ""
+    element_length: LengthDescription | None = None
     length: str = ""
     size: int = 0
     fields: list[FieldDescription] = []

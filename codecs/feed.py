@@ -77,6 +77,8 @@ class Reference(msgspec.Struct, frozen=True):
     byte_order: str
     least_size: int
     """messages shorter than this tell nothing"""
+    table: Any
+    """the feed's, by which text symbols become numbers"""
 
     def read(self, message: bytes | memoryview) -> tuple[int, str] | None:
         """Return (symbol, name) of a whole reference message; None where it is short or nameless.
@@ -85,18 +87,28 @@ class Reference(msgspec.Struct, frozen=True):
         """
         if len(message) < self.least_size:
             return None
-        parts = [_stripped(message, field) for field in self.name]
+        parts = [
+            _stripped(message, field) if field.kind == "c" else str(self._integer(message, field))
+            for field in self.name
+        ]
         name = self.separator.join(part for part in parts if part)
         return (self.symbol(message), name) if name else None
 
     def symbol(self, message: bytes | memoryview) -> int:
         """Return the symbol that a whole reference message is about."""
-        return self._integer(message, self.index)
+        field = self.index
+        data = bytes(message[field.at : field.at + field.size])
+        return scanner.symbol_at(self.table, data, 0, field.size, 2) if field.kind == "c" else (
+            self._integer(message, field)
+        )  # fmt: skip
 
     def read_scale(self, message: bytes | memoryview) -> int | None:
         """Return the decimal places of the symbol's prices; None where the message has none."""
         if self.scale is None or len(message) < self.least_size:
             return None
+        if self.scale.kind == "c":
+            digit = _stripped(message, self.scale)
+            return int(digit) if digit.isdecimal() else None
         return self._integer(message, self.scale)
 
     def _integer(self, message: bytes | memoryview, field: Field) -> int:

@@ -281,7 +281,7 @@ class Block:
         return cast(type[Record], record)
 
     def values(
-        self, data: bytes, at: int, context: TimeContext, scales: Mapping[str, int | None]
+        self, data: bytes, at: int, context: TimeContext, scales: Mapping[str, Any]
     ) -> list[Any]:
         """Return the record's values, in order, of the block at `at`, without the group.
 
@@ -301,6 +301,8 @@ class Block:
                     constant = raw[place]
                 elif name:
                     constant = scales.get(name)
+                if isinstance(constant, str):  # a digit
+                    constant = int(constant) if constant.isdecimal() else None
                 if constant is not None and self.named[i].exponent:
                     constant = -constant
                 if constant is not None and not 0 <= constant <= SCALE_MAX:

@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from feedhandler.codecs import scanner
 from feedhandler.codecs.description import (
     FIX_MESSAGE,
     FIX_PACKET,
@@ -99,7 +100,7 @@ class _Builder:
         def table_of(module: ModuleType) -> FeedTable:
             return self.table(module, header, layouts, controls)
 
-        reference = self._reference(layouts)
+        reference = self._reference(layouts, table_of(scanner))
         return Feed(
             description, table_of, header, layouts, controls, reference,
             self._message_header(), self._clock(layouts),
@@ -338,7 +339,7 @@ class _Builder:
         return fields
 
     def _check_prices(self, key: str, fields: list[Field], outer: list[Field]) -> None:
-        codes = {f.name for f in [*fields, *outer] if f.kind in "ui" and f.size == 1}
+        codes = {f.name for f in [*fields, *outer] if f.kind in "uic" and f.size == 1}
         for field in fields:
             if field.exponent and field.exponent not in codes:
                 self.refuse(
@@ -528,8 +529,6 @@ class _Builder:
         parts = self._parts(key, given.parts, [*outer, *fields])
         elements = Block(name, size, fields, self.byte_order, parts=parts)
         if given.block:
-            if when is None:
-                self.refuse(key, "a block needs a condition: when = { ... }")
             return Conditional(name, elements, when)
         dimensions = self._dimensions(key, given)
         count = ""
@@ -537,14 +536,24 @@ class _Builder:
             count = self._named_field(f"{key}.count", given.count, outer)
         if given.parts and dimensions is None and not count:
             self.refuse(key, "elements with parts need a count")
-        return Group(name, elements, when, dimensions=dimensions, count=count)
+        length = None
+        if given.element_length is not None:
+            found = self._named_field(f"{key}.element_length", given.element_length.field, fields)
+            length = next(field for field in fields if found == field.name)
+            if length.kind != "u":
+                self.refuse(f"{key}.element_length", "must be an unsigned integer")
+        return Group(
+            name, elements, when, dimensions=dimensions, count=count, length=length,
+            length_add=given.element_length.add if given.element_length else 0,
+        )  # fmt: skip
 
     def _dimensions(self, key: str, given: PartDescription) -> Dimensions | None:
         """Return what stands before a group's elements; None where their count stands elsewhere."""
         if isinstance(given.count, FieldDescription):
             if given.dimensions:
                 self.refuse(f"{key}.count", "the dimensions tell the count already")
-            count = self._fields(f"{key}.count", [_named(given.count, "Count")], 0, None)[0]
+            named = _named(given.count, given.count.name or "Count")
+            count = self._fields(f"{key}.count", [named], 0, None)[0]
             return Dimensions(count.at + count.size, count, None, self.byte_order)
         if not given.dimensions:
             return None
@@ -683,7 +692,7 @@ class _Builder:
                 reason = f"fits no message: none has {names} as unsigned integers"
             self.refuse(f"times[{place}]", reason)
 
-    def _reference(self, layouts: dict[int, list[Layout]]) -> Reference | None:
+    def _reference(self, layouts: dict[int, list[Layout]], table: FeedTable) -> Reference | None:
         given = self.description.reference
         if given is None:
             return None
@@ -707,6 +716,7 @@ class _Builder:
             scale=fields[given.scale] if given.scale else None,
             byte_order=self.byte_order,
             least_size=layout.size,
+            table=table,
         )
 
     # -- the scanner's table --------------------------------------------------------------------
@@ -722,6 +732,7 @@ class _Builder:
         table = module.FeedTable()
         packet = self.description.packet
         table.big_endian = self.byte_order == "big"
+        table.symbol_pad = 0x2020_2020_2020_2020 if self.description.pad == "space" else 0
         table.header_size = packet.header_size
         table.counts_messages = packet.sequence.counts == "messages"
         table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]

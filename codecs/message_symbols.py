@@ -65,5 +65,9 @@ def next_symbol(table, data, header, walk):
         walk.text_size = table.group[walk.slot][8]
         header.element_at += header.element_size
     return symbol_at(
-        data, walk.text_at, cython.cast(cython.int, walk.text_size), table.symbol_big[walk.slot]
+        table,
+        data,
+        walk.text_at,
+        cython.cast(cython.int, walk.text_size),
+        table.symbol_big[walk.slot],
     )

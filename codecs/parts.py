@@ -125,7 +125,9 @@ class Group(Part):
     """Elements that repeat.
 
     `dimensions` precede them; or `count` names the field with their number; without both they go
-    on to the message's end, and what is too short for another one is left.
+    on to the message's end, and what is too short for another one is left. `length` is the field of
+    an element that tells its size, without `length_add`: a longer element of a later version is read
+    as far as it is known.
     """
 
     nothing: Any = ()
@@ -138,12 +140,16 @@ class Group(Part):
         *,
         dimensions: Dimensions | None = None,
         count: str = "",
+        length: Field | None = None,
+        length_add: int = 0,
     ) -> None:
         super().__init__(name, elements, when)
         self.dimensions = dimensions
         self.count = count
+        self.length = length
+        self.length_add = length_add
         self.to_the_end = dimensions is None and not count
-        self.is_plain_group = not count and when is None and not elements.parts
+        self.is_plain_group = not count and when is None and not elements.parts and length is None
 
     def read(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
@@ -154,6 +160,7 @@ class Group(Part):
         number, size, at = self._begin(data, at, end, known)
         found: list[Record] = []
         for _ in range(number):
+            size = self._size(data, at, size, end)
             self._check(at, size, end, len(found), number)
             element, at = self.elements.read(data, at, end, size, context, known)
             found.append(element)
@@ -167,6 +174,7 @@ class Group(Part):
             yield from self.dimensions.leaves(data, at)
         number, size, at = self._begin(data, at, end, known)
         for each in range(number):
+            size = self._size(data, at, size, end)
             self._check(at, size, end, each, number)
             at = yield from self.elements.leaves(data, at, end, size, known)
         return at
@@ -185,6 +193,14 @@ class Group(Part):
             return int(known.get(self.count) or 0), size, at
         return (end - at) // size, size, at
 
+    def _size(self, data: bytes, at: int, size: int, end: int) -> int:
+        """Return the size of the element at `at`: what it tells itself, or else `size`."""
+        field = self.length
+        if field is None or at + field.at + field.size > end:
+            return size
+        told = data[at + field.at : at + field.at + field.size]
+        return max(field.integer(told, self.elements.byte_order) + self.length_add, field.at + 1)
+
     def _check(self, at: int, size: int, end: int, place: int, number: int) -> None:
         if end - at < size:
             raise CutShort(f"element {place + 1} of {number} of {self.name}")
@@ -202,7 +218,15 @@ class Group(Part):
         head = b""
         if self.dimensions is not None:
             head = self.dimensions.write(len(value), self.elements.size)
-        return head + b"".join(_written(self.elements, each, known) for each in value)
+        return head + b"".join(self._element(each, known) for each in value)
+
+    def _element(self, value: Any, known: Mapping[str, Any]) -> bytes:
+        """Return the bytes of one element, its own length set."""
+        data = _written(self.elements, value, known)
+        if self.length is None:
+            return data
+        told = self.length.integer_bytes(len(data) - self.length_add, self.elements.byte_order)
+        return data[: self.length.at] + told + data[self.length.at + self.length.size :]
 
 
 class Text(Part):
@@ -248,7 +272,7 @@ class Text(Part):
 
 
 class Conditional(Part):
-    """Fields that are there under the condition `when`."""
+    """Fields that are there under the condition `when`, or always."""
 
     def read(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
@@ -271,8 +295,10 @@ class Conditional(Part):
             raise CutShort(self.name)
 
     def write(self, value: Any, known: Mapping[str, Any]) -> bytes:
-        """Return the bytes of the record or mapping; none for None."""
-        return b"" if value is None else _written(self.elements, value, known)
+        """Return the bytes of the record or mapping; none for None, where that may be absent."""
+        if value is None:
+            return b"" if self.when is not None else self.elements.nulls
+        return _written(self.elements, value, known)
 
 
 def _written(block: Block, value: Any, known: Mapping[str, Any]) -> bytes:

@@ -21,7 +21,7 @@ cdef class FeedTable:
     cdef public int message_length_at, message_length_size, message_length_add
     cdef public int message_type_at, message_type_size
     cdef public int slot_count
-    cdef public unsigned long long no_symbol, several_symbols
+    cdef public unsigned long long no_symbol, several_symbols, symbol_pad
     cdef public bint fix
     cdef public unsigned int symbol_tag
     cdef public bint varied, several, long_symbols, odd_messages
@@ -86,8 +86,8 @@ cdef int parse_header_at(
     PacketHeader out
 ) except -1 nogil
 cdef Py_ssize_t padded(FeedTable table, Py_ssize_t size, Py_ssize_t room) noexcept nogil
-cdef unsigned long long symbol_at(
-    const unsigned char[::1] data, Py_ssize_t at, int size, bint big
+cpdef unsigned long long symbol_at(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t at, int size, int order
 ) except? 6148914691236517205 nogil
 cpdef unsigned long long element_symbol(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t at, unsigned short message_type,

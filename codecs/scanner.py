@@ -103,6 +103,7 @@ class FeedTable:
                   have types of two parts or numbers of their own
     trailing_max  bytes that may follow the last message
     block_size    messages tell how long their fixed part is; groups begin behind it
+    symbol_pad    eight bytes of what text is padded with: a shorter symbol is one of eight
     long_symbols  some symbols are texts of more than eight bytes: as in FIX
 
     Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
@@ -132,6 +133,7 @@ class FeedTable:
         self.several_symbols = SEVERAL_SYMBOLS
         self.fix = False
         self.symbol_tag = 0
+        self.symbol_pad = 0
         self.varied = self.several = self.long_symbols = False
         self.short_header = 0
         self.end_of_session = -1
@@ -226,7 +228,7 @@ class FeedTable:
         self.slots[message_type] = self.slot_count
         self.symbol_at[self.slot_count] = symbol_at
         self.symbol_size[self.slot_count] = symbol_size
-        self.symbol_big[self.slot_count] = symbol_is_text or self.big_endian
+        self.symbol_big[self.slot_count] = 2 if symbol_is_text else self.big_endian
         self.least_size[self.slot_count] = least_size
         self.slot_count += 1
 
@@ -244,7 +246,7 @@ class FeedTable:
 
     def set_symbol_order(self, message_type: cython.ushort, is_text: cython.bint) -> None:
         """Set whether symbols that elements name are text, which has no byte order."""
-        self.symbol_big[self.slots[message_type]] = is_text or self.big_endian
+        self.symbol_big[self.slots[message_type]] = 2 if is_text else self.big_endian
 
 
 class PacketHeader:
@@ -490,7 +492,7 @@ def parse_header(table, data, start, size, out):
     `out` is complete only where the answer is FINE. The messages are not examined: `check_messages`
     or `scan_messages` does that.
     """
-    if start < 0 or size < table.header_size or start + size > len(data):
+    if start < 0 or size < 1 or start + size > len(data):
         return TRUNCATED
     first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
     return parse_header_at(table, first, len(data) - start, size, out)
@@ -876,7 +878,7 @@ def _symbol(
         return table.no_symbol
     if size < table.symbol_at[slot] + symbol_size:
         return table.no_symbol
-    if symbol_size == 4 and table.symbol_big[slot]:
+    if symbol_size == 4 and table.symbol_big[slot] == 1:
         # In place: most symbols are this, and the call would cost as much as the rest.
         return (
             (cython.cast(cython.uint, data[place]) << 24)
@@ -884,14 +886,22 @@ def _symbol(
             | (cython.cast(cython.uint, data[place + 2]) << 8)
             | data[place + 3]
         )
-    return symbol_at(data, place, symbol_size, table.symbol_big[slot])
+    return symbol_at(table, data, place, symbol_size, table.symbol_big[slot])
 
 
-def symbol_at(data, at, size, big):
-    """Return the symbol whose `size` bytes begin at `at`: an integer, or as FIX makes one of text."""
+def symbol_at(table, data, at, size, order):
+    """Return the symbol whose `size` bytes begin at `at`.
+
+    `order`: of an integer 0 for little-endian, 1 for big-endian; 2: text, which is padded to eight
+    bytes, or where it is longer becomes a number as FIX makes one.
+    """
     length: cython.Py_ssize_t = size
+    value: cython.ulonglong
     if size <= 8:
-        return _read(data, at, size, big)
+        value = _read(data, at, size, order != 0)
+        if order == 2 and 0 < size < 8:
+            value = (value << (64 - 8 * size)) | (table.symbol_pad >> (8 * size))
+        return value
     while length > 0 and (data[at + length - 1] == 32 or data[at + length - 1] == 0):
         length -= 1
     if length == 0:
@@ -905,7 +915,9 @@ def element_symbol(table, data, at, message_type, otherwise):
     slot: cython.int = table.slots[message_type]
     if table.group[slot][8] == 0:
         return otherwise
-    return symbol_at(data, at + table.group[slot][7], table.group[slot][8], table.symbol_big[slot])
+    return symbol_at(
+        table, data, at + table.group[slot][7], table.group[slot][8], table.symbol_big[slot]
+    )
 
 
 def fixed_size(table, data, at):
@@ -971,10 +983,10 @@ def _group_symbol(
     symbol: cython.ulonglong
     if count == 0:
         return table.no_symbol
-    symbol = symbol_at(data, place, table.group[slot][8], table.symbol_big[slot])
+    symbol = symbol_at(table, data, place, table.group[slot][8], table.symbol_big[slot])
     for _ in range(count - 1):
         place += header.element_size
-        if symbol_at(data, place, table.group[slot][8], table.symbol_big[slot]) != symbol:
+        if symbol_at(table, data, place, table.group[slot][8], table.symbol_big[slot]) != symbol:
             return table.several_symbols
     return symbol
 
@@ -1110,7 +1122,7 @@ def scan_packets(table, data, start, size, header, out):
         return TRUNCATED
     while at < end:
         length = frame_length(table, data, at, end - at)
-        if length < table.header_size or length > end - at or length == 0:
+        if length <= 0 or length > end - at:
             return TRUNCATED
         verdict = parse_header(table, data, at, length, header)
         if verdict == FINE:
