@@ -8,14 +8,14 @@ field by field; prices and full times are then computed by whole columns.
 
 Columns, by name: `seq` (u64), `service` (u32), `symbol` (u64, as the scanner gives it; the text
 itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields.
-Integers keep the width of the wire. Integers of 3, 5, 6 or 7 bytes are widened to 4 or 8; a null value stays the wire's (Arrow:
-null). Text is `S<n>`, cut at its first NUL, without trailing spaces.
+Integers keep the width of the wire; those of 3, 5, 6 or 7 bytes are widened to 4 or 8. A null value
+stays the wire's (Arrow: null). Text is `S<n>`, cut at its first NUL, without trailing spaces.
 A price has two columns: `<name>_raw` (the wire's integer) and `<name>` (f64, the nearest float; NaN
 where the scale is unknown). Full times are i64, and `UNKNOWN_TIME` where the day is needed and not
-given; so are times that count from a clock message. A layout that begins its parts with a group
-gives one row for each element, the message's own fields repeated, and the column `element` (i32)
-with the element's number, -1 for the one row of a message without elements; the other parts have no
-columns.
+given, or no clock message came yet. Named bits have a column each. A layout that begins its parts
+with a group gives one row for each element, the message's own fields repeated, and the column
+`element` (i32) with the element's number, -1 for the one row of a message without elements; the
+other parts have no columns.
 """
 
 from collections.abc import Mapping
@@ -390,6 +390,8 @@ class Columns:
         if group is not None:
             self._fields += [(field, 1) for field in group.named]
         self._time_rules = self._named_times()
+        #: What the last clock message told, by service, ns since 1970.
+        self._clocks: dict[int, int] = {}
         self._reserve(capacity)
 
     def _next_size(self) -> int:
@@ -477,6 +479,10 @@ class Columns:
         )
         self.rows = rows
         self._arrays = self._collect(index, day, scales or {})
+        for name, since, parts in self._time_rules:
+            if since == "clock":
+                clocks = self._clock_times(data, index, self.feed.midnights(day))
+                self._arrays[name] = self._since(clocks, parts)
         return rows
 
     @property
@@ -508,6 +514,8 @@ class Columns:
                 if field.null is not None:
                     columns[field.name][raw == field.null] = numpy.nan
                 columns[f"{field.name}_raw"] = raw
+            for name, (shift, width) in field.bits.items():
+                columns[name] = (self._views[field.name][:rows] >> shift) & ((1 << width) - 1)
         for name, since, parts in self._time_rules:
             columns[name] = self._times(since, parts, midnights, columns["send_time_ns"])
         return columns
@@ -561,12 +569,52 @@ class Columns:
                 total[:] = UNKNOWN_TIME
                 return total
             return _moments(midnights, total)
-        if since == "clock":  # what it counts from stands in another message
-            total[:] = UNKNOWN_TIME
+        if since == "clock":  # `decode` replaces it
             return total
         within = sent % SECOND_NS
         found = sent - within + total - (total > within) * SECOND_NS
         found[sent == UNKNOWN_TIME] = UNKNOWN_TIME
+        return found
+
+    def _since(self, clocks: numpy.ndarray, parts: list[tuple[str, int]]) -> numpy.ndarray:
+        """Return the rows' times counted from `clocks`; unknown where those are."""
+        total = self._times("epoch", parts, None, clocks)
+        found: numpy.ndarray = clocks + total
+        found[clocks == UNKNOWN_TIME] = UNKNOWN_TIME
+        return found
+
+    def _clock_times(
+        self, data: Any, index: MessageIndex, midnights: Midnights | None
+    ) -> numpy.ndarray:
+        """Return what the last clock message before each row, of its service, has told.
+
+        One of an earlier call counts as well. The messages must stand in the bytes in the order in
+        which they came.
+        """
+        clock, rows = self.feed.clock, self.rows
+        entries = numpy.flatnonzero(numpy.asarray(index.types)[: index.count] == clock.code)
+        packets = numpy.searchsorted(
+            numpy.asarray(index.firsts)[: index.packets], entries, side="right"
+        )
+        offsets = numpy.asarray(index.offsets)[entries].astype(numpy.int64)
+        sizes = numpy.asarray(index.sizes)[entries]
+        told = [
+            clock.read(memoryview(data)[at : at + size], midnights)
+            for at, size in zip(offsets.tolist(), sizes.tolist(), strict=True)
+        ]
+        moments = numpy.array([UNKNOWN_TIME if ns is None else ns for ns in told], numpy.int64)
+        services = numpy.asarray(index.services)[packets - 1] if len(entries) else packets
+        own = numpy.asarray(index.services)[self._packets[:rows]]
+        found = numpy.full(rows, UNKNOWN_TIME, numpy.int64)
+        for service in numpy.unique(numpy.concatenate([services, own])).tolist():
+            of_service = moments[services == service]
+            mine = own == service
+            before = numpy.searchsorted(
+                offsets[services == service], self._bases[0, :rows][mine], side="left"
+            )
+            known = numpy.concatenate([[self._clocks.get(service, UNKNOWN_TIME)], of_service])
+            found[mine] = known[before]
+            self._clocks[service] = int(known[-1])
         return found
 
     def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:

@@ -424,8 +424,9 @@ class _Source:
             return None if place is None else (path[0], place, *path[2:])
         if path and path[0] not in self.values:
             return None
-        if len(path) > 1 and isinstance(self.values[path[0]], dict):
-            return path if path[1] in self.values[path[0]] else None
+        table = self.values[str(path[0])] if path else None
+        if len(path) > 1 and isinstance(table, dict):
+            return path if path[1] in table else None
         return path
 
 

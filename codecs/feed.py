@@ -257,7 +257,7 @@ class Feed:
 
     @functools.cached_property
     def _label_size(self) -> int:
-        return max(len(ways[0].label) for ways in self.layouts.values() if self._is_text(ways))
+        return max(len(str(ways[0].label)) for ways in self.layouts.values() if self._is_text(ways))
 
     @staticmethod
     def _is_text(ways: list[Layout]) -> bool:
@@ -545,7 +545,7 @@ class Feed:
     def _scanned(
         self, data: bytes
     ) -> Iterator[tuple[int, scanner.PacketHeader, scanner.MessageIndex]]:
-        """Yield first byte, header and messages of each packet of a datagram. Raises `BadPacket`."""
+        """Yield first byte, header and messages of each packet. Raises `BadPacket`."""
         header, index = self._new_scratch()
         begin = 0
         while begin < len(data) or begin == 0:
@@ -581,8 +581,8 @@ class Feed:
         `type` is needed only where the packet header has the message type. `scale`: decimal places
         of prices that have them in reference data only; `known` has them instead, and learns where
         this is a reference message. `send_time`: its packet's, as in the header, for times that are
-        given within that second only. `service`: its packet's, whose clock in `known` times may count
-        from. Raises `UsageError` where `type` is needed and missing.
+        given within that second only. `service`: its packet's, whose clock in `known` times may
+        count from. Raises `UsageError` where `type` is needed and missing.
         """
         table = self.table
         if table.type_in_packet:
@@ -710,9 +710,8 @@ class Feed:
     @staticmethod
     def _name_in(message: Any) -> str | None:
         """Return the symbol of a message as its own text has it; None where that is no text."""
-        name = getattr(message, message.layout.symbol, None) if isinstance(message, Record) and (
-            message.layout.symbol  # type: ignore[attr-defined]
-        ) else None  # fmt: skip
+        layout = message.layout if isinstance(message, Record) else None
+        name = getattr(message, layout.symbol or "layout") if isinstance(layout, Layout) else None
         return name if isinstance(name, str) and name else None
 
     def _control_dict(self, packet: Packet) -> dict[str, Any]:

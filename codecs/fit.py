@@ -1,4 +1,4 @@
-"""The fit of a description to packets: what does not fit, what each message type had, what nothing used.
+"""The fit of a description to packets: what does not fit, and what nothing used.
 
 `Fit` is given the payloads of a capture, one after the other. Of what does not fit it keeps the
 first of each kind with its place in the bytes, and counts the rest; it keeps nothing per packet.
@@ -20,7 +20,7 @@ _LINE = 16
 
 
 class Misfit(msgspec.Struct, frozen=True):
-    """One thing that does not fit: where it is, what was found, and what the description expects."""
+    """One thing that does not fit: where it is, what was found, and what was expected."""
 
     kind: str
     """what is wrong, in words that are the same for all of its kind"""
@@ -47,7 +47,7 @@ class Misfit(msgspec.Struct, frozen=True):
 
 
 class TypeUse(msgspec.Struct):
-    """What the messages of one type were like: how many, how long, how much longer than described."""
+    """Summary of the messages of one type: how many, how long, how many longer than described."""
 
     label: int | str
     name: str
@@ -65,7 +65,7 @@ class Fit:
     misfits      the first of each kind, in the order in which they came
     counts       misfits by kind
     types        use of each message type, by its number
-    unknown      by field (`layout.field`): values that the description gives no meaning, and how often
+    unknown      by field (`layout.field`): how often values came that have no meaning there
     """
 
     def __init__(self, feed: Feed) -> None:

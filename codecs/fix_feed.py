@@ -213,6 +213,7 @@ class FixFeed(Feed):
         day: date | None = None,
         scale: int | None = None,
         send_time: int | None = None,
+        service: int = 0,
         known: "ReferenceData | None" = None,
     ) -> Any:
         """Return the `FixMessage` of one message whose framing is right.

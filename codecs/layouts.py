@@ -14,7 +14,7 @@ What follows the fixed fields (groups, texts, conditional blocks) is in `parts`.
 
 import functools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import msgspec
@@ -72,7 +72,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def is_odd(self) -> bool:
-        """Whether it is an integer of a size or byte order that `struct` cannot read with others."""
+        """Whether it is an integer that `struct` cannot read together with the others."""
         return self.kind in "ui" and (self.size not in _LETTERS or bool(self.byte_order))
 
     @property
@@ -361,7 +361,7 @@ class Block:
 
     def leaves(
         self, data: bytes, at: int, end: int, fixed: int, known: Mapping[str, Any]
-    ) -> Iterator[Leaf]:
+    ) -> Generator[Leaf, None, int]:
         """Yield each field of the record at `at`, as in `read`, and return the byte behind it.
 
         Values are the wire's: prices as integers, no nulls. Fields that the fixed part is too short
@@ -384,7 +384,7 @@ class Block:
         return at
 
     def wire_values(self, data: bytes, at: int) -> list[Any]:
-        """Return the values of the fields as the wire has them: integers, and text without blanks."""
+        """Return the fields' values as on the wire: integers, and text without blanks."""
         raw: list[Any] = list(self._struct.unpack_from(data, at))
         for i, field in self._odd:
             raw[i] = field.integer(raw[i], self.byte_order)

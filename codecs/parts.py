@@ -11,7 +11,7 @@ Conditional  fields that are there under a condition; a record, or None
 `known` holds the values of the fields that were read before, by name, from the message inwards.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from feedhandler.codecs.times import TimeContext
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """When a part is there: by a field's value, by bits of it, or by what is left of the message."""
+    """When a part is there: by a field's value, by its bits, or by what is left of the message."""
 
     field: str = ""
     among: tuple[int | str, ...] = ()
@@ -104,7 +104,9 @@ class Part:
         """Return the part's value and the first byte behind it. Raises `CutShort`."""
         raise NotImplementedError
 
-    def leaves(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> Iterator[Leaf]:
+    def leaves(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
+    ) -> Generator[Leaf, None, int]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
         raise NotImplementedError
 
@@ -125,9 +127,9 @@ class Group(Part):
     """Elements that repeat.
 
     `dimensions` precede them; or `count` names the field with their number; without both they go
-    on to the message's end, and what is too short for another one is left. `length` is the field of
-    an element that tells its size, without `length_add`: a longer element of a later version is read
-    as far as it is known.
+    on to the message's end, and what is too short for another one is left. `length` is the field
+    of an element that tells its size, without `length_add`: a longer element of a later version is
+    read as far as it is known.
     """
 
     nothing: Any = ()
@@ -166,7 +168,9 @@ class Group(Part):
             found.append(element)
         return tuple(found), at
 
-    def leaves(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> Iterator[Leaf]:
+    def leaves(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
+    ) -> Generator[Leaf, None, int]:
         """Yield the fields of the dimensions and of each element."""
         if self._is_absent(known, end - at):
             return at
@@ -182,7 +186,7 @@ class Group(Part):
     def _begin(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]
     ) -> tuple[int, int, int]:
-        """Return the number of elements, the size of each one's fixed part, and the first's place."""
+        """Return the number of elements, the size of a fixed part, and the first one's place."""
         size = self.elements.size
         if self.dimensions is not None:
             if end - at < self.dimensions.size:
@@ -243,7 +247,9 @@ class Text(Part):
         at, behind = self._span(data, at, end)
         return data[at:behind].decode("latin-1"), behind
 
-    def leaves(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> Iterator[Leaf]:
+    def leaves(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
+    ) -> Generator[Leaf, None, int]:
         """Yield length and text."""
         if self._is_absent(known, end - at):
             return at
@@ -283,7 +289,9 @@ class Conditional(Part):
         self._check(at, end)
         return self.elements.read(data, at, end, self.elements.size, context, known)
 
-    def leaves(self, data: bytes, at: int, end: int, known: Mapping[str, Any]) -> Iterator[Leaf]:
+    def leaves(
+        self, data: bytes, at: int, end: int, known: Mapping[str, Any]
+    ) -> Generator[Leaf, None, int]:
         """Yield the fields."""
         if self._is_absent(known, end - at):
             return at

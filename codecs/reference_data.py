@@ -1,9 +1,9 @@
 """What a reader of a stream has to remember: names of symbols, scales of prices, the clock.
 
 Some feeds give a price's decimal places only in the message that names the symbol, or a message's
-time only as counted from what an earlier message told. A reader of a stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
-`decode_message` as `known`: it learns from the messages that are decoded, and prices and
-times after them are whole.
+time only as counted from what an earlier message told. A reader of a stream keeps one
+`ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or `decode_message` as
+`known`: it learns from the messages that are decoded, and prices and times after them are whole.
 """
 
 from feedhandler.codecs.feed import Feed

@@ -573,7 +573,7 @@ def _within(
     body: cython.int,
     big: cython.bint,
 ) -> cython.ulonglong:
-    """Return the header's field at `at`; 0 where this packet's header, of `body` bytes, lacks it."""
+    """Return the header's field at `at`; 0 where a header of `body` bytes lacks it."""
     if at + size > body:
         return 0
     return _field(first, at, size, big, False)
@@ -585,7 +585,7 @@ def _within(
 def _session(
     first: cython.p_const_uchar, at: cython.int, size: cython.int, big: cython.bint
 ) -> cython.ulonglong:
-    """Return a session as a number: of more than eight bytes the last eight, mixed with the rest."""
+    """Return a session as a number: the last eight bytes, mixed with any before them."""
     value: cython.ulonglong = 0
     place: cython.int
     if size <= 8:
@@ -609,7 +609,7 @@ def _parse_varied(
     out: PacketHeader,
     alone: cython.bint,
 ) -> cython.int:
-    """Read a header that lacks some of the usual fields or has them elsewhere; see `parse_header_at`.
+    """Read a header that lacks usual fields or has them elsewhere; see `parse_header_at`.
 
     `alone`: the packet must be all of the `size` bytes.
     """
@@ -911,7 +911,7 @@ def symbol_at(table, data, at, size, order):
 
 
 def element_symbol(table, data, at, message_type, otherwise):
-    """Return the symbol of the element at `at` of a message; `otherwise` where elements have none."""
+    """Return the symbol of the element at `at`; `otherwise` where elements have none."""
     slot: cython.int = table.slots[message_type]
     if table.group[slot][8] == 0:
         return otherwise
@@ -921,7 +921,7 @@ def element_symbol(table, data, at, message_type, otherwise):
 
 
 def fixed_size(table, data, at):
-    """Return the bytes of the header and the fixed part of the message at `at`, which tells them."""
+    """Return the size of header and fixed part of the message at `at`, as it says itself."""
     return table.message_header_size + cython.cast(
         cython.Py_ssize_t, _read(data, at + table.block_at, table.block_size, table.big_endian)
     )

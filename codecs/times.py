@@ -77,9 +77,9 @@ def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
     """Return a reader that adds up `parts` and counts the sum from what `since` names.
 
     `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`,
-    `clock` or `send_second`. For `send_second` the parts are less than a second and belong to the last
-    moment at or before the packet's send time that has them, so the event lies within the second
-    before it was sent.
+    `clock` or `send_second`. For `send_second` the parts are less than a second and belong to the
+    last moment at or before the packet's send time that has them, so the event lies within the
+    second before it was sent.
     """
 
     def total(values: Sequence[int]) -> int:

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from feedhandler.codecs import ConfigError, description, list_feeds, load_feed
-from feedhandler.codecs.loader import FEEDS_FOLDER, snake_case
+from feedhandler.codecs.field_builder import snake_case
+from feedhandler.codecs.loader import FEEDS_FOLDER
 
 GOOD = """
 name = "example"
 title = "An example"
 key = "example"
-number = 9
+number = 1009
 zone = "Europe/Paris"
 byte_order = "big"
 
@@ -144,9 +145,9 @@ WRONG = [
     ('type = "x3"', 'type = "u20"', "messages[7].u20", "unknown type 'u20'"),
     ('type = "x3"', 'type = "c0"', "messages[7].c0", "unknown type 'c0'"),
     ("size = 20", "size = 20\ncolour = 1", "messages[7].colour", "unknown key (keys here: type, "),
-    ("number = 9", "number = 9\ncolour = 1", "colour", "unknown key (tables: name, "),
-    ("number = 9", "number = 70000", "number", "not within 1..65535"),
-    ("number = 9", 'number = "9"', "number", "wants an integer, got text in quotes"),
+    ("number = 1009", "number = 1009\ncolour = 1", "colour", "unknown key (tables: name, "),
+    ("number = 1009", "number = 70000", "number", "not within 1..65535"),
+    ("number = 1009", 'number = "9"', "number", "wants an integer, got text in quotes"),
     ('title = "An example"', "", "title", "missing"),
     ('name = "example"', 'name = "Example!"', "name", "lower-case"),
     ('key = "example"', 'key = "an.example"', "key", "lower-case"),
@@ -254,7 +255,7 @@ WRONG = [
     ),
     ('name = "Ticker" }', 'name = "Symbol" }', "messages[7].Symbol", "another name with `as`"),
     ('name = "Volume"', 'name = "Symbol"', "messages[8].group.Symbol", "another name with `as`"),
-    ("number = 9", "number = 4", "number", "4 is the number of iex-deep: choose another one"),
+    ("number = 1009", "number = 4", "number", "4 is the number of iex-deep: choose another one"),
 ]
 
 

@@ -1,0 +1,331 @@
+"""Fields and parts of a feed description, checked and built: the blocks of records.
+
+`loader` asks for the fields of a header, a message or an element, and for the parts behind them.
+What contradicts itself (fields that overlap, names that come twice, a scale that is no field) ends
+the loading with a `ConfigError` of `FieldBuilder.refuse`.
+"""
+
+import re
+from keyword import iskeyword
+from typing import Any, NoReturn
+
+import msgspec
+
+from feedhandler.codecs.description import (
+    ConditionDescription,
+    DescriptionFile,
+    FieldDescription,
+    GroupDescription,
+    PartDescription,
+)
+from feedhandler.codecs.layouts import Block, Field
+from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
+
+#: Largest whole message or packet of a u16 length, with room for what the length excludes.
+SIZE_MAX = 65_575
+#: Names of feeds, messages, fields and parts, once in snake_case.
+IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+#: The name of the symbol itself in records: a message's field has it only where it is the symbol.
+SYMBOL = "symbol"
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
+#: Types of fields: integers of 1 to 8 bytes, text, reserved bytes.
+_TYPE = re.compile(
+    r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|(?P<other>[cx])(?P<size>[1-9]\d*)"
+)
+#: Names that records, or the JSON objects made of them, use for something else.
+_RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
+
+
+def snake_case(wire_name: str) -> str:
+    """Convert `SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
+    return "_".join(word.lower() for word in _WORD.findall(wire_name))
+
+
+def renamed(given: FieldDescription, name: str) -> FieldDescription:
+    """Return a field description under another name."""
+    return msgspec.structs.replace(given, name=name)
+
+
+class FieldBuilder:
+    """Builds the fields and parts of one description; `refuse` raises every refusal's error."""
+
+    def __init__(self, file: DescriptionFile) -> None:
+        self.file = file
+        self.description = file.description
+        self.byte_order = file.description.byte_order
+        self.blocks = {block.name: block.fields for block in file.description.blocks}
+
+    def refuse(self, key: str, reason: str) -> NoReturn:
+        """Raise the error for `reason` at `key`, with the file's name and line."""
+        raise self.file.refusal(key, reason)
+
+    def field(self, key: str, given: FieldDescription) -> Field:
+        """Build one field, its type parsed."""
+        where = f"{key}.{given.name or given.type}"
+        found = _TYPE.fullmatch("c1" if given.type == "c" else given.type)
+        if found is None:
+            self.refuse(where, f"unknown type {given.type!r}: u8 to u64, i8 to i64, cN or xN")
+        kind = found["integer"] or found["other"]
+        width = int(found["bits"]) // 8 if found["integer"] else int(found["size"])
+        name = given.rename or snake_case(given.name)
+        if kind != "x" and (not IDENTIFIER.fullmatch(name) or iskeyword(name)):
+            self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
+        if (
+            name in _RESERVED_NAMES
+            and kind != "x"
+            and key.split(".")[0] not in ("packet", "message")
+        ):
+            self.refuse(where, f"{name!r} is reserved: give another name with `as`")
+        if given.at is not None and given.at < 0:
+            self.refuse(where, f"offset {given.at} is negative")
+        for what, value in (
+            ("a price", given.price),
+            ("an exponent's price", given.exponent or None),
+            ("null", given.null),
+            ("constant", given.constant),
+            ("in bits", given.bits or None),
+        ):
+            if value is not None and kind not in "ui":
+                self.refuse(where, f"only an integer can be {what}")
+        price = given.price if isinstance(given.price, int | None) else snake_case(given.price)
+        return Field(
+            name=name,
+            wire=given.name,
+            at=given.at or 0,
+            size=width,
+            kind=kind,
+            price=price,
+            exponent=snake_case(given.exponent),
+            null=given.null,
+            constant=given.constant,
+            bits=self._bits(where, given, width),
+            byte_order=given.byte_order if given.byte_order != self.byte_order else "",
+            values=given.values,
+            pad=given.pad or self.description.pad,
+            doc=given.doc,
+        )
+
+    def _bits(self, where: str, given: FieldDescription, width: int) -> dict[str, tuple[int, int]]:
+        """Return the named bits of a field by attribute name: (lowest bit's place, how many)."""
+        bits: dict[str, tuple[int, int]] = {}
+        for wire, place in given.bits.items():
+            name = snake_case(wire)
+            first, many = (place, 1) if isinstance(place, int) else (*place, 1)[:2]
+            if not IDENTIFIER.fullmatch(name) or iskeyword(name) or name in _RESERVED_NAMES:
+                self.refuse(f"{where}.bits.{wire}", f"{name!r} cannot be an attribute")
+            if not (first >= 0 and many > 0 and first + many <= 8 * width):
+                self.refuse(f"{where}.bits.{wire}", f"bits {place} are not within {8 * width}")
+            bits[name] = (first, many)
+        return bits
+
+    def _expanded(self, key: str, given: list[FieldDescription]) -> list[FieldDescription]:
+        """Return the fields with those of named blocks in their place."""
+        fields: list[FieldDescription] = []
+        for field in given:
+            if not field.block:
+                fields.append(field)
+                continue
+            where = f"{key}.{field.name or field.block}"
+            if field.block not in self.blocks:
+                self.refuse(where, f"no block {field.block!r}: {', '.join(self.blocks) or 'none'}")
+            inner = self._expanded(where, self.blocks[field.block])
+            for place, each in enumerate(inner):
+                changes: dict[str, Any] = {}
+                if field.at is not None:
+                    if each.at is not None:
+                        changes["at"] = field.at + each.at
+                    elif place == 0:
+                        changes["at"] = field.at
+                if field.name and each.name:
+                    changes["name"] = f"{field.name}.{each.name}"
+                    changes["rename"] = (
+                        f"{field.rename or snake_case(field.name)}_"
+                        f"{each.rename or snake_case(each.name)}"
+                    )
+                    for scale in ("price", "exponent"):
+                        named = getattr(each, scale)
+                        if isinstance(named, str) and named not in ("", "reference"):
+                            changes[scale] = f"{field.name}.{named}"
+                fields.append(msgspec.structs.replace(each, **changes))
+        return fields
+
+    def fields(
+        self, key: str, given: list[FieldDescription], begin: int, size: int | None
+    ) -> list[Field]:
+        """Build fields by ascending offset, none overlapping, all within [begin, size).
+
+        A field without an offset follows the one before it. Without `size` they end where they end.
+        """
+        fields: list[Field] = []
+        at = begin
+        for description in self._expanded(key, given):
+            field = self.field(key, description)
+            if description.at is None:
+                field = msgspec.structs.replace(field, at=at)
+            at = field.at + field.size
+            fields.append(field)
+        fields.sort(key=lambda each: each.at)
+        at = begin
+        names: set[str] = set()
+        for field in fields:
+            where = f"{key}.{field.wire or 'reserved'}"
+            if field.at < at:
+                self.refuse(where, f"begins at {field.at}, inside what ends at {at}")
+            at = field.at + field.size
+            if size is not None and at > size:
+                self.refuse(where, f"ends at {at}, outside the {size} bytes of {key}")
+            if field.kind != "x":
+                for name in (field.name, *field.bits):
+                    if name in names:
+                        self.refuse(where, f"the name {name!r} comes twice")
+                    names.add(name)
+        return fields
+
+    def check_prices(self, key: str, fields: list[Field], outer: list[Field]) -> None:
+        codes = {f.name for f in [*fields, *outer] if f.kind in "uic" and f.size == 1}
+        for field in fields:
+            if field.exponent and field.exponent not in codes:
+                self.refuse(
+                    f"{key}.{field.wire}", f"its exponent {field.exponent!r} is no one-byte integer"
+                )
+            if isinstance(field.price, str):
+                if field.price == "reference":
+                    if not (self.description.reference and self.description.reference.scale):
+                        self.refuse(f"{key}.{field.wire}", "no reference.scale is described")
+                elif field.price not in codes:
+                    self.refuse(
+                        f"{key}.{field.wire}", f"its scale {field.price!r} is no one-byte integer"
+                    )
+            elif field.price is not None and not 0 <= field.price <= 18:
+                self.refuse(f"{key}.{field.wire}", f"a scale of {field.price} is not within 0..18")
+
+    def block(
+        self, key: str, name: str, size: int, given: list[FieldDescription], begin: int
+    ) -> Block:
+        if not 0 <= size <= SIZE_MAX:
+            self.refuse(f"{key}.size", f"{size} is not within 0..{SIZE_MAX}")
+        fields = self.fields(key, given, begin, size)
+        self.check_prices(key, fields, [])
+        return Block(name, size, fields, self.byte_order)
+
+    def parts(self, key: str, given: list[PartDescription], outer: list[Field]) -> list[Part]:
+        """Build the parts behind the fixed fields `outer`; those of elements with them."""
+        parts: list[Part] = []
+        for place, each in enumerate(given):
+            named = [name for name in (each.group, each.text, each.block) if name]
+            if len(named) != 1:
+                self.refuse(f"{key}.parts[{place}]", "name it by one of group, text and block")
+            where = f"{key}.{named[0]}"
+            if not IDENTIFIER.fullmatch(named[0]) or iskeyword(named[0]):
+                self.refuse(where, f"{named[0]!r} must be snake_case")
+            taken = {field.name for field in outer} | {part.name for part in parts}
+            if named[0] in taken or named[0] in _RESERVED_NAMES:
+                self.refuse(where, f"the name {named[0]!r} is taken")
+            if parts and parts[-1].to_the_end:
+                self.refuse(where, f"{parts[-1].name} goes on to the end of the message before it")
+            parts.append(self._part(where, each, named[0], outer))
+        return parts
+
+    def _part(self, key: str, given: PartDescription, name: str, outer: list[Field]) -> Part:
+        when = self._condition(key, given.when, outer)
+        if given.text:
+            length = FieldDescription(type=given.length, name=f"{name}_length")
+            fields = self.fields(f"{key}.length", [length], 0, None)
+            if fields[0].kind != "u":
+                self.refuse(f"{key}.length", "must be an unsigned integer")
+            return Text(name, Block(name, fields[0].size, fields, self.byte_order), when)
+        fields = self.fields(key, given.fields, 0, given.size or None)
+        size = given.size or max((field.at + field.size for field in fields), default=0)
+        if not size:
+            self.refuse(key, "has no fields")
+        self.check_prices(key, fields, outer)
+        parts = self.parts(key, given.parts, [*outer, *fields])
+        elements = Block(name, size, fields, self.byte_order, parts=parts)
+        if given.block:
+            return Conditional(name, elements, when)
+        dimensions = self._dimensions(key, given)
+        count = ""
+        if isinstance(given.count, str):
+            count = self.named_field(f"{key}.count", given.count, outer)
+        if given.parts and dimensions is None and not count:
+            self.refuse(key, "elements with parts need a count")
+        element_length: Field | None = None
+        if given.element_length is not None:
+            found = self.named_field(f"{key}.element_length", given.element_length.field, fields)
+            element_length = next(field for field in fields if found == field.name)
+            if element_length.kind != "u":
+                self.refuse(f"{key}.element_length", "must be an unsigned integer")
+        return Group(
+            name, elements, when, dimensions=dimensions, count=count, length=element_length,
+            length_add=given.element_length.add if given.element_length else 0,
+        )  # fmt: skip
+
+    def last_group(
+        self, key: str, given: GroupDescription, outer: list[Field], size: int, more: bool
+    ) -> Group:
+        """Build the group that goes on to the end of the message."""
+        key = f"{key}.group"
+        if not IDENTIFIER.fullmatch(given.name) or given.name in {f.name for f in outer}:
+            self.refuse(f"{key}.name", f"{given.name!r} must be snake_case and not a field")
+        if given.size <= 0:
+            self.refuse(f"{key}.size", "must be positive")
+        end = max((field.at + field.size for field in outer), default=0)
+        if given.at < end:
+            self.refuse(f"{key}.at", f"{given.at} lies inside the fields before it, end {end}")
+        if given.at != size:
+            self.refuse(f"{key}.at", f"{given.at} is not the message's size, {size}")
+        if more:
+            self.refuse(key, "goes on to the end of the message: no parts can follow it")
+        fields = self.fields(key, given.fields, 0, given.size)
+        self.check_prices(key, fields, outer)
+        for field in fields:
+            if field.name == SYMBOL:
+                self.refuse(f"{key}.{field.wire}", "give another name with `as`")
+        return Group(given.name, Block(given.name, given.size, fields, self.byte_order))
+
+    def _dimensions(self, key: str, given: PartDescription) -> Dimensions | None:
+        """Return what stands before a group's elements; None where their count stands elsewhere."""
+        if isinstance(given.count, FieldDescription):
+            if given.dimensions:
+                self.refuse(f"{key}.count", "the dimensions tell the count already")
+            named = renamed(given.count, given.count.name or "Count")
+            count = self.fields(f"{key}.count", [named], 0, None)[0]
+            return Dimensions(count.at + count.size, count, None, self.byte_order)
+        if not given.dimensions:
+            return None
+        known = self.description.dimensions
+        if given.dimensions not in known:
+            names = ", ".join(known) or "none"
+            self.refuse(f"{key}.dimensions", f"no dimensions {given.dimensions!r}: {names}")
+        chosen = known[given.dimensions]
+        where = f"dimensions.{given.dimensions}"
+        numbers = [renamed(chosen.count, chosen.count.name or "NumInGroup")]
+        if chosen.block_length is not None:
+            name = chosen.block_length.name or "BlockLength"
+            numbers.append(renamed(chosen.block_length, name))
+        fields = {each.wire: each for each in self.fields(where, numbers, 0, chosen.size)}
+        length = fields[numbers[1].name] if len(numbers) > 1 else None
+        return Dimensions(chosen.size, fields[numbers[0].name], length, self.byte_order)
+
+    def _condition(
+        self, key: str, given: ConditionDescription | None, outer: list[Field]
+    ) -> Condition | None:
+        if given is None:
+            return None
+        if not given.field:
+            if not given.left:
+                self.refuse(f"{key}.when", "needs `field` with `in` or `mask`, or `left`")
+            return Condition(left=given.left)
+        if bool(given.among) == bool(given.mask):
+            self.refuse(f"{key}.when", "needs one of `in` and `mask`")
+        name = self.named_field(f"{key}.when", given.field, outer)
+        return Condition(name, tuple(given.among), given.mask, given.left)
+
+    def named_field(self, key: str, wire: str, fields: list[Field]) -> str:
+        """Return the attribute of the field, or of the bits, that `wire` names."""
+        for field in reversed(fields):
+            if wire in (field.wire, field.name):
+                return field.name
+            if snake_case(wire) in field.bits:
+                return snake_case(wire)
+        self.refuse(key, f"{wire!r} names no field before it")

@@ -1,0 +1,271 @@
+"""The scanner's table, built of a description: where header fields, types and symbols stand."""
+
+from types import ModuleType
+
+from feedhandler.codecs.description import FieldDescription
+from feedhandler.codecs.field_builder import FieldBuilder, renamed
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.layouts import Block, Field, Layout
+from feedhandler.codecs.parts import Group
+from feedhandler.codecs.scanner import FeedTable
+
+
+class TableBuilder:
+    """Builds `FeedTable`s of one description; what does not fit together is refused by `fields`."""
+
+    def __init__(self, fields: FieldBuilder) -> None:
+        self.fields = fields
+        self.description = fields.description
+        self.byte_order = fields.byte_order
+        self.refuse = fields.refuse
+
+    def table(
+        self,
+        module: ModuleType,
+        header: Block,
+        layouts: dict[int, list[Layout]],
+        controls: dict[int, Layout],
+    ) -> FeedTable:
+        """Build the `FeedTable` of scanner `module` (compiled, or its interpreted twin)."""
+        table = module.FeedTable()
+        packet = self.description.packet
+        table.big_endian = self.byte_order == "big"
+        table.symbol_pad = 0x2020_2020_2020_2020 if self.description.pad == "space" else 0
+        table.header_size = packet.header_size
+        table.counts_messages = packet.sequence.counts == "messages"
+        table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
+        table.heartbeat_when_empty = packet.heartbeat_when_empty
+        self._place(table, header, "length", packet.length.field, 4)
+        table.length_add = packet.length.add
+        self._place(table, header, "sequence", packet.sequence.field, 8)
+        self._unsequenced(table)
+        self._place(table, header, "session", packet.session, 32, texts=True)
+        self._place(table, header, "service", packet.service, 4)
+        self._place(table, header, "flags", packet.flags, 1)
+        self._place(table, header, "count", packet.count or "", 2)
+        self._place(table, header, "time", packet.send_time.field, 8)
+        if packet.send_time.nanoseconds:
+            key = "packet.send_time.nanoseconds"
+            field = self._header_field(header, key, packet.send_time.nanoseconds)
+            if field.size != 4 or table.time_size > 4 or packet.send_time.unit != "s":
+                self.refuse(key, "must be a u32 beside a u32 in seconds")
+            table.time_ns_at = field.at
+        for name, value in packet.constants.items():
+            field = self._header_field(header, f"packet.constants.{name}", name)
+            table.set_constant(field.at, field.size, value)
+        for flags in packet.compressed_flags:
+            table.set_compressed(flags)
+        self._known_flags(table, header)
+        self._kinds(table, header, controls)
+        self._messages(table, layouts)
+        self._variations(table)
+        return table
+
+    def _variations(self, table: FeedTable) -> None:
+        """Set what only some feeds have: a datagram without a length, padding and the like."""
+        packet = self.description.packet
+        table.several = packet.several
+        table.end_of_session = -1 if packet.end_of_session is None else packet.end_of_session
+        if packet.end_of_session is not None and not table.count_size:
+            self.refuse("packet.end_of_session", "is a value of the count, which is not there")
+        if packet.kind is not None and packet.kind.header_size is not None:
+            table.short_header = packet.kind.header_size
+            if not 0 < table.short_header <= table.header_size:
+                self.refuse("packet.kind.header_size", f"is not within 1..{table.header_size}")
+            if table.kind_at + table.kind_size > table.short_header:
+                self.refuse("packet.kind.header_size", "leaves out the kind")
+        if not 1 <= packet.align <= 16:
+            self.refuse("packet.align", "is not within 1..16")
+        table.trailing_max = packet.align - 1
+        table.varied = bool(
+            not table.length_size
+            or not table.count_size
+            or not table.time_size
+            or table.session_size > 8
+            or table.end_of_session >= 0
+            or table.short_header
+            or table.several
+            or not table.sequence_size
+        )
+
+    def _unsequenced(self, table: FeedTable) -> None:
+        """Set the sequence number that marks unsequenced packets, where there is one."""
+        given = self.description.packet.sequence
+        if given.unsequenced is None:
+            return
+        key = "packet.sequence.unsequenced"
+        if not 0 <= given.unsequenced < 1 << 8 * table.sequence_size:
+            self.refuse(key, f"{given.unsequenced} does not fit into {given.field!r}")
+        if given.unsequenced == given.first:
+            self.refuse(key, "the first number of the sequence cannot be set aside")
+        table.unsequenced = given.unsequenced
+        table.sets_aside = True
+
+    def _known_flags(self, table: FeedTable, header: Block) -> None:
+        """Set the known delivery flags: those in the field's `values`; without any, all."""
+        packet = self.description.packet
+        if not packet.flags:
+            return
+        named = self._header_field(header, "packet.flags", packet.flags).values
+        if named:
+            table.set_known_flags([int(value) for value in named] + packet.compressed_flags)
+
+    def _header_field(self, header: Block, key: str, name: str, *, texts: bool = False) -> Field:
+        for field in header.named:
+            if name in (field.wire, field.name):
+                if field.kind != "u" and not (texts and field.kind == "c"):
+                    self.refuse(key, f"{name!r} must be an unsigned integer")
+                if field.byte_order:
+                    self.refuse(key, f"{name!r} must have the feed's byte order")
+                return field
+        self.refuse(key, f"{name!r} names no field of the packet header")
+
+    def _place(
+        self, table: object, header: Block, role: str, name: str, widest: int, *,
+        texts: bool = False,
+    ) -> None:  # fmt: skip
+        if not name:
+            return
+        field = self._header_field(header, f"packet.{role}", name, texts=texts)
+        if field.size > widest:
+            self.refuse(f"packet.{role}", f"{name!r} is wider than {widest} bytes")
+        setattr(table, f"{role}_at", field.at)
+        setattr(table, f"{role}_size", field.size)
+
+    def _kinds(self, table: FeedTable, header: Block, controls: dict[int, Layout]) -> None:
+        kind = self.description.packet.kind
+        if kind is None:
+            if not self.description.packet.heartbeat_when_empty:
+                self.refuse("packet.kind", "needed unless heartbeat_when_empty is true")
+            return
+        self._place(table, header, "kind", kind.field, 2)
+        self._place(table, header, "type", kind.field, 2)
+        seen: set[int] = set()
+        for name in PacketKind:
+            # Unsequenced packets are known by their number: no value of the field marks them.
+            for value in getattr(kind, name.name.lower(), ()):
+                if value in seen or not 0 <= value < 1 << 8 * table.kind_size:
+                    self.refuse(
+                        f"packet.kind.{name.name.lower()}", f"{value} is out of range or twice"
+                    )
+                seen.add(value)
+                table.set_kind(value, name)
+        if not kind.data:
+            self.refuse("packet.kind.data", "no value is named")
+        for code, layout in controls.items():
+            table.set_control(code, layout.size)
+        self._reset(table, controls)
+
+    def _reset(self, table: FeedTable, controls: dict[int, Layout]) -> None:
+        packet = self.description.packet
+        if not packet.reset_next:
+            return
+        assert packet.kind is not None
+        for code in packet.kind.reset:
+            for field in controls[code].named if code in controls else ():
+                if packet.reset_next in (field.wire, field.name) and field.kind == "u":
+                    table.reset_at = packet.header_size + field.at
+                    table.reset_size = field.size
+        if not table.reset_size:
+            self.refuse("packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body")
+
+    def _messages(self, table: FeedTable, layouts: dict[int, list[Layout]]) -> None:
+        message = self.description.message
+        table.message_header_size = message.header_size
+        if message.length is not None:
+            length = self._message_field("length", message.length, 4)
+            table.message_length_at = length.at
+            table.message_length_size = length.size
+            table.message_length_add = message.length_add
+        elif message.length_add:
+            self.refuse("message.length_add", "there is no length to add to")
+        if not 1 <= message.align <= 16:
+            self.refuse("message.align", "is not within 1..16")
+        table.message_align = message.align
+        if message.sequence is not None:
+            number = self._message_field("sequence", message.sequence, 8)
+            table.number_at, table.number_size = number.at, number.size
+            if not table.counts_messages:
+                self.refuse("message.sequence", 'needs packet.sequence.counts = "messages"')
+        if message.block_length is not None:
+            block = self._message_field("block_length", message.block_length, 4)
+            table.block_at, table.block_size = block.at, block.size
+        self._message_type(table)
+        table.odd_messages = bool(
+            table.message_align > 1 or table.number_size or table.type_second_size
+        )
+        for code, ways in layouts.items():
+            symbol = ways[0].by_name.get(ways[0].symbol)
+            table.set_type(
+                code,
+                symbol.at if symbol else 0,
+                symbol.size if symbol else 0,
+                symbol is not None and symbol.kind == "c",
+                ways[0].least_size,
+            )
+            if symbol is not None and symbol.kind == "c" and symbol.size > 8:
+                table.long_symbols = True
+            if ways[0].group is not None:
+                self._first_group(table, ways[0])
+
+    def _message_type(self, table: FeedTable) -> None:
+        """Set where messages have their type."""
+        given = self.description.message.type
+        if given is None:
+            if self.description.packet.kind is None:
+                self.refuse("message.type", "without it packet.kind must tell the message type")
+            table.type_in_packet = True
+            return
+        kind = self._message_field("type", FieldDescription(given.at, given.type), 2, texts=True)
+        table.message_type_at = kind.at
+        table.message_type_size = kind.size
+        if kind.kind == "c" and kind.size == 2 and self.byte_order == "little":
+            self.refuse("message.type", 'a c2 needs byte_order = "big": its text is read as it is')
+        if given.second is not None:
+            second = self._message_field("type.second", given.second, 1, texts=True)
+            if kind.size > 1:
+                self.refuse("message.type.second", "both parts must have one byte")
+            table.type_second_at, table.type_second_size = second.at, second.size
+
+    def _message_field(
+        self, key: str, given: FieldDescription, widest: int, *, texts: bool = False
+    ) -> Field:
+        """Build a field of the message header: unsigned, and of at most `widest` bytes."""
+        field = self.fields.field(
+            f"message.{key}", renamed(given, given.name or key.replace(".", "_"))
+        )
+        if not (field.kind == "u" or (texts and field.kind == "c")) or field.size > widest:
+            types = " or text" if texts else ""
+            self.refuse(
+                f"message.{key}", f"must be an unsigned integer{types} of at most {widest} bytes"
+            )
+        if field.at + field.size > self.description.message.header_size:
+            self.refuse(f"message.{key}", "lies outside message.header_size")
+        return field
+
+    def _first_group(self, table: FeedTable, layout: Layout) -> None:
+        """Set where a message's elements stand, and their symbols where they have some."""
+        part = layout.parts[0]
+        assert isinstance(part, Group)
+        head, count, length = 0, None, None
+        if part.dimensions is not None:
+            head, count = part.dimensions.size, part.dimensions.count
+            length = part.dimensions.block_length
+        symbol = layout.symbols[1] if layout.symbols is not None else None
+        table.set_group(
+            layout.code,
+            [
+                layout.size,
+                head,
+                count.at if count else 0,
+                count.size if count else 0,
+                length.at if length else 0,
+                length.size if length else 0,
+                part.elements.size,
+                symbol.at if symbol else 0,
+                symbol.size if symbol else 0,
+            ],
+        )
+        if symbol is not None:
+            table.set_symbol_order(layout.code, symbol.kind == "c")
+            table.long_symbols |= symbol.kind == "c" and symbol.size > 8
