@@ -264,7 +264,7 @@ class Fuzzer:
         said = [index.count, index.fault_at, index.fault_tag, index.declared, index.found]
         datagram = fix["datagram"].Datagram()
         walked = fix["datagram"].walk_datagram(message, 0, len(message), frame, datagram)
-        numbers = [datagram.sequence, datagram.next_sequence, datagram.admin, datagram.fault_at]
+        numbers = [datagram.sequence, datagram.next_sequence, datagram.fault_at]
         numbers += [datagram.new_sequence, datagram.send_time_ns, datagram.consecutive]
         return verdict, fields, walked, said + numbers
 

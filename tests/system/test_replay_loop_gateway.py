@@ -102,7 +102,7 @@ def test_a_looped_recording_is_one_session_to_the_gateways_subscribers(tmp_path:
                     player(Pipeline([source], feed=FEED, passes=PASSES), config).play()
                 )
                 async for message in stream:
-                    books.take(message)
+                    books.record(message)
                     if message.content == "quality":
                         reasons.append(message.quality["reason"])
                     if books.received >= PASSES * messages:

@@ -26,5 +26,5 @@ receiver = connection.create_receiver(f"queue.{name}", credit=10)
 for _ in range(answer.body["depth"]):
     message = receiver.receive(timeout=30)
     print(message.id, message.body, "tried before:", message.delivery_count)
-    receiver.accept()  # recorded: it is never given to anybody again
+    receiver.accept()  # recorded: it is never delivered again
 connection.close()
