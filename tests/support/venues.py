@@ -50,5 +50,5 @@ def _leaves(fields: list[list[Any]]) -> Iterator[Shown]:
 
 
 def plain(name: str) -> str:
-    """Return a field's name as the dissector writes it: `Timestamp1.StockLocate` as `stocklocate`."""
+    """Return a field's name as the dissector writes it: `Opened.StockLocate` as `stocklocate`."""
     return re.sub("[^a-z0-9]", "", name.rpartition(".")[2].lower())
