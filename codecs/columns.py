@@ -389,6 +389,9 @@ class Columns:
         self._fields = [(field, 0) for field in self.layout.named]
         if group is not None:
             self._fields += [(field, 1) for field in group.named]
+        self._nulls = {
+            field.name: field.null for field, _ in self._fields if field.null is not None
+        }
         self._time_rules = self._named_times()
         #: What the last clock message told, by service, ns since 1970.
         self._clocks: dict[int, int] = {}
@@ -559,18 +562,28 @@ class Columns:
         midnights: Midnights | None,
         sent: numpy.ndarray,
     ) -> Any:
+        """Return a time of each row; unknown where a part of it is null."""
         total = numpy.zeros(self.rows, numpy.int64)
+        unknown = numpy.zeros(self.rows, bool)
         for name, unit in parts:
+            null = self._nulls.get(name)
+            if null is not None:
+                unknown |= self._views[name][: self.rows] == null
             total += self._views[name][: self.rows].astype(numpy.int64) * unit
-        if since == "epoch":
+        found = self._counted(since, total, midnights, sent)
+        found[unknown] = UNKNOWN_TIME
+        return found
+
+    def _counted(
+        self, since: str, total: numpy.ndarray, midnights: Midnights | None, sent: numpy.ndarray
+    ) -> Any:
+        """Return `total` as counted from what `since` names; as it is for a clock's (`decode`)."""
+        if since in ("epoch", "clock"):
             return total
         if since == "midnight":
             if midnights is None:
-                total[:] = UNKNOWN_TIME
-                return total
+                return numpy.full(self.rows, UNKNOWN_TIME, numpy.int64)
             return _moments(midnights, total)
-        if since == "clock":  # `decode` replaces it
-            return total
         within = sent % SECOND_NS
         found = sent - within + total - (total > within) * SECOND_NS
         found[sent == UNKNOWN_TIME] = UNKNOWN_TIME
@@ -580,7 +593,7 @@ class Columns:
         """Return the rows' times counted from `clocks`; unknown where those are."""
         total = self._times("epoch", parts, None, clocks)
         found: numpy.ndarray = clocks + total
-        found[clocks == UNKNOWN_TIME] = UNKNOWN_TIME
+        found[(clocks == UNKNOWN_TIME) | (total == UNKNOWN_TIME)] = UNKNOWN_TIME
         return found
 
     def _clock_times(
@@ -638,7 +651,7 @@ class Columns:
         import pyarrow
 
         arrays, names = [], []
-        nulls = {field.name: field.null for field, _ in self._fields if field.null is not None}
+        nulls = self._nulls
         for name, column in self.arrays.items():
             names.append(name)
             arrays.append(_arrow_array(pyarrow, column, nulls.get(name)))

@@ -205,6 +205,7 @@ class PartDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     group: str = ""
     text: str = ""
     block: str = ""
+    name: str = ""
     when: ConditionDescription | None = None
     count: FieldDescription | str | None = None
     dimensions: str = ""

@@ -233,7 +233,9 @@ class FieldBuilder:
             fields = self.fields(f"{key}.length", [length], 0, None)
             if fields[0].kind != "u":
                 self.refuse(f"{key}.length", "must be an unsigned integer")
-            return Text(name, Block(name, fields[0].size, fields, self.byte_order), when)
+            return Text(
+                name, Block(name, fields[0].size, fields, self.byte_order), when, given.name
+            )
         fields = self.fields(key, given.fields, 0, given.size or None)
         size = given.size or max((field.at + field.size for field in fields), default=0)
         if not size:

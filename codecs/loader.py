@@ -388,9 +388,11 @@ class _Builder:
                 self._applied.add(place)
                 if rule.name in {field.name for field in named}:
                     self.refuse(f"times[{place}].name", f"{rule.name!r} is a field's name")
-                times[rule.name] = time_reader(
-                    rule.since, [(positions[field], unit) for field, unit in parts]
-                )
+                places = [(positions[field], unit) for field, unit in parts]
+                nulls = [
+                    (place, null) for place, _ in places if (null := named[place].null) is not None
+                ]
+                times[rule.name] = time_reader(rule.since, places, nulls)
         return list(times.items())
 
     def _check_times(self) -> None:

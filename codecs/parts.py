@@ -238,6 +238,12 @@ class Text(Part):
 
     nothing: Any = ""
 
+    def __init__(
+        self, name: str, elements: Block, when: Condition | None = None, wire: str = ""
+    ) -> None:
+        super().__init__(name, elements, when)
+        self.wire = wire or name
+
     def read(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
     ) -> tuple[str, int]:
@@ -256,7 +262,7 @@ class Text(Part):
         begin, behind = self._span(data, at, end)
         yield from self.elements.leaves(data, at, end, begin - at, known)
         if behind > begin:
-            yield Leaf(self.name, begin, behind - begin, data[begin:behind].decode("latin-1"))
+            yield Leaf(self.wire, begin, behind - begin, data[begin:behind].decode("latin-1"))
         return behind
 
     def _span(self, data: bytes, at: int, end: int) -> tuple[int, int]:

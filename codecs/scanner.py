@@ -892,20 +892,18 @@ def _symbol(
 def symbol_at(table, data, at, size, order):
     """Return the symbol whose `size` bytes begin at `at`.
 
-    `order`: of an integer 0 for little-endian, 1 for big-endian; 2: text, which is padded to eight
-    bytes, or where it is longer becomes a number as FIX makes one.
+    `order`: of an integer 0 for little-endian, 1 for big-endian; 2: text, which counts as padded to
+    eight bytes, or where it is longer becomes a number as FIX makes one.
     """
-    length: cython.Py_ssize_t = size
+    length: cython.int = size
     value: cython.ulonglong
-    if size <= 8:
-        value = _read(data, at, size, order != 0)
-        if order == 2 and 0 < size < 8:
-            value = (value << (64 - 8 * size)) | (table.symbol_pad >> (8 * size))
-        return value
-    while length > 0 and (data[at + length - 1] == 32 or data[at + length - 1] == 0):
+    while size > 8 and length > 8 and (data[at + length - 1] | 32) == 32:  # a blank or NUL
         length -= 1
-    if length == 0:
-        return 0
+    if length <= 8:
+        value = _read(data, at, length, order != 0)
+        if order == 2 and 0 < length < 8:
+            value = (value << (64 - 8 * length)) | (table.symbol_pad >> (8 * length))
+        return value
     first = cython.address(data[at]) if cython.compiled else memoryview(data)[at:]
     return symbol_value(first, 0, length)
 

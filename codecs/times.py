@@ -73,13 +73,15 @@ class TimeContext:
 TimeReader = Callable[[Sequence[int], TimeContext], int | None]
 
 
-def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
+def time_reader(
+    since: str, parts: Sequence[tuple[int, int]], nulls: Sequence[tuple[int, int]] = ()
+) -> TimeReader:
     """Return a reader that adds up `parts` and counts the sum from what `since` names.
 
     `parts` are pairs of (position among the raw values, ns a unit); `since` is `midnight`, `epoch`,
     `clock` or `send_second`. For `send_second` the parts are less than a second and belong to the
     last moment at or before the packet's send time that has them, so the event lies within the
-    second before it was sent.
+    second before it was sent. `nulls` are pairs of (position, the value that means no time).
     """
 
     def total(values: Sequence[int]) -> int:
@@ -103,9 +105,18 @@ def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
     def from_clock(values: Sequence[int], context: TimeContext) -> int | None:
         return None if context.clock_ns is None else context.clock_ns + total(values)
 
-    return {
+    reader: TimeReader = {
         "midnight": from_midnight,
         "epoch": from_epoch,
         "clock": from_clock,
         "send_second": from_send_second,
     }[since]
+    if not nulls:
+        return reader
+
+    def unless_null(values: Sequence[int], context: TimeContext) -> int | None:
+        if any(values[position] == null for position, null in nulls):
+            return None
+        return reader(values, context)
+
+    return unless_null
