@@ -17,6 +17,7 @@ import typer
 from feedhandler import __version__
 from feedhandler.cli import capture as cli_capture
 from feedhandler.cli import characterise as cli_characterise
+from feedhandler.cli import feeds as cli_feeds
 from feedhandler.cli import fix as cli_fix
 from feedhandler.cli import fixcast as cli_fixcast
 from feedhandler.cli import generate as cli_generate
@@ -42,7 +43,6 @@ from feedhandler.cli.options import (
     Seed,
     SpareShared,
     User,
-    feed_names,
     share,
 )
 from feedhandler.ops import arguments
@@ -421,26 +421,6 @@ def ledger_client(url: str, pattern: str, granularity: str, feed: str, path: Pat
 
 
 @app.command()
-def feeds(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A feed: its messages and fields.", autocompletion=feed_names),
-    ] = None,
-    as_json: Json = False,
-) -> Work:
-    """List feeds and what each has, or the messages of one.
-
-    \b
-    Examples:
-      feedhandler feeds
-      feedhandler feeds iex-deep
-    """
-    from feedhandler.ops import feeds as ops
-
-    return lambda: ops.run(name, as_json)
-
-
-@app.command()
 def status(
     gateway: Annotated[
         str | None,
@@ -586,6 +566,7 @@ cli_generate.register(app)
 cli_characterise.register(app)
 cli_queue.register(app)
 cli_keyed.register(app)
+cli_feeds.register(app)
 cli_fix.register(app)
 cli_fixcast.register(app)
 cli_overlay.register(app)

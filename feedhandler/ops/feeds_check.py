@@ -1,7 +1,11 @@
 """`feedhandler feeds check`: a description held against a capture."""
 
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
 from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
@@ -10,6 +14,11 @@ from feedhandler.ops.fitted import FittedTable
 
 #: Packets between two updates of the progress bar.
 PROGRESS_PACKETS = 2_000
+#: Kinds of misfits that are printed.
+KINDS_SHOWN_MAX = 8
+#: Packets that are tried with other feeds where most do not fit this one.
+TRIED_MAX = 20
+_NUMBER = re.compile(r"\b\d+\b")
 
 
 def run(description: str, path: Path, limit: int, as_json: bool) -> int:
@@ -17,6 +26,7 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
     feed = open_feed(description)
     capture = open_capture(path)
     fit = Fit(feed)
+    tried: list[bytes] = []
     with progress(f"reading {path.name}", total=1.0) as advance:
         for number, datagram in enumerate(capture):
             if limit and number == limit:
@@ -24,6 +34,8 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
             if number % PROGRESS_PACKETS == 0:
                 advance(completed=capture.share_done)
             fit.examine(datagram.payload)
+            if number < TRIED_MAX:
+                tried.append(datagram.payload)
     tell_reading(capture)
     if not fit.packets:
         complain(f"{path}: no packets", "datagrams of UDP, or segments that hold whole packets")
@@ -32,33 +44,79 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
         print_json(_told(fit))
     else:
         _print(fit)
+    if fit.fitting <= fit.packets // 2 and (other := _better(tried, feed)):
+        complain(f"{path}: most packets do not fit {feed.name}", f"they fit {other}")
     return ExitCode.FOUND if complain_if_cut(capture) or fit.counts else ExitCode.OK
 
 
 def _print(fit: Fit) -> None:
     console = stdout_console()
-    print_line = console.print
-    for misfit in fit.misfits:
-        print_line(f"{misfit.kind} ({fit.counts[misfit.kind]:,} times), first:", markup=False)
-        print_line(f"  {misfit}", markup=False)
-        for line in hex_dump(misfit.payload, misfit.at):
-            print_line(f"  {line}", markup=False)
-        print_line()
-    table = FittedTable(("type", "name", "messages", "bytes", "with bytes behind"))
+    kinds = list(_kinds(fit))
+    for kind, first, count in kinds[:KINDS_SHOWN_MAX]:
+        console.print(f"{kind}: {count:,}, the first:", markup=False, style="bold")
+        console.print(f"  {_printable(str(first))}", markup=False, soft_wrap=True)
+        for line in hex_dump(first.payload, first.at):
+            console.print(f"  {line}", markup=False)
+        console.print()
+    if len(kinds) > KINDS_SHOWN_MAX:
+        console.print(f"and {len(kinds) - KINDS_SHOWN_MAX} other kinds of misfits (see --json)\n")
+    if fit.types:
+        console.print(_types(fit))
+        console.print()
+    for field, values in fit.unknown.items():
+        told = ", ".join(f"{value} ({count:,})" for value, count in values.most_common())
+        text = f"values of {field} without a meaning: {_printable(told)}"
+        console.print(text, markup=False, soft_wrap=True)
+    unused = [f"{layout.label} {layout.name}" for layout in fit.unused()]
+    if unused:
+        text = f"messages that no packet had: {', '.join(unused)}"
+        console.print(text, markup=False, soft_wrap=True)
+    text = f"{fit.fitting:,} of {fit.packets:,} packets fit {fit.feed.name}"
+    console.print(text, markup=False, style="bold")
+
+
+def _better(payloads: list[bytes], feed: Feed) -> str:
+    """Return the built-in feed that fits most of the payloads, more than half; "" for none."""
+    best, most = "", len(payloads) // 2
+    for name in list_feeds():
+        fit = Fit(load_feed(name))
+        for payload in payloads:
+            fit.examine(payload)
+        if fit.fitting > most and name != feed.name:
+            best, most = name, fit.fitting
+    return best
+
+
+def _printable(text: str) -> str:
+    """Return text from the wire with dots for what a terminal would obey."""
+    return "".join(each if each.isprintable() else "." for each in text)
+
+
+def _types(fit: Fit) -> FittedTable:
+    """Tabulate the message types that came, the most frequent first."""
+    table = FittedTable(("type", "name"), ("messages", "bytes", "not read to their end"))
     for use in sorted(fit.types.values(), key=lambda each: -each.count):
         sizes = f"{use.least}" if use.least == use.greatest else f"{use.least} to {use.greatest}"
         table.add_row(
             str(use.label), use.name or "(unknown)", f"{use.count:,}", sizes,
             f"{use.beyond:,}" if use.beyond else "-",
         )  # fmt: skip
-    print_line(table)
-    for field, values in fit.unknown.items():
-        told = ", ".join(f"{value} ({count:,})" for value, count in values.most_common())
-        print_line(f"values of {field} without a meaning: {told}", markup=False)
-    unused = [f"{layout.label} {layout.name}" for layout in fit.unused()]
-    if unused:
-        print_line(f"messages that no packet had: {', '.join(unused)}", markup=False)
-    print_line(f"{fit.fitting:,} of {fit.packets:,} packets fit {fit.feed.name}", markup=False)
+    return table
+
+
+def _kinds(fit: Fit) -> Iterator[tuple[str, Misfit, int]]:
+    """Yield each kind of misfit, the first of it and how many; kinds that differ by a number as one.
+
+    A message that ends inside its third element does not differ from one that ends in its fourth.
+    """
+    counts: Counter[str] = Counter()
+    firsts: dict[str, Misfit] = {}
+    for misfit in fit.misfits:
+        kind = _NUMBER.sub("N", misfit.kind).replace("_", " ")
+        firsts.setdefault(kind, misfit)
+        counts[kind] += fit.counts[misfit.kind]
+    for kind, first in firsts.items():
+        yield kind, first, counts[kind]
 
 
 def _told(fit: Fit) -> dict[str, object]:
