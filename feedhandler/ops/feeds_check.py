@@ -105,7 +105,7 @@ def _types(fit: Fit) -> FittedTable:
 
 
 def _kinds(fit: Fit) -> Iterator[tuple[str, Misfit, int]]:
-    """Yield each kind of misfit, the first of it and how many; kinds that differ by a number as one.
+    """Yield each kind of misfit, the first and how many; kinds that differ by a number as one.
 
     A message that ends inside its third element does not differ from one that ends in its fourth.
     """
