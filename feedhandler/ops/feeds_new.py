@@ -33,7 +33,8 @@ fields = [
 """
 
 _CME = """\
-# A datagram is one packet: its number, its send time, then messages to its end. Numbers count packets.
+# A datagram is one packet: its number, its send time, then messages to its end. Numbers count
+# packets.
 [packet]
 header_size = 12
 sequence = { field = "PacketSequenceNumber", counts = "packets", first = 1 }
@@ -70,10 +71,11 @@ _MEMX = """\
 header_size = 20
 sequence = { field = "SequenceNumber", counts = "messages", first = 1, heartbeat = "next" }
 count = "MessageCount"
-kind = { field = "MessageType", data = [2], heartbeat = [0, 1], header_size = 18 } # 1: end of the session
+kind = { field = "MessageType", data = [2], heartbeat = [0, 1], header_size = 18 }
 session = "SessionId"
 fields = [
-    { type = "u8", name = "MessageType", values = { 0 = "heartbeat", 1 = "end of session", 2 = "sequenced messages" } },
+    { type = "u8", name = "MessageType", values = { 0 = "heartbeat", \
+1 = "end of session", 2 = "sequenced messages" } },
     { type = "u8", name = "HeaderLength", constant = 18, doc = "without MessageCount" },
     { type = "u64", name = "SessionId" },
     { type = "u64", name = "SequenceNumber" },
@@ -119,14 +121,19 @@ FRAMINGS = {
 header_size = 16
 length = { field = "PktSize", add = 0 }
 sequence = { field = "SeqNum", counts = "messages", first = 1, heartbeat = "none" }
-kind = { field = "DeliveryFlag", data = [11, 10, 13, 15, 17, 18, 19, 20], heartbeat = [1], reset = [12], control = [21] }
+kind = { field = "DeliveryFlag", data = [11, 10, 13, 15, 17, 18, 19, 20], heartbeat = [1], \
+reset = [12], control = [21] }
 heartbeat_when_empty = true
 count = "NumberMsgs"
 flags = "DeliveryFlag"
 send_time = { field = "SendTime", unit = "s", since = "epoch", nanoseconds = "SendTimeNS" }
 fields = [
     { type = "u16", name = "PktSize", doc = "bytes of the whole packet" },
-    { type = "u8", name = "DeliveryFlag", values = { 1 = "heartbeat", 10 = "after a failover", 11 = "original", 12 = "sequence reset", 13 = "retransmission, only packet", 15 = "retransmission, one of several", 17 = "refresh, only packet", 18 = "refresh, first", 19 = "refresh, going on", 20 = "refresh, last", 21 = "message unavailable" } },
+    { type = "u8", name = "DeliveryFlag", values = { 1 = "heartbeat", \
+10 = "after a failover", 11 = "original", 12 = "sequence reset", \
+13 = "retransmission, only packet", 15 = "retransmission, one of several", \
+17 = "refresh, only packet", 18 = "refresh, first", 19 = "refresh, going on", \
+20 = "refresh, last", 21 = "message unavailable" } },
     { type = "u8", name = "NumberMsgs" },
     { type = "u32", name = "SeqNum", doc = "of the first message" },
     { type = "u32", name = "SendTime", doc = "seconds since 1970" },
@@ -175,7 +182,7 @@ fields = [
 [packet]
 header_size = 40
 length = { field = "PayloadLength", add = 40 }
-sequence = { field = "FirstMessageSequenceNumber", counts = "messages", first = 1, heartbeat = "next" }
+sequence = { field = "FirstMessageSequenceNumber", counts = "messages", heartbeat = "next" }
 heartbeat_when_empty = true
 count = "MessageCount"
 service = "ChannelID"
@@ -206,7 +213,7 @@ fields = [
 [packet]
 header_size = 8
 length = { field = "Length", add = 0 }
-sequence = { field = "Sequence", counts = "messages", first = 1, heartbeat = "next", unsequenced = 0 }
+sequence = { field = "Sequence", counts = "messages", heartbeat = "next", unsequenced = 0 }
 heartbeat_when_empty = true
 count = "Count"
 service = "Unit"
