@@ -214,6 +214,7 @@ class Importer:
             if element.tag == "include":
                 self.note(element, "an include is not followed: put what it names into the schema")
         self.names: set[str] = set()
+        self.numbers: set[int] = set()
         self.header_size = self._depth = 0
         self.dimensions: dict[str, list[str]] = {}
         self.times: dict[tuple[str, str], None] = {}
@@ -358,11 +359,9 @@ class Importer:
             self.note(field, f"{_called(field)}: a {primitive} stays the integer of its bits")
             kind, null = "u", None
         keys = {"type": f"{kind}{8 * size}"}
-        if presence == "optional":
+        if null is not None and (presence == "optional" or _is_later(field)):
             given = field.get("nullValue") or element.get("nullValue")
-            keys["null"] = self._integer(element, given) if given and null is not None else null
-            if keys["null"] is None:
-                del keys["null"]
+            keys["null"] = self._null(element, given, keys["type"]) if given else null
         if many == 1:
             return [Slot("", 0, size, keys)], size
         if many > ARRAY_MAX:
@@ -378,6 +377,14 @@ class Importer:
             if len(text) == 1:
                 return ord(text)
             self.refuse(element, f"{text!r} is no integer")
+
+    def _null(self, element: Element, text: str, kind: str) -> int:
+        """Return a null value that is given, which must fit its type."""
+        null, bits = self._integer(element, text), int(kind[1:])
+        least, most = (0, 1 << bits) if kind[0] == "u" else (-(1 << bits - 1), 1 << bits - 1)
+        if not least <= null < most:
+            self.refuse(element, f"nullValue {null} does not fit into {kind}")
+        return null
 
     def _coded(self, element: Element, field: Element, presence: str) -> tuple[list[Slot], int]:
         """Return the slot of an enum or a set."""
@@ -418,11 +425,12 @@ class Importer:
         mantissa = named.get("mantissa")
         if mantissa is not None and mantissa.keys["type"][0] not in "ui":
             mantissa = None
-        if mantissa is not None and field.get("presence") == "optional":
-            null = field.get("nullValue")
-            kind, bits = mantissa.keys["type"][0], int(mantissa.keys["type"][1:])
-            default = (1 << bits) - 1 if kind == "u" else -(1 << bits - 1)
-            mantissa.keys.setdefault("null", self._integer(field, null) if null else default)
+        if mantissa is not None and (field.get("presence") == "optional" or _is_later(field)):
+            kind = mantissa.keys["type"]
+            null = _PRIMITIVES[f"{'uint' if kind[0] == 'u' else 'int'}{kind[1:]}"][2]
+            if field.get("nullValue"):
+                null = self._null(field, field.get("nullValue"), kind)
+            mantissa.keys.setdefault("null", null)
         if mantissa is not None and "exponent" in constants:
             decimals = -self._integer(element, constants["exponent"])
             if 0 <= decimals <= 18:
@@ -488,6 +496,9 @@ class Importer:
         if number > 65_535:
             self.note(element, f"{name}: number {number} is beyond 65,535, and left out")
             return []
+        if number in self.numbers:
+            self.refuse(element, f"{name}: number {number} comes twice")
+        self.numbers.add(number)
         own = _unique(_attribute(name), self.names)
         self.names.add(own)
         names: set[str] = set()
@@ -699,6 +710,11 @@ def _unique(name: str, taken: set[str]) -> str:
     while found in taken:
         found, number = f"{name}_{number}", number + 1
     return found
+
+
+def _is_later(field: Element) -> bool:
+    """Return whether messages of earlier versions lack the field: it then has no value."""
+    return field.get("sinceVersion") not in ("", "0")
 
 
 def _called(element: Element) -> str:

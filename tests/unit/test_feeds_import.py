@@ -71,7 +71,7 @@ LEVELS = """\
   <sbe:message name="Status" id="2">
     <field name="Symbol" id="55" type="Ticker"/>
     <field name="class" id="1" type="uint8"/>
-    <field name="Added" id="2" type="uint16" presence="optional" sinceVersion="3"/>
+    <field name="Added" id="2" type="uint16" sinceVersion="3"/>
   </sbe:message>
 </sbe:messageSchema>
 """
@@ -327,6 +327,12 @@ def refused(tmp_path: Path, text: str | bytes, *options: str) -> str:
         (with_field('<group name="G" dimensionType="Price9"/>'), "has no unsigned blockLength"),
         (with_field("").replace('>7</choice>', '>8</choice>').replace(
             '"A" id="1" type="uint8"', '"A" id="1" type="EventBits"'), "bit 8 is not within 8"),
+        (with_field("").replace(END, f'<sbe:message name="N" id="1"/>{END}'),
+         "N: number 1 comes twice"),
+        (with_field('<field name="X" type="uint8" presence="optional" nullValue="256"/>'),
+         "nullValue 256 does not fit into u8"),
+        (with_field('<field name="X" type="Price9" sinceVersion="2" nullValue="z9"/>'),
+         "'z9' is no integer"),
         (with_field('<field name="X" type="Odd"/>', '<type name="Odd" primitiveType="int7"/>'),
          "'int7' is no primitive type"),
         (with_field('<field name="X" type="E"/>', '<enum name="E" encodingType="uint8">'
@@ -339,6 +345,18 @@ def test_a_wrong_schema_is_one_line_with_its_place(
     tmp_path: Path, text: str | bytes, told: str
 ) -> None:
     assert told in refused(tmp_path, text)
+
+
+def test_a_description_that_does_not_load_is_written_and_told(tmp_path: Path) -> None:
+    schema, out = tmp_path / "mill.xml", tmp_path / "mill.toml"
+    schema.write_text(with_field('<field name="EventTimeNs" id="60" type="uint64"/>'))
+    done = run_here("feeds", "import", str(schema), "--out", str(out))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "the description does not load yet: " in last
+    assert f"{out}:" in last
+    assert "'event_time_ns' is a field's name (mend it there)" in last
+    assert out.exists()
 
 
 def test_a_little_endian_schema_is_refused_in_a_big_endian_framing(tmp_path: Path) -> None:
