@@ -71,7 +71,7 @@ LEVELS = """\
   <sbe:message name="Status" id="2">
     <field name="Symbol" id="55" type="Ticker"/>
     <field name="class" id="1" type="uint8"/>
-    <field name="Added" id="2" type="uint16" sinceVersion="3"/>
+    <field name="Added" id="2" type="uint16" sinceVersion="3" offset="8"/>
   </sbe:message>
 </sbe:messageSchema>
 """
@@ -208,8 +208,8 @@ def test_news_is_read_and_written_as_the_schema_says(tmp_path: Path, framing: st
 
 def test_b3_frames_messages_with_the_code_of_their_encoding(tmp_path: Path) -> None:
     feed = imported(tmp_path, LEVELS, "--framing", "b3").feed
-    body = b"MILL\0\0\x03\x01\0"
-    whole = struct.pack("<HH", 12 + len(body), 0xEB50) + struct.pack("<HHHH", 9, 2, 7, 3) + body
+    body = b"MILL\0\0\x03\0\x01\0"  # a byte that no field covers
+    whole = struct.pack("<HH", 12 + len(body), 0xEB50) + struct.pack("<HHHH", 10, 2, 7, 3) + body
     packet = struct.pack("<BxHIQ", 50, 1, 6, 1_600_000_000_000_000_000) + whole
     decoded = feed.decode_packet(packet)
     assert decoded.messages[0].added == 1
