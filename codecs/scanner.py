@@ -663,6 +663,21 @@ def _parse_varied(
         out.send_time = out.send_time * 1_000_000_000 + _within(
             first, table.time_ns_at, 4, body, big
         )
+    verdict = _parse_count(table, first, out)
+    if verdict != FINE:
+        return verdict
+    return _classify(table, first, out)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _parse_count(table: FeedTable, first: cython.p_const_uchar, out: PacketHeader) -> cython.int:
+    """Set `out.count`, and the number of a packet that has that of its first message."""
+    big: cython.bint = table.big_endian
+    body: cython.int = cython.cast(cython.int, out.body)
+    place: cython.int
+    verdict: cython.int
     out.count = cython.cast(cython.int, _within(first, table.count_at, table.count_size, body, big))
     if table.count_size and out.count == table.end_of_session:
         out.count = 0
@@ -672,10 +687,10 @@ def _parse_varied(
             return verdict
     if table.number_size and table.sequence_size == 0 and out.count:
         place = body + table.number_at
-        if place + table.number_size > out.length:
+        if place + table.number_size > cython.cast(cython.int, out.length):
             return MESSAGE_OVERRUN
         out.sequence = _field(first, place, table.number_size, big, False)
-    return _classify(table, first, out)
+    return FINE
 
 
 @cython.cfunc
@@ -718,6 +733,25 @@ def padded(table, size, room):
     if over:
         size += table.message_align - over
     return size if size < room else room
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _other_size(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Return the size of the message at `at`, where it is no u16; without one it goes to `end`."""
+    if table.message_length_size == 0:
+        return end - at
+    return table.message_length_add + cython.cast(
+        cython.Py_ssize_t,
+        _read(data, at + table.message_length_at, table.message_length_size, table.big_endian),
+    )
 
 
 @cython.cfunc
@@ -829,11 +863,9 @@ def check_messages(table, data, start, header):
         # Most feeds have u16 sizes and types: those are read in place.
         if length_size == 2:
             size = _u16(data, at + length_at, big)
-        elif length_size:
-            size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+            size += length_add
         else:
-            size = end - at
-        size += length_add
+            size = _other_size(table, data, at, end)
         if size < least:
             return MESSAGE_SHORT
         if size > end - at:
@@ -1022,8 +1054,7 @@ def _fill(
     header: PacketHeader,
     out: MessageIndex,
 ) -> cython.int:
-    """Append the packet's messages to `out`, offsets counted from `base`; return a `Reject`, on
-    which nothing is appended (entries beyond `out.count` are scratch)."""
+    """Append the messages to `out`, offsets counted from `base`; return a `Reject`, then none."""
     if table.fix:
         return fill_run(table, data, start, base, header, out)
     verdict: cython.int = _check_body(table, header)
@@ -1041,42 +1072,34 @@ def _fill(
     message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
     length_at: cython.int = table.message_length_at
     length_size: cython.int = table.message_length_size
-    length_add: cython.int = table.message_length_add
-    type_at: cython.int = table.message_type_at
     type_size: cython.int = table.message_type_size
     size: cython.Py_ssize_t
     slot: cython.int
-    if start < 0 or end > len(data):
-        return TRUNCATED
-    if header.count > out.capacity - entry:
-        return INDEX_FULL
+    if start < 0 or end > len(data) or header.count > out.capacity - entry:
+        return INDEX_FULL if start >= 0 and end <= len(data) else TRUNCATED
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
         if length_size == 2:  # as in `check_messages`
             size = _u16(data, at + length_at, big)
-        elif length_size:
-            size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+            size += table.message_length_add
         else:
-            size = end - at
-        size += length_add
+            size = _other_size(table, data, at, end)
         if size < least:
             return MESSAGE_SHORT
         if size > end - at:
             return MESSAGE_OVERRUN
         if type_size == 2:
-            message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
+            message_type = cython.cast(cython.ushort, _u16(data, at + table.message_type_at, big))
         elif type_size:
-            message_type = data[at + type_at]
+            message_type = data[at + table.message_type_at]
         if table.odd_messages:
             message_type = cython.cast(cython.ushort, _odd_type(table, data, at, message_type))
             size = padded(table, size, end - at)
-            if table.number_size and step:
-                if table.number_at + table.number_size > size:
-                    return MESSAGE_SHORT
+            if table.number_size and step:  # the loader has put it into the message's header
                 sequence = _read(data, at + table.number_at, table.number_size, big)
-        slot = table.slots[message_type]
         out.types[entry] = message_type
+        slot = table.slots[message_type]
         out.symbols[entry] = _symbol(table, data, at, size, message_type, slot, header)
         out.offsets[entry] = cython.cast(cython.uint, at - base)
         out.sizes[entry] = cython.cast(cython.uint, size)

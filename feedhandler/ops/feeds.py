@@ -6,6 +6,7 @@ from rich.table import Table
 
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.feed import BadPacket
+from feedhandler.codecs.fit import Fit
 from feedhandler.codecs.layouts import Layout
 from feedhandler.gateway import CAPABILITIES, capabilities_of
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
@@ -18,11 +19,18 @@ def open_feed(name_or_path: str) -> Feed:
 
 
 def fitting_feed(payloads: Sequence[bytes]) -> str:
-    """Return the built-in feed that decodes most of the payloads, more than half; "" for none."""
-    best, most = "", len(payloads) // 2
+    """Return the built-in feed that fits most of the payloads, more than half; "" for none.
+
+    Some framings have so little in them that other feeds' packets pass: of those that fit as many,
+    it is the one that checks most of a header, and leaves fewest bytes unread.
+    """
+    best, most = "", (len(payloads) // 2, 99, 0)
     for name in list_feeds():
-        feed = load_feed(name)
-        good = sum(is_packet(feed, payload) for payload in payloads)
+        fit = Fit(load_feed(name))
+        for payload in payloads:
+            fit.examine(payload)
+        unread = sum(use.beyond for use in fit.types.values())
+        good = (fit.fitting, _checked(fit.feed), -unread)
         if good > most:
             best, most = name, good
     return best
@@ -32,6 +40,13 @@ def fitting_hint(payloads: Sequence[bytes]) -> str:
     """Return a hint about datagrams that are not of the feed that was named."""
     name = fitting_feed(payloads)
     return f"they fit --feed {name}" if name else "no built-in feed fits: see --feed"
+
+
+def _checked(feed: Feed) -> int:
+    """Return how many things of a packet's header a feed checks."""
+    packet, table = feed.description.packet, feed.table
+    fields = (table.length_size, table.count_size, packet.kind)
+    return sum(map(bool, fields)) + len(packet.constants)
 
 
 def is_packet(feed: Feed, payload: bytes) -> bool:
@@ -74,14 +89,17 @@ def _print_list(feeds: list[Feed]) -> None:
         )
     stdout_console().print(table)
     stdout_console().print()
+    shared = [each.title for each in CAPABILITIES if all(map(each.has, feeds))]
+    stdout_console().print(f"every feed has: {'; '.join(shared)}", markup=False)
     stdout_console().print(_capabilities(feeds))
 
 
 def _capabilities(feeds: list[Feed]) -> Table:
-    """Tabulate what each feed has: a row for each capability."""
-    table = FittedTable(("what it has", *(feed.key for feed in feeds)))
-    for each in CAPABILITIES:
-        table.add_row(each.title, *("yes" if each.has(feed) else "-" for feed in feeds))
+    """Tabulate what each feed has: a row for each feed, a column for what some have only."""
+    some = [each for each in CAPABILITIES if not all(map(each.has, feeds)) or len(feeds) == 1]
+    table = FittedTable(("feed", *(each.name.replace("_", " ") for each in some)))
+    for feed in feeds:
+        table.add_row(feed.key, *("yes" if each.has(feed) else "-" for each in some))
     return table
 
 

@@ -5,11 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.fit import Fit, Misfit, hex_dump
 from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.feeds import fitting_feed, open_feed
 from feedhandler.ops.fitted import FittedTable
 
 #: Packets between two updates of the progress bar.
@@ -44,7 +43,8 @@ def run(description: str, path: Path, limit: int, as_json: bool) -> int:
         print_json(_told(fit))
     else:
         _print(fit)
-    if fit.fitting <= fit.packets // 2 and (other := _better(tried, feed)):
+    other = fitting_feed(tried) if fit.fitting <= fit.packets // 2 else ""
+    if other and other != feed.name:
         complain(f"{path}: most packets do not fit {feed.name}", f"they fit {other}")
     return ExitCode.FOUND if complain_if_cut(capture) or fit.counts else ExitCode.OK
 
@@ -73,18 +73,6 @@ def _print(fit: Fit) -> None:
         console.print(text, markup=False, soft_wrap=True)
     text = f"{fit.fitting:,} of {fit.packets:,} packets fit {fit.feed.name}"
     console.print(text, markup=False, style="bold")
-
-
-def _better(payloads: list[bytes], feed: Feed) -> str:
-    """Return the built-in feed that fits most of the payloads, more than half; "" for none."""
-    best, most = "", len(payloads) // 2
-    for name in list_feeds():
-        fit = Fit(load_feed(name))
-        for payload in payloads:
-            fit.examine(payload)
-        if fit.fitting > most and name != feed.name:
-            best, most = name, fit.fitting
-    return best
 
 
 def _printable(text: str) -> str:

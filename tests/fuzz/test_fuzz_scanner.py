@@ -1,6 +1,6 @@
 """Mutated packets of every type of every feed, through the compiled scanner.
 
-`FEEDHANDLER_FUZZ` is the number of packets (100,000 by default, 100 million for a campaign).
+`FEEDHANDLER_FUZZ` is the number of packets (400,000 by default, 100 million for a campaign).
 """
 
 import os
@@ -11,7 +11,7 @@ from tests.support.feeds import BINARY_FEEDS
 
 
 def test_every_mutated_packet_gets_one_typed_answer_and_every_reason_comes(seed):
-    count = int(os.environ.get("FEEDHANDLER_FUZZ", "100000"))
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "400000"))
     print(f"python -m tests.fuzz.scanner_fuzz --count {count} --seed {seed}")
     outcome = scanner_fuzz.run(count, seed)
     print(outcome.report())

@@ -72,7 +72,7 @@ def fields_of(block: Block) -> st.SearchStrategy[dict[str, Any]]:
     """Values for every field of a block, and for the elements of a layout's group."""
     chosen = {each.name: values_of(each) for each in block.named}
     if isinstance(block, Layout) and block.group is not None:
-        chosen[block.group_name] = st.lists(fields_of(block.group), max_size=4)
+        chosen[block.group.name] = st.lists(fields_of(block.group), max_size=4)
     return st.fixed_dictionaries(chosen)
 
 

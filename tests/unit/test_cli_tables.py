@@ -118,10 +118,10 @@ def test_every_shell_has_its_script(shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("feedhandler decode x.pcap --feed iex", ["iex-deep"]),
+        ("feedhandler decode x.pcap --feed iex-t", ["iex-tops"]),
         ("feedhandler replay x.pcap --feed nyse-o", ["nyse-openbook-ultra"]),
-        ("feedhandler characterise x.pcap --feed eu", ["euronext-utp-md"]),
-        ("feedhandler lab --feed eu", ["euronext-utp-md"]),
+        ("feedhandler characterise x.pcap --feed eurone", ["euronext-utp-md"]),
+        ("feedhandler lab --feed eurone", ["euronext-utp-md"]),
         ("feedhandler generate --profile mar", ["market"]),
         ("feedhandler demo --loop uv", ["uvloop"]),
         ("feedhandler rec", []),  # the demo's own subscriber is nobody's command

@@ -32,6 +32,11 @@ def laid_out(payloads: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return data, offset, length
 
 
+def _has_heartbeats(feed: Feed) -> bool:
+    kind = feed.description.packet.kind
+    return kind is not None and bool(kind.heartbeat)
+
+
 def some_packets(feed: Feed, seed: int) -> list[bytes]:
     """Good packets of every kind, with bytes changed here and there."""
     source = random.Random(seed)
@@ -40,7 +45,7 @@ def some_packets(feed: Feed, seed: int) -> list[bytes]:
         kind = source.choice(["data", "data", "data", "heartbeat"])
         packet = bytearray(
             feed.encode_packet(
-                kind=kind if feed.description.packet.kind else "data",
+                kind=kind if _has_heartbeats(feed) else "data",
                 sequence=source.getrandbits(30),
                 send_time=source.getrandbits(29) * (10**9 if feed.name.startswith("iex") else 1),
                 service=number % 7 if feed.description.packet.service else 0,
