@@ -38,13 +38,13 @@ from cython.cimports.feedhandler.replay.captures.records import (
     put16,
 )
 
-from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
 from feedhandler.replay.captures.records import (
     BLOCK_HEAD_BYTES,
     BLOCK_TAIL_BYTES,
     FRAME_BYTES_MIN,
     HEADERS_BYTES,
     PAYLOAD_BYTES_MAX,
+    RECORD_HEADER_BYTES,
     frame_headers,
 )
 

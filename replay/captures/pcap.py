@@ -20,10 +20,10 @@ from cython.cimports.feedhandler.replay.captures.frames import (
 from cython.cimports.feedhandler.replay.captures.status import DAMAGED, FULL, NEED_DATA
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
+from feedhandler.replay.captures.records import RECORD_HEADER_BYTES
 
-#: The length of the file header, and of the header before each record.
+#: The length of the file header.
 FILE_HEADER_BYTES = 24
-RECORD_HEADER_BYTES = 16
 
 _RECORD_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)
 _RECORD_MAX = cython.declare(cython.Py_ssize_t, RECORD_BYTES_MAX)

@@ -21,6 +21,8 @@ PAYLOAD_BYTES_MAX = 65_507
 FRAME_BYTES_MIN = 60
 #: Ethernet, IPv4 and UDP headers, without VLAN tags and options.
 HEADERS_BYTES = 42
+#: The length of the header before each record of a pcap file.
+RECORD_HEADER_BYTES = 16
 #: What stands before and behind a frame in pcapng's enhanced packet block.
 BLOCK_HEAD_BYTES, BLOCK_TAIL_BYTES = 28, 4
 
