@@ -373,8 +373,8 @@ and where books are not kept, orders that wait for a slow subscriber wait in the
 ([flow-control.md](flow-control.md)).
 
 A description of your own has what its messages are named for, as the built-in ones do:
-`feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys are
-[FORMAT.md](../codecs/FORMAT.md).
+`feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys
+are [FORMAT.md](../codecs/FORMAT.md).
 """
 
 
