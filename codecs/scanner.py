@@ -99,6 +99,7 @@ class FeedTable:
                   a count `end_of_session`, with a header of `short_header` bytes where they are no
                   data, or with the number of their first message
     several       a datagram may hold several packets
+    alone         nothing tells where a packet ends: it must be all of what holds it, also a batch
     odd_messages  messages are padded to `message_align` bytes (their sizes here are with padding),
                   have types of two parts or numbers of their own
     trailing_max  bytes that may follow the last message
@@ -134,7 +135,7 @@ class FeedTable:
         self.fix = False
         self.symbol_tag = 0
         self.symbol_pad = 0
-        self.varied = self.several = self.long_symbols = False
+        self.varied = self.several = self.alone = self.long_symbols = False
         self.short_header = 0
         self.end_of_session = -1
         self.odd_messages = False
@@ -462,9 +463,17 @@ def _walked_length(
     end: cython.Py_ssize_t = start + size
     length: cython.Py_ssize_t
     count: cython.int
-    if table.count_size == 0 or table.message_length_size == 0 or table.short_header:
+    if table.alone:
         return cython.cast(cython.int, size)
-    if start < 0 or end > len(data) or size < table.header_size:
+    if start < 0 or end > len(data):
+        return 0
+    if (
+        table.short_header
+        and size >= table.short_header
+        and table.kinds[_read(data, start + table.kind_at, table.kind_size, table.big_endian)]
+    ):
+        return table.short_header  # no data
+    if size < table.header_size:
         return 0
     count = cython.cast(
         cython.int, _read(data, start + table.count_at, table.count_size, table.big_endian)

@@ -77,6 +77,7 @@ class TableBuilder:
         if not 1 <= packet.align <= 16:
             self.refuse("packet.align", "is not within 1..16")
         table.trailing_max = packet.align - 1
+        table.alone = not table.length_size and not (table.count_size and table.message_length_size)
         table.varied = bool(
             not table.length_size
             or not table.count_size

@@ -155,6 +155,8 @@ class Splitter:
                 sender_queue.batch(
                     stream.index, template, sequence, received_ns, self.source, start, size
                 )
+                if self.table.alone:
+                    sender_queue.close_batch(stream.index)
                 continue
             bit = _STAMPED_BUILT if sender_queue.stamp else _PLAIN_BUILT
             frame = self.stamped if sender_queue.stamp else self.plain
@@ -463,6 +465,8 @@ class Splitter:
                 self.batching.append(sender_queue)
             template = stream.batch_stamped if sender_queue.stamp else stream.batch_plain
             sender_queue.batch(stream.index, template, sequence, received_ns, self.thin, 0, length)
+            if self.table.alone:
+                sender_queue.close_batch(stream.index)
             return 0
         template = stream.packet_stamped if sender_queue.stamp else stream.packet_plain
         frame.begin(template, sequence, _WHOLE, received_ns)

@@ -40,6 +40,10 @@ FAMILIES: dict[str, tuple[Callable[[Feed, int], bytes], str]] = {
         ),
         "SYM3",
     ),
+    "memx-memoir": (
+        lambda feed, n: feed.encode_message("order_deleted", security_id=n % 7, order_id=n),
+        "3",
+    ),
     "cme-mdp3": (
         lambda feed, n: feed.encode_message(
             "incremental_refresh_book",
@@ -123,6 +127,18 @@ async def receive(url: str, pattern: str, feed: Feed, count: int, ready: asyncio
     return bodies
 
 
+async def receive_batches(url: str, feed: Feed, count: int, ready: asyncio.Event) -> int:
+    """Receive batches until their packets have `count` messages; return how many there were."""
+    seen = 0
+    async with feedhandler.subscribe(
+        url, f"{feed.key}.#", as_="batch", feed=feed, quality=False, reconnect=False
+    ) as messages:
+        ready.set()
+        while seen < count:
+            seen += sum(len(each.messages) for each in (await anext(messages)).packets())
+    return seen
+
+
 async def play_through(name: str, folder: Path) -> None:
     make, word = FAMILIES[name]
     feed = load_feed(name)
@@ -133,11 +149,12 @@ async def play_through(name: str, folder: Path) -> None:
     gateway = await start("run", str(folder / "gateway.toml"))
     try:
         url = await listening(gateway)
-        ready = [asyncio.Event(), asyncio.Event()]
+        ready = [asyncio.Event() for _ in range(3)]
         every = asyncio.create_task(receive(url, f"{feed.key}.#", feed, len(expected), ready[0]))
         some = asyncio.create_task(
             receive(url, f"{feed.key}.1.{word}", feed, len(wanted), ready[1])
         )
+        batches = asyncio.create_task(receive_batches(url, feed, len(expected), ready[2]))
         await asyncio.gather(*(each.wait() for each in ready))
         line_a, line_b = config.channels[0].lines
         player = await start(
@@ -148,6 +165,7 @@ async def play_through(name: str, folder: Path) -> None:
         )
         assert await every == expected
         assert await some == wanted
+        assert await batches == len(expected)
         assert await asyncio.wait_for(player.wait(), 60) == 0
     finally:
         if gateway.returncode is None:
