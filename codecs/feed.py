@@ -381,7 +381,7 @@ class Feed:
         known: "ReferenceData | None",
     ) -> Packet:
         if self.table.several:
-            return self._merged(data, header, index, day, scales, known)
+            return self._merged(data, day, scales, known)
         verdict = scanner.parse_header(self.table, data, 0, len(data), header)
         if verdict == Reject.FINE:
             verdict = scanner.scan_messages(self.table, data, 0, header, index)
@@ -398,8 +398,6 @@ class Feed:
     def _merged(
         self,
         data: bytes,
-        header: scanner.PacketHeader,
-        index: scanner.MessageIndex,
         day: date | None,
         scales: Mapping[int, int],
         known: "ReferenceData | None",
@@ -409,22 +407,16 @@ class Feed:
         Kind and numbers are those of the first that has messages, or else of the first.
         """
         whole: Packet | None = None
-        at = 0
-        while at < len(data) or whole is None:
-            rest = data[at:]
-            verdict = scanner.parse_next(self.table, rest, 0, len(rest), header)
-            if verdict == Reject.FINE:
-                verdict = scanner.scan_messages(self.table, rest, 0, header, index)
-            if verdict != Reject.FINE:
-                raise BadPacket(Reject(verdict))
-            packet = self._decoded(rest[: header.length], header, index, day, scales, known)
-            at += header.length
+        for begin, header, index in self._scanned(data):
+            one = data[begin : begin + header.length]
+            packet = self._decoded(one, header, index, day, scales, known)
             if whole is None or (packet.messages and not whole.messages):
                 whole = packet
             elif packet.messages:
                 whole.next_sequence = packet.next_sequence
                 for name in ("messages", "types", "symbols", "sequences"):
                     getattr(whole, name).extend(getattr(packet, name))
+        assert whole is not None, "a datagram has a packet, or is bad"
         return whole
 
     def _decoded(

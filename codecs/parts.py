@@ -11,6 +11,7 @@ Conditional  fields that are there under a condition; a record, or None
 `known` holds the values of the fields that were read before, by name, from the message inwards.
 """
 
+import abc
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,7 +85,7 @@ class Dimensions(msgspec.Struct, frozen=True):
         return field.integer(data[at + field.at : at + field.at + field.size], self.byte_order)
 
 
-class Part:
+class Part(abc.ABC):
     """What all parts are: a `name`, and `nothing`, the value of one that is not there."""
 
     nothing: Any = None
@@ -98,26 +99,26 @@ class Part:
         self.elements = elements
         self.when = when
 
+    @abc.abstractmethod
     def read(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any], context: TimeContext
     ) -> tuple[Any, int]:
         """Return the part's value and the first byte behind it. Raises `CutShort`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def leaves(
         self, data: bytes, at: int, end: int, known: Mapping[str, Any]
     ) -> Generator[Leaf, None, int]:
         """Yield its fields as they stand in the bytes, and return the byte behind the part."""
-        raise NotImplementedError
 
     def prepare(self, value: Any, values: dict[str, Any]) -> None:
         """Set what the fields before the part have to say of it, where `values` do not."""
         if self.when is not None and value != self.nothing:
             self.when.prepare(values)
 
+    @abc.abstractmethod
     def write(self, value: Any, known: Mapping[str, Any]) -> bytes:
         """Return the part's bytes. Raises `UsageError` for values that do not fit."""
-        raise NotImplementedError
 
     def _is_absent(self, known: Mapping[str, Any], left: int) -> bool:
         return self.when is not None and not self.when.holds(known, left)

@@ -1,4 +1,4 @@
-"""What a reader of a stream has to remember: names of symbols, scales of prices, the clock.
+"""State that decoding a stream needs: names of symbols, scales of prices, the clock.
 
 Some feeds give a price's decimal places only in the message that names the symbol, or a message's
 time only as counted from what an earlier message told. A reader of a stream keeps one

@@ -258,6 +258,24 @@ async def start(config: Config, path: Path) -> asyncio.subprocess.Process:
     return gateway
 
 
+async def run_command(*arguments: str) -> asyncio.subprocess.Process:
+    """A command of `feedhandler` as a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "feedhandler", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def amqp_url(gateway: asyncio.subprocess.Process) -> str:
+    """The gateway's URL, from the line with which it says that it is ready."""
+    assert gateway.stderr is not None
+    seen = b""
+    while b"AMQP on" not in seen:
+        line = await asyncio.wait_for(gateway.stderr.readline(), PATIENCE_S)
+        assert line, f"the gateway ended: {seen.decode()}"
+        seen += line
+    return "amqp://" + seen.decode().rsplit("AMQP on ", 1)[1].strip()
+
+
 async def subscribed(stack: AsyncExitStack, market: Market, urls: list[str], grain: str) -> Ledger:
     """A subscriber to all that these gateways have, whose ledger is kept while the block lasts."""
     ledger = Ledger(market, grain)

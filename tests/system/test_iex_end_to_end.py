@@ -8,7 +8,6 @@ and struct that shares no code with the project.
 import asyncio
 import gzip
 import struct
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places
+from tests.support.gateway import amqp_url, run_command
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
 MESSAGES = 48_325
@@ -90,23 +90,6 @@ def configuration() -> Config:
     )
 
 
-async def start(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "feedhandler", *arguments, stderr=asyncio.subprocess.PIPE
-    )
-
-
-async def listening(gateway: asyncio.subprocess.Process) -> str:
-    """The gateway's URL, from the line with which it says that it is ready."""
-    assert gateway.stderr is not None
-    seen = b""
-    while b"AMQP on" not in seen:
-        line = await asyncio.wait_for(gateway.stderr.readline(), 60)
-        assert line, f"the gateway ended: {seen.decode()}"
-        seen += line
-    return "amqp://" + seen.decode().rsplit("AMQP on ", 1)[1].strip()
-
-
 def key_of(message: feedhandler.Message) -> tuple[int, str, str]:
     """Number, type and symbol of a message, the symbol as the message's own bytes have it."""
     symbol = getattr(message.record(), "symbol", "-")
@@ -117,15 +100,15 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
     """Replay with 5 % loss on each line, never the same packet on both; all that arrived."""
     path = folder / "gateway.toml"
     path.write_text(to_toml(config))
-    gateway = await start("run", str(path))
+    gateway = await run_command("run", str(path))
     got = Stream()
     try:
-        url = await listening(gateway)
+        url = await amqp_url(gateway)
         async with feedhandler.subscribe(
             url, "iex.#", as_="message", quality=False, reconnect=False
         ) as messages:
             line_a, line_b = config.channels[0].lines
-            player = await start(
+            player = await run_command(
                 *("replay", str(capture), "--feed", "iex-deep", "--speed", speed),
                 *("--line-a", f"{line_a.group}:{line_a.port}"),
                 *("--line-b", f"{line_b.group}:{line_b.port}"),

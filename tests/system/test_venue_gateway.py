@@ -7,7 +7,6 @@ holds several packets. Gateway and player are processes of their own, as an oper
 
 import asyncio
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from feedhandler.config.trading_day import TradingDayConfig
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support import places
+from tests.support.gateway import amqp_url, run_command
 
 PACKETS = 1_500
 RUN_SECONDS = 120
@@ -68,14 +68,14 @@ FAMILIES: dict[str, tuple[Callable[[Feed, int], bytes], str]] = {
 def write_session(feed: Feed, path: Path, make: Callable[[Feed, int], bytes]) -> list[bytes]:
     """Write a capture of a session, and return the bytes of its messages in order."""
     messages: list[bytes] = []
-    dice = random.Random(7)
+    prng = random.Random(7)
     number = 1
     with CaptureWriter(path) as writer:
         for place in range(PACKETS):
             datagram = b""
             for _ in range(2 if feed.table.several and place % 3 == 0 else 1):
                 most = 3 if feed.table.message_length_size else 1
-                count = dice.randint(1, most)
+                count = prng.randint(1, most)
                 bodies = [make(feed, len(messages) + each) for each in range(count)]
                 service = {"service": 1} if feed.description.packet.service else {}
                 datagram += feed.encode_packet(sequence=number, messages=bodies, **service)
@@ -97,23 +97,6 @@ def configuration(feed: Feed) -> Config:
         amqp=AmqpConfig(listen="127.0.0.1:0"),
         channels=(ChannelConfig(service=1, lines=lines),),
     )
-
-
-async def start(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "feedhandler", *arguments, stderr=asyncio.subprocess.PIPE
-    )
-
-
-async def listening(gateway: asyncio.subprocess.Process) -> str:
-    """The gateway's URL, from the line with which it says that it is ready."""
-    assert gateway.stderr is not None
-    seen = b""
-    while b"AMQP on" not in seen:
-        line = await asyncio.wait_for(gateway.stderr.readline(), 60)
-        assert line, f"the gateway ended: {seen.decode()}"
-        seen += line
-    return "amqp://" + seen.decode().rsplit("AMQP on ", 1)[1].strip()
 
 
 async def receive(url: str, pattern: str, feed: Feed, count: int, ready: asyncio.Event) -> Any:
@@ -146,9 +129,9 @@ async def play_through(name: str, folder: Path) -> None:
     wanted = [body for number, body in enumerate(expected) if _names(name, number)]
     config = configuration(feed)
     (folder / "gateway.toml").write_text(to_toml(config))
-    gateway = await start("run", str(folder / "gateway.toml"))
+    gateway = await run_command("run", str(folder / "gateway.toml"))
     try:
-        url = await listening(gateway)
+        url = await amqp_url(gateway)
         ready = [asyncio.Event() for _ in range(3)]
         every = asyncio.create_task(receive(url, f"{feed.key}.#", feed, len(expected), ready[0]))
         some = asyncio.create_task(
@@ -157,7 +140,7 @@ async def play_through(name: str, folder: Path) -> None:
         batches = asyncio.create_task(receive_batches(url, feed, len(expected), ready[2]))
         await asyncio.gather(*(each.wait() for each in ready))
         line_a, line_b = config.channels[0].lines
-        player = await start(
+        player = await run_command(
             *("replay", str(folder / "session.pcap"), "--feed", name, "--speed", "5x"),
             *("--line-a", f"{line_a.group}:{line_a.port}"),
             *("--line-b", f"{line_b.group}:{line_b.port}"),
