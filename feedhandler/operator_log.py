@@ -32,8 +32,9 @@ PREFIX = "gateway: "
 CHARS_MAX = 2000
 #: Lines that wait in memory while stderr blocks.
 WAITING_MAX = 1000
-#: How long the end waits for stderr to take the waiting lines.
-CLOSE_SECONDS = 1.0
+#: How long the end waits for stderr to take the waiting lines: longer than a busy machine lets the
+#: thread that writes them wait for a processor.
+CLOSE_SECONDS = 5.0
 SECOND_NS = 1_000_000_000
 
 #: Key of `OperatorHandler.counts`: what it counts.

@@ -20,6 +20,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from feedhandler import operator_log
 from tests.support.brokers import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
 from tests.support.needs import absent
 from tests.support.seeds import rerun, seed_of
@@ -46,11 +47,13 @@ hypothesis.settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Hypothesis draws the same each time, unless told otherwise."""
+    """Hypothesis draws the same each time, unless told otherwise; nothing is lost to haste."""
     # A shell starts a job in the background with SIGINT ignored, and children inherit that: no test
     # of an interrupt would ever hear one.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The end of an operator log waits for its lines, however late a busy machine writes them.
+    operator_log.CLOSE_SECONDS = 60.0
     if config.getoption("hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(seed_of("hypothesis"))
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import feedhandler.gateway
-from feedhandler import operator_log
 from feedhandler.config import ReceiveConfig, loopback_config
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ops import run
@@ -104,7 +103,6 @@ def serve(
 def test_a_failure_after_ready_is_the_hosts_and_the_account_is_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(operator_log, "CLOSE_SECONDS", 60.0)
     raised = serve(monkeypatch, OSError(errno.ENODEV, "No such device"), True)
     assert isinstance(raised, HostFault)
     assert raised.message == "no such device"

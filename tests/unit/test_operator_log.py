@@ -54,12 +54,6 @@ def logged(act: Callable[[OperatorHandler], object], **settings: object) -> list
     return output.lines
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end waits for its lines, however late a busy machine writes them."""
-    monkeypatch.setattr(operator_log, "CLOSE_SECONDS", 60.0)
-
-
 def test_in_text_form_a_line_is_the_text() -> None:
     def act(_: OperatorHandler) -> None:
         log_event("line_silent", "line 104/A: silent", line="104/A")
