@@ -249,18 +249,19 @@ def opened(
 ) -> Iterator[OperatorHandler]:
     """Log to stderr, or to `output`, while the context lasts; a thread writes the lines."""
     global _current
-    before, _current = _current, OperatorHandler(settings, name)
-    writer = _Writer(_current.queue, output or _Stderr())
+    before, handler = _current, OperatorHandler(settings, name)
+    _current = handler
+    writer = _Writer(handler.queue, output or _Stderr())
     writer.start()
-    _LOGGER.addHandler(_current)
+    _LOGGER.addHandler(handler)
     _LOGGER.setLevel(settings.level.upper())
     _LOGGER.propagate = False
     try:
-        yield _current
+        yield handler
     finally:
-        _LOGGER.removeHandler(_current)
+        _LOGGER.removeHandler(handler)
         _LOGGER.setLevel(logging.NOTSET)
         _LOGGER.propagate = True
-        _current.tick(at_end=True)
+        handler.tick(at_end=True)
         writer.stop()
         _current = before

@@ -50,11 +50,17 @@ class FakeSession:
 Started = Callable[..., FakeSession]
 
 
+@pytest.fixture(autouse=True)
+def logging_again() -> Iterator[None]:
+    """Logging as before: an interrupted command's process logs no more."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     """Has `command_session` find a session whose Java runs."""
     running: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # put back at the end
 
     def start(*command: str) -> FakeSession:
         java = subprocess.Popen(command or OBEDIENT, stdout=subprocess.PIPE)
