@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import uuid
+from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class Peer(Protocol):
         """End what runs; its data is not wanted any more."""
 
 
-class AmqpPeer:
+class AmqpPeer(ABC):
     """What all that speak AMQP 1.0 have in common: the client."""
 
     login: ClassVar[tuple[str, str]] = ("", "")
@@ -101,9 +102,9 @@ class AmqpPeer:
         """What a link may have at a time."""
         return PREFETCH
 
+    @abstractmethod
     def target(self, queue: str) -> str:
-        """Where messages are put."""
-        raise NotImplementedError
+        """Return the address where messages are put."""
 
     def sources(self, queue: str) -> list[str]:
         """What workers take from, in turn."""

@@ -1,4 +1,4 @@
-"""What a process has used so far, as `/proc` tells it."""
+"""Processor time of a process so far, from `/proc`."""
 
 import os
 from pathlib import Path

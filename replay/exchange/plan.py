@@ -1,4 +1,4 @@
-"""What a simulated exchange is asked to do, and its account of what it did."""
+"""The plan of a simulated exchange, and its account of what it did."""
 
 import time
 from dataclasses import dataclass, field

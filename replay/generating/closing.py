@@ -1,4 +1,4 @@
-"""How a generated session ends: closing prices, empty books, blank quotes, everything halted.
+"""The end of a generated session: closing prices, empty books, blank quotes, everything halted.
 
 `Closing` takes the instruments one by one and puts what is said of each on the tape: the closing
 price (247) and, for a share, that it is halted (505) and that its book is cleared (230 with

@@ -1,4 +1,4 @@
-"""Where a generated session's lines are sent: group and port by line and service. No I/O.
+"""The destinations of a generated session's lines: group and port by line and service. No I/O.
 
 What a capture of a session is written to, and what the simulated exchange sends to unless told
 otherwise, are the same places: a capture can be played to a gateway that listens to the exchange.

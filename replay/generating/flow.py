@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
-"""When what happens in a generated session: bursts along a plan, services in their mix.
+"""The order of events of a generated session: bursts along a plan, services in their mix.
 
 A `Flow` drives the markets of a session. First it resets every channel, tells the reference data
 and every book (orders told again between delimiters, and quotes). Then activity comes in bursts of

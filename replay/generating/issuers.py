@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
-"""What is quoted without a book: warrants, by their issuers, and indices, by computation.
+"""Instruments without a book: warrants, quoted by their issuers, and indices, computed.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
 tick or changes its spread or size, and now and then a trader takes it. `IndexValues` holds the

@@ -1,4 +1,4 @@
-"""Where the generator patches messages: places of fields, and messages with all else filled in.
+"""Places of the fields that the generator patches, and messages with all else filled in.
 
 The compiled markets keep whole messages and change a few fields of them. `offsets` looks the places
 of those fields up in the feed's description; `templates` makes a message an instrument, with what

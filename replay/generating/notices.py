@@ -1,4 +1,4 @@
-"""What service 101 says: reference data, instruments halted and reopened.
+"""The messages of service 101: reference data, instruments halted and reopened.
 
 `Notices` keeps each instrument's reference data (553) and state (505) as messages and puts them on
 the tape. A halted share is marked in the books' `halted` table: nothing of it moves until it is

@@ -1,4 +1,4 @@
-"""What generated packets are: the services, the specification's bound, one packet on its own."""
+"""Generated packets: the services, the specification's bound, one packet on its own."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a generated capture holds, counted while it is made: for checks of receivers.
+"""Counts of a generated capture, kept while it is made: for checks of receivers.
 
 A `TrafficLedger` takes a session's blocks and counts, for what arrives on both lines together:
 packets, bytes and messages by service and minute, the busiest seconds, and by line what was lost

@@ -1,4 +1,4 @@
-"""What a replay would send, without sending it: counts, sizes, times and peak rates.
+"""Forecast of a replay, without sending it: counts, sizes, times and peak rates.
 
 A `Forecast` is given the blocks that a sender would get, faults and all, and sums them up by line,
 group and port, and by service where the feed's headers are there. Peak rates are the most that

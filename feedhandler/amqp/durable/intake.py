@@ -10,6 +10,7 @@ such that what all of them have in flight fits `waiting_bytes_max`; while that m
 disk they get none, and are notified (`settled`) when there is room again.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -84,7 +85,7 @@ class Recent:
         self._bytes = 0
 
 
-class Credit:
+class Credit(ABC):
     """Credit of a queue's producers: all that they have in flight fits what may wait."""
 
     #: How many messages more may come, whatever their size.
@@ -98,9 +99,9 @@ class Credit:
         self._starved: dict[Hearer, None] = {}
 
     @property
+    @abstractmethod
     def has_room(self) -> bool:
         """Whether producers may be given credit."""
-        raise NotImplementedError
 
     def window(self, message_bytes: float) -> int:
         """Return how many messages of about this size a producer may have in flight, 1 at least."""
