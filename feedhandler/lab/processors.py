@@ -33,11 +33,19 @@ def split() -> tuple[set[int], set[int]]:
     return first, rest or first
 
 
+def _threads(pid: int) -> list[int]:
+    """Return the ids of a process's threads; none where it has ended."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def pin(pid: int, processors: Iterable[int]) -> None:
-    """Keep all threads of a process on these processors; skip a thread that ends meanwhile."""
-    for thread in os.listdir(f"/proc/{pid}/task"):
+    """Keep all threads of a process on these processors; skip what ends meanwhile."""
+    for thread in _threads(pid):
         with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), processors)
+            os.sched_setaffinity(thread, processors)
 
 
 def put_first(pid: int) -> bool:
@@ -48,9 +56,9 @@ def put_first(pid: int) -> bool:
     """
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
-    for thread in os.listdir(f"/proc/{pid}/task"):
+    for thread in _threads(pid):
         try:
-            os.setpriority(os.PRIO_PROCESS, int(thread), NICE)
+            os.setpriority(os.PRIO_PROCESS, thread, NICE)
         except PermissionError:
             return False
         except ProcessLookupError:

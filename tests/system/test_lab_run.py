@@ -217,7 +217,7 @@ def test_what_was_measured_is_kept_where_a_later_step_fails(
     wait_until(lambda: "first" if run.process.stdout.readline().startswith("packets") else "", "")
     os.kill(run.role("replayer"), signal.SIGKILL)
     code, _, errors = run.finish()
-    assert code == ExitCode.BUG
+    assert code == ExitCode.BUG, errors
     kept, failed = errors.splitlines()
     assert "ended after 1 whole steps" in kept
     assert "replayer ended (signal 9)" in failed

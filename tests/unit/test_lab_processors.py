@@ -65,3 +65,11 @@ def test_a_process_may_go_first() -> None:
     finally:
         child.communicate(b"\n")
     assert not processors.set_real_time(child.pid), "it has ended"
+
+
+def test_a_process_that_has_ended_is_passed_over() -> None:
+    """Its end is the supervisor's to tell."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    processors.pin(child.pid, os.sched_getaffinity(0))
+    assert processors.put_first(child.pid)
