@@ -142,6 +142,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "replay.playing.frame_sender",
     ),
     "market": (
+        "market.depth_book",
         "market.normaliser",
         "market.order_table",
     ),
