@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Order books of many instruments, kept by MBO records of any feed, in some 50 bytes an order.
 
 What it holds: for each instrument the price levels of both sides, best first, and in each level its
@@ -46,15 +46,21 @@ _NEAR = cython.declare(cython.int, 12)
 _NONE = cython.declare(cython.uint, 0xFFFF_FFFF)
 _DEEP = cython.declare(cython.int, UNCHANGED)
 _MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
+#: Multipliers that spread keys over slots: 2^64 and 2^32 divided by the golden ratio.
+_SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
+_SPREAD_BOOKS = cython.declare(cython.ulonglong, 0x9E37_79B1)
 _PRICE_MAX = cython.declare(cython.longlong, UNDEFINED_PRICE - 1)
 _NO_PRICE = cython.declare(cython.ulonglong, UNDEFINED_PRICE)
 _SIZE_MAX = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+_LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
 _WORDS = cython.declare(cython.int, MBO.itemsize // 8)
 _ADD, _CANCEL = cython.declare(cython.int, 65), cython.declare(cython.int, 67)
 _MODIFY, _CLEAR = cython.declare(cython.int, 77), cython.declare(cython.int, 82)
 _IS_BID, _IS_ASK = cython.declare(cython.int, 66), cython.declare(cython.int, 65)
 
 
+@cython.final
+@cython.cclass
 class DepthBook:
     """The books. Prices are in 1e-9, as in DBN; sides `BID` and `ASK`; depth 0 is the best level.
 
@@ -120,7 +126,7 @@ class DepthBook:
             at = index * _WORDS
             head, tail = words[at], words[at + 4]
             depth: cython.int = self.take(
-                head >> 32, words[at + 2], signed[at + 3], tail & 0xFFFF_FFFF,
+                head >> 32, words[at + 2], signed[at + 3], tail & _LOW,
                 (tail >> 48) & 0xFF, tail >> 56, (tail >> 40) & 0xFF,
             )  # fmt: skip
             changed += depth != _DEEP
@@ -294,7 +300,7 @@ class DepthBook:
     def order_home(self, book, order_id):
         """Return the slot where the search for an order begins."""
         mixed: cython.ulonglong = order_id ^ (cython.cast(cython.ulonglong, book) << 40)
-        mixed = (mixed * 0x9E37_79B9_7F4A_7C15) & _MASK
+        mixed = (mixed * _SPREAD) & _MASK
         mixed ^= mixed >> 32
         return cython.cast(cython.Py_ssize_t, mixed & 0x7FFF_FFFF) & self.order_mask
 
@@ -559,7 +565,7 @@ class DepthBook:
 
     def book_of(self, instrument, make, channel):
         """Return the row of an instrument's book; -1 where there is none, or beyond the bound."""
-        mixed: cython.uint = (instrument * 0x9E37_79B1) & 0xFFFF_FFFF
+        mixed: cython.uint = (instrument * _SPREAD_BOOKS) & _LOW
         slot: cython.Py_ssize_t = (mixed ^ (mixed >> 16)) & self.book_mask
         book: cython.Py_ssize_t
         while self.book_slots[slot]:
@@ -596,7 +602,7 @@ class DepthBook:
         self.book_slots = memoryview(numpy.zeros(2 * room, numpy.uint32))
         self.book_mask = 2 * room - 1
         for book in range(self.book_count):
-            mixed = (self.book_ids[book] * 0x9E37_79B1) & 0xFFFF_FFFF
+            mixed = (self.book_ids[book] * _SPREAD_BOOKS) & _LOW
             slot = (mixed ^ (mixed >> 16)) & self.book_mask
             while self.book_slots[slot]:
                 slot = (slot + 1) & self.book_mask
