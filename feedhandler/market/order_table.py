@@ -19,6 +19,8 @@ BUY, SELL = 1, 2
 ORDERS_MAX = 3 << 20
 _SLOTS_MIN = 1 << 10
 _MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
+#: Spreads keys over slots: 2^64 divided by the golden ratio.
+_SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
 _BY_INSTRUMENT = cython.declare(cython.ulonglong, 1 << 32)
 
 
@@ -122,7 +124,7 @@ class OrderTable:
     def home(self, scope, order_id):
         """Return the slot where the search for an order begins."""
         mixed: cython.ulonglong = order_id ^ (cython.cast(cython.ulonglong, scope) << 40)
-        mixed = (mixed * 0x9E37_79B9_7F4A_7C15) & _MASK
+        mixed = (mixed * _SPREAD) & _MASK
         mixed ^= mixed >> 32
         return cython.cast(cython.Py_ssize_t, mixed & 0x7FFF_FFFF) & (self.slots - 1)
 
