@@ -224,6 +224,76 @@ class BlockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fields: list[FieldDescription]
 
 
+#: What a rule of `[book]` says that its messages do.
+BookAction = Literal[
+    "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
+    "status", "directory", "snapshot_begin", "snapshot_end",
+]  # fmt: skip
+
+
+class SideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The field that tells a side, and its values for each; others mean no side."""
+
+    field: str
+    buy: list[int | str]
+    sell: list[int | str]
+
+
+class QuoteSideDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Price and size of one side of a quote."""
+
+    price: str
+    size: str
+
+
+class StateDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The field with a trading status, and its values for each state."""
+
+    field: str
+    trading: list[int | str] = []
+    halted: list[int | str] = []
+    auction: list[int | str] = []
+    quoting: list[int | str] = []
+    closed: list[int | str] = []
+
+
+class BookCondition(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A condition of a rule: the field has one of these values."""
+
+    field: str
+    among: list[int | str] = msgspec.field(name="in")
+
+
+class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A rule of `[book]`: what some messages, or each element of one of their groups, do to it."""
+
+    messages: list[str]
+    does: BookAction
+    group: str = ""
+    when: list[BookCondition] = []
+    order: str | list[str] = ""
+    new_order: str = ""
+    side: SideDescription | Literal["buy", "sell"] | None = None
+    price: str = ""
+    size: str = ""
+    remaining: str = ""
+    bid: QuoteSideDescription | None = None
+    ask: QuoteSideDescription | None = None
+    of: str = ""
+    state: StateDescription | None = None
+    all: bool = False
+    snapshot: bool = False
+    doc: str = ""
+
+
+class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How messages change order books; `event_time` is the name of a `[[times]]` rule."""
+
+    by: Literal["order", "level"]
+    rules: list[BookRuleDescription]
+    event_time: str = ""
+
+
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One message layout, or one control packet's body."""
 
@@ -278,6 +348,7 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     controls: list[LayoutDescription] = []
     clock: ClockDescription | None = None
     reference: ReferenceDescription | None = None
+    book: BookDescription | None = None
     include: str = ""
     source: str = ""
     day_begins_at: str = "00:00"

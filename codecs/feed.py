@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.book_rules import BookRules
 from feedhandler.codecs.description import NO_SEND_TIME, FeedDescription
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
@@ -175,6 +176,7 @@ class Feed:
     controls    packet type to the layout of a control packet's body
     reference   the message that names symbols; None where the feed has none
     clock       the message that times of later ones count from; None where the feed has none
+    book        how messages change order books; None where the description does not say
     trading_day when its trading days begin
     symbols_are_text  whether symbols are names themselves, rather than indices
     """
@@ -189,6 +191,7 @@ class Feed:
         reference: Reference | None,
         message_header: Block | None = None,
         clock: Clock | None = None,
+        book: BookRules | None = None,
     ) -> None:
         self.description = description
         self.name = description.name
@@ -206,6 +209,7 @@ class Feed:
         self.controls = controls
         self.reference = reference
         self.clock = clock
+        self.book = book
         self.table_of = table_of
         self.table = table_of(scanner)
         self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}

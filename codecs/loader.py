@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from feedhandler.codecs import scanner
+from feedhandler.codecs.book_builder import BookBuilder
 from feedhandler.codecs.description import (
     FIX_MESSAGE,
     FIX_PACKET,
@@ -87,7 +88,7 @@ class _Builder:
         reference = self._reference(layouts, table_of(scanner))
         return Feed(
             description, table_of, header, layouts, controls, reference,
-            self._message_header(), self._clock(layouts),
+            self._message_header(), self._clock(layouts), BookBuilder(self.fields, layouts).rules(),
         )  # fmt: skip
 
     def _clock(self, layouts: dict[int, list[Layout]]) -> Clock | None:
@@ -144,8 +145,13 @@ class _Builder:
         elif description.fix is None:
             self.refuse("framing", '"fix" needs a table [fix]')
         else:
-            for key in ("packet", "message", "messages", "times", "controls", "reference"):
-                default = {"packet": FIX_PACKET, "message": FIX_MESSAGE, "reference": None}
+            for key in ("packet", "message", "messages", "times", "controls", "reference", "book"):
+                default = {
+                    "packet": FIX_PACKET,
+                    "message": FIX_MESSAGE,
+                    "reference": None,
+                    "book": None,
+                }
                 if getattr(description, key) != default.get(key, []):
                     self.refuse(key, "a feed that is framed by FIX has no such table")
 

@@ -141,6 +141,11 @@ UNITS: dict[str, tuple[str, ...]] = {
         "replay.playing.frame_headers",
         "replay.playing.frame_sender",
     ),
+    "market": (
+        "market.depth_book",
+        "market.normaliser",
+        "market.order_table",
+    ),
     "characterise": (
         "characterise.boundaries",
         "characterise.interarrival",

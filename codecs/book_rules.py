@@ -1,0 +1,120 @@
+"""What a description's `[book]` says, resolved to offsets: which bytes of a message tell what.
+
+`book_builder` makes a `BookRules` of a description that it has checked; `Feed.book` holds it. The
+normaliser (`market`) runs by it and asks no name of a field again.
+"""
+
+from typing import Literal
+
+import msgspec
+
+#: How a price's decimal places are told: fixed, by a field with their number, by a field with the
+#: power of ten, or by the reference message of the symbol.
+ScaleKind = Literal["fixed", "code", "exponent", "reference"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a value stands: `at` counts from the message's first byte, or from the element's."""
+
+    at: int
+    size: int
+    big: bool
+    signed: bool = False
+    text: bool = False
+    in_element: bool = False
+    shift: int = 0
+    width: int = 0
+    """number of bits from `shift` on; 0: the whole integer"""
+    null: int | None = None
+    """the bytes of the null value, as an unsigned integer"""
+    scale: ScaleKind = "fixed"
+    decimals: int = 0
+    """of a fixed scale"""
+    scale_place: "Place | None" = None
+    """the field with the scale"""
+
+
+class Test(msgspec.Struct, frozen=True):
+    """A condition: the value at `place` is one of `values` (unsigned, as the bytes have them)."""
+
+    place: Place
+    values: tuple[int, ...]
+
+
+class Codes(msgspec.Struct, frozen=True):
+    """A field of codes: what each value of it means (`buy`, `sell`; or a trading status)."""
+
+    place: Place
+    meanings: dict[int, str]
+
+
+class GroupStep(msgspec.Struct, frozen=True):
+    """How one group is walked: bytes in front of it, its count, and the size of an element.
+
+    Without `count` the elements go on to the message's end. `count_in_message`: it is a field of
+    the message, not of the dimensions. `length` tells an element's size, else it is `size`.
+    """
+
+    head: int
+    count: Place | None
+    count_in_message: bool
+    length: Place | None
+    size: int
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule, for one layout: what it does, under which conditions, with which fields."""
+
+    number: int
+    """its index in the description"""
+    does: str
+    group: str = ""
+    when: tuple[Test, ...] = ()
+    symbol: Place | None = None
+    order: tuple[Place, ...] = ()
+    new_order: Place | None = None
+    side: Codes | str | None = None
+    """codes, or `buy` or `sell` for all"""
+    price: Place | None = None
+    size: Place | None = None
+    remaining: Place | None = None
+    bid: tuple[Place, Place] | None = None
+    ask: tuple[Place, Place] | None = None
+    of: Place | None = None
+    state: Codes | None = None
+    all: bool = False
+    snapshot: bool = False
+
+
+class EventTime(msgspec.Struct, frozen=True):
+    """How a message tells its time: the sum of the parts, of so many ns a unit, since `since`."""
+
+    since: str
+    parts: tuple[tuple[Place, int], ...]
+
+
+class MessageRules(msgspec.Struct, frozen=True):
+    """The rules of one layout, in order; those of a group behind the path to the group."""
+
+    code: int
+    name: str
+    size: int
+    """bytes that the message must have at least"""
+    fixed_size: int
+    """bytes of header and fixed fields, where the message does not tell them"""
+    rules: tuple[Rule, ...]
+    groups: dict[str, tuple[GroupStep, ...]]
+    time: EventTime | None
+
+
+class BookRules(msgspec.Struct, frozen=True):
+    """All that `[book]` says."""
+
+    by: Literal["order", "level"]
+    messages: tuple[MessageRules, ...]
+    #: Whether every message about an order names its symbol, so that ids need not be unique.
+    names_symbols: bool
+
+    def does(self, action: str) -> bool:
+        """Return whether some rule does this: `add`, `status`, `quote` and so on."""
+        return any(rule.does == action for each in self.messages for rule in each.rules)

@@ -1,0 +1,850 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Messages of any feed to normalised order events: DBN's MBO records, by the feed's `[book]` table.
+
+Fields are read from the bytes at offsets that were resolved when the normaliser was made; no record
+of a message is built. What a message leaves out (whose order it is, its side and price, what is
+left of it) is kept by order in an `OrderTable`; price levels and quotes are kept there, too.
+
+Records (`records`) say of
+
+* an order: A(dd), M(odify) with its new price and size, C(ancel) by `size`, with the price of the
+  order; an execution is T(rade) with the aggressor's side, F(ill) of the order, and C; a replaced
+  order is C of the old one and A of the new one.
+* a trade that no order shows: T alone. Trades have no order id.
+* a price level (a book by level): A where it is new, M with its new size, C of all of it where it
+  is gone; `order_id` is 0.
+* a quote: an order for each side, whose id is (whose quote it is * 2 + (0 bid, 1 ask)) + 1.
+* an emptied book: R(clear); with `instrument_id` 0 all books of the channel.
+
+The last record about an instrument in a message has FLAG_LAST. A trading status makes no record:
+`status` and `status_instrument` tell the last one.
+
+Promises: nothing in a message makes `message` raise; what does not fit is counted (`short`,
+`unknown_orders`, `sideless`, `unscaled`, `clamped`, `unnamed`) and makes no record, or one without
+a price. A message belongs to a channel: clocks, snapshots and, where messages about orders do not
+name the symbol, order ids are a channel's own. It leaves order and completeness of the stream to
+its caller, and says in the records what that tells it (`maybe_bad`).
+"""
+
+from datetime import date
+from operator import attrgetter
+
+import cython
+import numpy
+from cython.cimports.feedhandler.codecs.scanner import fixed_size, symbol_at
+from cython.cimports.feedhandler.market.order_table import OrderTable
+
+from feedhandler.codecs.book_rules import Codes, GroupStep, MessageRules, Place, Rule, Test
+from feedhandler.codecs.dbn import (
+    FLAG_LAST,
+    FLAG_MAYBE_BAD_BOOK,
+    FLAG_SNAPSHOT,
+    MBO,
+    RTYPE_MBO,
+    UNDEFINED_PRICE,
+    UNDEFINED_TIME,
+)
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+
+#: Symbols that are numbered; further ones are counted in `unnamed`, their messages dropped.
+INSTRUMENTS_MAX = 1 << 22
+#: Records that the buffer has room for at first; it grows where one message needs more.
+ROOM = 4096
+#: Decimal places beyond which a price is taken for nonsense.
+_DECIMALS_MAX = cython.declare(cython.int, 18)
+
+_DOES = (
+    "add", "modify", "replace", "reduce", "execute", "delete", "clear", "trade", "level", "quote",
+    "status", "directory", "snapshot_begin", "snapshot_end",
+)  # fmt: skip
+_C_ADD = cython.declare(cython.int, 0)
+_C_MODIFY = cython.declare(cython.int, 1)
+_C_REPLACE = cython.declare(cython.int, 2)
+_C_REDUCE = cython.declare(cython.int, 3)
+_C_EXECUTE = cython.declare(cython.int, 4)
+_C_DELETE = cython.declare(cython.int, 5)
+_C_CLEAR = cython.declare(cython.int, 6)
+_C_TRADE = cython.declare(cython.int, 7)
+_C_LEVEL = cython.declare(cython.int, 8)
+_C_QUOTE = cython.declare(cython.int, 9)
+_C_STATUS = cython.declare(cython.int, 10)
+_C_DIRECTORY = cython.declare(cython.int, 11)
+_C_BEGIN = cython.declare(cython.int, 12)
+_C_END = cython.declare(cython.int, 13)
+
+#: Trading statuses, as `Normaliser.status` has them; 0: none was told.
+STATES = ("", "trading", "halted", "auction", "quoting", "closed")
+_SINCE = ("", "epoch", "midnight", "clock", "send_second")
+_MIDNIGHT = cython.declare(cython.int, 2)
+_CLOCK = cython.declare(cython.int, 3)
+_SEND_SECOND = cython.declare(cython.int, 4)
+_SCALES = ("fixed", "code", "exponent", "reference")
+_FIXED = cython.declare(cython.int, 0)
+_CODE = cython.declare(cython.int, 1)
+_EXPONENT = cython.declare(cython.int, 2)
+
+_BUY = cython.declare(cython.uchar, 1)
+_SELL = cython.declare(cython.uchar, 2)
+_A = cython.declare(cython.uchar, 65)
+_C = cython.declare(cython.uchar, 67)
+_F = cython.declare(cython.uchar, 70)
+_M = cython.declare(cython.uchar, 77)
+_R = cython.declare(cython.uchar, 82)
+_T = cython.declare(cython.uchar, 84)
+_MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
+_NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
+_NO_PRICE = cython.declare(cython.longlong, UNDEFINED_PRICE)
+_SIZE_MAX = cython.declare(cython.longlong, (1 << 32) - 1)
+_SECOND_NS = cython.declare(cython.ulonglong, 1_000_000_000)
+_LAST = cython.declare(cython.ulonglong, FLAG_LAST)
+_SNAPSHOT = cython.declare(cython.uchar, FLAG_SNAPSHOT)
+_MAYBE_BAD = cython.declare(cython.uchar, FLAG_MAYBE_BAD_BOOK)
+_POWERS: cython.longlong[::1] = memoryview(10 ** numpy.arange(19))
+#: Length in words of four bytes, and kind, of every record.
+_HEAD = cython.declare(cython.ulonglong, MBO.itemsize // 4 | RTYPE_MBO << 8)
+
+
+class WireField:
+    """Where and how a value is read: a `Place`."""
+
+    def __init__(self, place: Place) -> None:
+        self.at, self.size, self.shift = place.at, place.size, place.shift
+        self.big, self.is_signed, self.is_text = place.big, place.signed, place.text
+        self.in_element = place.in_element
+        self.mask = (1 << (place.width or min(8 * place.size, 64))) - 1
+        self.has_null = place.null is not None
+        self.null = place.null or 0
+        self.scale, self.decimals = _SCALES.index(place.scale), place.decimals
+        self.scale_field = _field(place.scale_place)
+
+
+class WireTest:
+    """A condition of a rule."""
+
+    def __init__(self, test: Test) -> None:
+        self.field = WireField(test.place)
+        self.values = memoryview(numpy.array(test.values, numpy.uint64))
+
+
+class WireCodes:
+    """What values of a field mean, as small numbers: a constant, a table of bytes, or a dict."""
+
+    def __init__(self, codes: Codes | str, meanings: tuple[str, ...]) -> None:
+        self.field = None
+        self.constant = 0
+        self.small = memoryview(bytearray(256))
+        self.meanings = {}
+        if isinstance(codes, str):
+            self.constant = meanings.index(codes)
+            return
+        self.field = WireField(codes.place)
+        for value, meaning in codes.meanings.items():
+            if value < 256:
+                self.small[value] = meanings.index(meaning)
+            else:
+                self.meanings[value] = meanings.index(meaning)
+
+
+class WireStep:
+    """How a group is walked: a `GroupStep`."""
+
+    def __init__(self, step: GroupStep) -> None:
+        self.head, self.size = step.head, step.size
+        self.count_in_message = step.count_in_message
+        self.count, self.length = _field(step.count), _field(step.length)
+
+
+class WireRule:
+    """A rule, its fields as `WireField`."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.does = _DOES.index(rule.does)
+        self.whole, self.snapshot = rule.all, rule.snapshot
+        self.tests = [WireTest(test) for test in rule.when]
+        self.symbol = _field(rule.symbol)
+        self.orders = [WireField(place) for place in rule.order]
+        self.new_order = _field(rule.new_order)
+        self.price, self.size = _field(rule.price), _field(rule.size)
+        self.remaining, self.of = _field(rule.remaining), _field(rule.of)
+        self.bid_price, self.bid_size = map(_field, rule.bid or (None, None))
+        self.ask_price, self.ask_size = map(_field, rule.ask or (None, None))
+        self.side = WireCodes(rule.side, ("", "buy", "sell")) if rule.side else None
+        self.state = WireCodes(rule.state, STATES) if rule.state else None
+
+
+class WireMessage:
+    """The rules of one layout. `groups` are pairs of rules and the steps to their group."""
+
+    def __init__(self, given: MessageRules) -> None:
+        self.size, self.fixed_size = given.size, given.fixed_size
+        self.rules = [WireRule(rule) for rule in given.rules if not rule.group]
+        self.groups = [
+            (
+                [WireRule(rule) for rule in given.rules if rule.group == name],
+                [WireStep(step) for step in steps],
+            )
+            for name, steps in given.groups.items()
+        ]
+        parts = given.time.parts if given.time is not None else ()
+        self.since = _SINCE.index(given.time.since) if given.time is not None else 0
+        self.time_fields = [WireField(place) for place, _ in parts]
+        self.time_units = memoryview(numpy.array([unit for _, unit in parts], numpy.uint64))
+
+
+def _field(place: Place | None) -> WireField | None:
+    return None if place is None else WireField(place)
+
+
+class Normaliser:
+    """Makes records of a feed's messages. Raises `UsageError` for a feed without `[book]`.
+
+    `orders` holds what messages about orders leave out; one that the caller gives is used, so that
+    it may be bounded otherwise. `records` are those of the messages since the last `clear`.
+    """
+
+    def __init__(self, feed: Feed, orders: OrderTable | None = None, room: int = ROOM) -> None:
+        if feed.book is None:
+            raise UsageError(
+                f"{feed.name} has no order books", "its description needs a [book] table"
+            )
+        self.feed = feed
+        self.table = feed.table
+        self.orders = OrderTable() if orders is None else orders
+        self.publisher_id = feed.number
+        self.names_symbols = feed.book.names_symbols
+        self.by_level = feed.book.by == "level"
+        self.messages = [None]
+        self.slots = memoryview(bytearray(65_536))
+        by_size = sorted(feed.book.messages, key=attrgetter("size"))
+        for code in dict.fromkeys(each.code for each in by_size):
+            self.slots[code] = len(self.messages)
+            self.messages.append([WireMessage(each) for each in by_size if each.code == code])
+        self.numbers_symbols = any(
+            rule.symbol is not None and (rule.symbol.text or rule.symbol.size > 4)
+            for each in feed.book.messages
+            for rule in each.rules
+        )
+        self.clock, self.reference, self.midnights = feed.clock, feed.reference, None
+        self.clock_code = -1 if feed.clock is None else feed.clock.code
+        self.reference_code = -1
+        if feed.reference is not None and feed.reference.scale is not None:
+            self.reference_code = feed.reference.code
+        self.instruments, self.scales, self.clocks, self.snapshots = {}, {}, {}, {}
+        self.unknown_orders = self.unscaled = self.clamped = self.short = 0
+        self.sideless = self.unnamed = 0
+        self.status = self.status_instrument = 0
+        self.maybe_bad = False
+        self.room = max(room, 1)
+        self.count = 0
+        self.buffer = numpy.zeros(self.room, MBO)
+        self.words = memoryview(self.buffer.view(numpy.uint64))
+
+    @property
+    def records(self) -> numpy.ndarray:
+        """The records since the last `clear`, dtype `MBO`: a view, good until the next message."""
+        return self.buffer[: self.count]
+
+    def clear(self):
+        """Begin the records anew."""
+        self.count = 0
+        return 0
+
+    def set_day(self, day: date) -> None:
+        """Set the trading day that times since midnight belong to.
+
+        Without it, the day of the first send or receive time that is known.
+        """
+        self.midnights = self.feed.midnights(day)
+        # Moments before 1970 count modulo 2^64, as the sums do.
+        self.begins_ns, self.early_ns, self.late_ns = (each & _MASK for each in self.midnights)
+
+    def instrument_ids(self) -> dict[int, int]:
+        """Return the numbers of symbols, by the symbol as the scanner's index has it.
+
+        Empty where the feed's own numbers are used.
+        """
+        return dict(self.instruments)
+
+    def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
+        """Append the records of the message of `size` bytes at `at`; return how many they are.
+
+        `send_ns` and `received_ns` are ns since 1970, `UNDEFINED_TIME` where not known. A message
+        without rules has none.
+        """
+        first: cython.Py_ssize_t = self.count
+        message: WireMessage
+        if at < 0 or size < 0 or at + size > len(data):
+            return 0
+        self.data = data
+        self.at = self.element_at = at
+        self.end = self.element_end = at + size
+        self.send_ns, self.received_ns = send_ns, received_ns
+        self.channel, self.sequence = channel, cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
+        if message_type == self.clock_code or message_type == self.reference_code:
+            self.fixed_end = self.end
+            self.learn(message_type, size)
+        if self.slots[message_type] == 0:
+            return 0
+        message = self.choose(self.slots[message_type], size)
+        if message is None:
+            self.short += 1
+            return 0
+        self.run(message)
+        if self.count > first:
+            self.mark_last(first)
+        return cython.cast(cython.int, self.count - first)
+
+    def choose(self, slot, size):
+        """Return the largest layout that is not longer than the message; None where all are."""
+        each: WireMessage
+        found: WireMessage = None
+        for each in self.messages[slot]:
+            if each.size <= size:
+                found = each
+        return found
+
+    def learn(self, message_type, size):
+        """Take the moment of a clock message, the scale of a reference message."""
+        whole: bytes = bytes(self.data[self.at : self.end])
+        if message_type == self.clock_code:
+            if self.midnights is None:
+                self.guess_day()
+            self.clocks[self.channel] = self.clock.read(whole, self.midnights)
+        if message_type == self.reference_code:
+            scale = self.reference.read_scale(whole)
+            if scale is not None:
+                self.scales[self.number_of(self.reference.symbol(whole))] = scale
+        return 0
+
+    def guess_day(self):
+        """Set the day by the time of sending or receiving, where one is known."""
+        for known_ns in (self.send_ns, self.received_ns):
+            if known_ns != _NO_TIME and known_ns < 1 << 62:
+                self.set_day(self.feed.trading_day.of(known_ns))
+                return
+
+    def number_of(self, symbol):
+        """Return the instrument id of a symbol; 0 where there are too many symbols."""
+        if not self.numbers_symbols:
+            return symbol & 0xFFFF_FFFF
+        number = self.instruments.get(symbol)
+        if number is None:
+            if len(self.instruments) >= INSTRUMENTS_MAX:
+                self.unnamed += 1
+                return 0
+            number = self.instruments[symbol] = len(self.instruments) + 1
+        return number
+
+    def run(self, message):
+        """Run the rules of a message, then those of its groups."""
+        rules: list
+        steps: list
+        self.fixed_end = self.end
+        if self.table.block_size:
+            self.fixed_end = min(self.end, self.at + fixed_size(self.table, self.data, self.at))
+        elif message.groups:
+            self.fixed_end = min(self.end, self.at + message.fixed_size)
+        self.event_ns = self.time_of(message)
+        if message.rules:
+            self.fire(message.rules)
+        for rules, steps in message.groups:
+            self.run_group(rules, steps)
+        return 0
+
+    def run_group(self, rules, steps):
+        """Run rules for each whole element of the group that the last step leads to."""
+        step: WireStep
+        place: cython.Py_ssize_t = self.fixed_end
+        begin: cython.Py_ssize_t
+        count: cython.Py_ssize_t = 0
+        length: cython.Py_ssize_t = 0
+        for step in steps:
+            place += count * length
+            begin, place = place, place + step.head
+            if place > self.end:
+                return 0
+            length = step.size
+            self.element_at = begin
+            self.element_end = place
+            if step.length is not None:
+                length = cython.cast(cython.Py_ssize_t, self.header_value(step.length))
+            if length <= 0:
+                return 0
+            count = (self.end - place) // length
+            if step.count is not None:
+                if step.count_in_message:
+                    self.element_at = self.at
+                    self.element_end = self.fixed_end
+                count = min(count, cython.cast(cython.Py_ssize_t, self.header_value(step.count)))
+        for _ in range(count):
+            self.element_at = place
+            self.element_end = place + length
+            self.fire(rules)
+            place += length
+        return 0
+
+    def header_value(self, field):
+        """Return a number of at most 32 bits of the bytes in front of a group; 0 without it."""
+        place: cython.Py_ssize_t = self.element_at + field.at
+        value: cython.ulonglong = 0
+        index: cython.Py_ssize_t
+        if place + field.size > self.element_end or field.size > 4:
+            return 0
+        for index in range(field.size):
+            value = (value << 8) | self.data[
+                place + (index if field.big else field.size - 1 - index)
+            ]
+        return value
+
+    def fire(self, rules):
+        """Apply the first rule whose conditions hold."""
+        rule: WireRule
+        for rule in rules:
+            if not rule.tests or self.holds(rule):
+                return self.apply(rule)
+        return 0
+
+    def holds(self, rule):
+        """Return whether all conditions of a rule hold; not where a field is missing."""
+        test: WireTest
+        value: cython.ulonglong
+        index: cython.Py_ssize_t
+        found: cython.bint
+        for test in rule.tests:
+            self.absent = False
+            value = self.raw(test.field)
+            found = False
+            for index in range(test.values.shape[0]):
+                found = found or test.values[index] == value
+            if not found:
+                return False
+        return True
+
+    def raw(self, field):
+        """Return a value as its bytes have it, unsigned; sets `absent` where there is none."""
+        place: cython.Py_ssize_t = self.at + field.at
+        limit: cython.Py_ssize_t = self.fixed_end
+        value: cython.ulonglong = 0
+        index: cython.Py_ssize_t
+        if field.in_element:
+            place = self.element_at + field.at
+            limit = self.element_end
+        if place + field.size > limit:
+            self.absent = True
+            return 0
+        if field.big:
+            for index in range(place, place + field.size):
+                value = (value << 8) | self.data[index]
+        else:
+            for index in range(field.size):
+                value = (value << 8) | self.data[place + field.size - 1 - index]
+        if field.has_null and value == field.null:
+            self.absent = True
+        return (value >> field.shift) & field.mask
+
+    def integer(self, field):
+        """Return a value as a signed integer; unsigned ones beyond it are its greatest."""
+        value: cython.ulonglong = self.raw(field)
+        sign: cython.ulonglong = (field.mask >> 1) + 1
+        if field.is_signed:
+            if value & sign:
+                return -cython.cast(cython.longlong, (field.mask - value) & _MASK) - 1
+            return cython.cast(cython.longlong, value)
+        if value > 0x7FFF_FFFF_FFFF_FFFF:
+            return _NO_PRICE
+        return cython.cast(cython.longlong, value)
+
+    def decimals_of(self, field):
+        """Return the decimal places of a price; -99 where they are not known."""
+        code: cython.longlong
+        if field.scale == _FIXED:
+            return field.decimals
+        if field.scale_field is None:
+            return self.scales.get(self.instrument, -99)
+        code = self.integer(field.scale_field)
+        if field.scale == _EXPONENT:
+            code = -code
+        elif field.scale_field.is_text:
+            code -= 48
+        if code > _DECIMALS_MAX or code < -9 or (field.scale == _CODE and code < 0):
+            return -99
+        return cython.cast(cython.int, code)
+
+    def price_of(self, field):
+        """Return a price in 1e-9; `UNDEFINED_PRICE` where there is none, or no scale of it."""
+        value: cython.longlong
+        decimals: cython.int
+        power: cython.longlong
+        if field is None:
+            return _NO_PRICE
+        self.absent = False
+        value = self.integer(field)
+        if self.absent or value == _NO_PRICE:
+            return _NO_PRICE
+        decimals = self.decimals_of(field)
+        if self.absent or decimals == -99:
+            self.unscaled += 1
+            return _NO_PRICE
+        if decimals <= 9:
+            power = _POWERS[9 - decimals]
+            if value > _NO_PRICE // power or value < -(_NO_PRICE // power):
+                self.unscaled += 1
+                return _NO_PRICE
+            return value * power
+        power = _POWERS[min(decimals, _DECIMALS_MAX) - 9]
+        return value // power if value >= 0 else -(-value // power)
+
+    def size_of(self, field):
+        """Return a size in whole units, at most 2^32 - 1; 0 where there is none."""
+        value: cython.longlong
+        decimals: cython.int
+        self.absent = False
+        value = self.integer(field)
+        if self.absent or value <= 0:
+            return 0
+        decimals = self.decimals_of(field)
+        if 0 < decimals <= _DECIMALS_MAX:
+            value //= _POWERS[decimals]
+        if value > _SIZE_MAX - 1:
+            self.clamped += 1
+            value = _SIZE_MAX - 1
+        return cython.cast(cython.uint, value)
+
+    def side_of(self, codes):
+        """Return the meaning of a field of codes; 0 where its value means nothing."""
+        value: cython.ulonglong
+        if codes is None:
+            return 0
+        if codes.field is None:
+            return codes.constant
+        self.absent = False
+        value = self.raw(codes.field)
+        if self.absent:
+            return 0
+        if value < 256:
+            return codes.small[value]
+        return codes.meanings.get(value, 0)
+
+    def order_of(self, rule):
+        """Return the order id: of several fields, the first ones in its upper bits."""
+        field: WireField
+        order_id: cython.ulonglong = 0
+        for field in rule.orders:
+            if field.size < 8:
+                order_id = (order_id << 8 * field.size) & _MASK
+            else:
+                order_id = 0
+            order_id |= self.raw(field)
+        return order_id
+
+    def time_of(self, message):
+        """Return the event's time in ns since 1970, or else the packet's send time."""
+        total: cython.ulonglong = 0
+        index: cython.Py_ssize_t
+        since: cython.int = message.since
+        within: cython.ulonglong
+        if since == 0:
+            return self.send_ns
+        self.absent = False
+        for index in range(message.time_units.shape[0]):
+            total += self.raw(message.time_fields[index]) * message.time_units[index]
+        total &= _MASK
+        if self.absent:
+            return self.send_ns
+        if since == _MIDNIGHT:
+            if self.midnights is None:
+                self.guess_day()
+                if self.midnights is None:
+                    return self.send_ns
+            return (total + (self.late_ns if total >= self.begins_ns else self.early_ns)) & _MASK
+        if since == _CLOCK:
+            clock_ns = self.clocks.get(self.channel)
+            return self.send_ns if clock_ns is None else (total + clock_ns) & _MASK
+        if since == _SEND_SECOND:
+            if self.send_ns == _NO_TIME:
+                return _NO_TIME
+            within = self.send_ns % _SECOND_NS
+            total = (total + self.send_ns - within) & _MASK
+            return total if total <= self.send_ns else (total - _SECOND_NS) & _MASK
+        return total
+
+    def name_instrument(self, rule):
+        """Set the instrument that a rule is about; return 0 where it is not known."""
+        symbol: cython.ulonglong
+        field: WireField = rule.symbol
+        place: cython.Py_ssize_t = self.at + field.at
+        limit: cython.Py_ssize_t = self.fixed_end
+        if field.in_element:
+            place = self.element_at + field.at
+            limit = self.element_end
+        if place + field.size > limit:
+            return 0
+        if field.is_text:
+            symbol = symbol_at(self.table, self.data, place, field.size, 2)
+        else:
+            symbol = self.raw(field)
+        if not self.numbers_symbols:
+            self.instrument = cython.cast(cython.uint, symbol & 0xFFFF_FFFF)
+            return 1
+        self.instrument = self.number_of(symbol)
+        return 1 if self.instrument else 0
+
+    def apply(self, rule):
+        """Do what a rule says: append its records."""
+        self.flags = _MAYBE_BAD if self.maybe_bad else 0
+        if rule.snapshot:
+            self.flags |= _SNAPSHOT
+        self.instrument = 0
+        if rule.symbol is not None and not self.name_instrument(rule):
+            return 0
+        self.scope = self.instrument if self.names_symbols else self.channel
+        if rule.does == _C_STATUS:
+            self.status, self.status_instrument = self.side_of(rule.state), self.instrument
+            return 0
+        if rule.does == _C_DIRECTORY:
+            return 0
+        if rule.does == _C_END:
+            self.snapshots.pop(self.channel, None)
+            return 0
+        if rule.does == _C_BEGIN:
+            self.snapshots[self.channel] = None if rule.whole else set()
+            return self.clear_books(rule) if rule.whole else 0
+        if self.snapshots and self.channel in self.snapshots:
+            self.open_snapshot(rule)
+        if rule.does == _C_CLEAR:
+            return self.clear_books(rule)
+        if rule.does == _C_TRADE:
+            side: cython.uchar = self.side_of(rule.side)
+            return self.put(_T, side, 0, self.price_of(rule.price), self.size_of(rule.size))
+        if rule.does == _C_QUOTE:
+            return self.quote(rule)
+        return self.level(rule) if self.by_level else self.apply_order(rule)
+
+    def open_snapshot(self, rule):
+        """Mark what belongs to a snapshot; an instrument's first event in it clears its book."""
+        seen: set = self.snapshots[self.channel]
+        self.flags |= _SNAPSHOT
+        if seen is not None and self.instrument and self.instrument not in seen:
+            seen.add(self.instrument)
+            self.orders.clear(self.instrument)
+            self.put(_R, 0, 0, _NO_PRICE, 0)
+        return 0
+
+    def clear_books(self, rule):
+        """Empty the book of the instrument, or all books of the channel."""
+        if not rule.whole:
+            self.orders.clear(self.instrument)
+        elif self.names_symbols:
+            self.instrument = 0
+            self.orders.clear_all()
+        else:
+            self.instrument = 0
+            self.orders.clear_scope(self.channel)
+        return self.put(_R, 0, 0, _NO_PRICE, 0)
+
+    def apply_order(self, rule):
+        """Do what a rule says of one order."""
+        order_id: cython.ulonglong = self.order_of(rule)
+        new_id: cython.ulonglong
+        side: cython.uchar = self.side_of(rule.side)
+        slot: cython.Py_ssize_t
+        if rule.does == _C_ADD:
+            return self.add(order_id, side, self.price_of(rule.price), self.size_of(rule.size))
+        slot = self.orders.find(self.scope, order_id)
+        if slot < 0:
+            self.unknown_orders += 1
+            return self.apply_unknown(rule, order_id, side)
+        if rule.symbol is None:
+            self.instrument = self.orders.instruments[slot]
+        if rule.does == _C_MODIFY:
+            return self.modify(rule, order_id, slot)
+        if rule.does == _C_EXECUTE:
+            return self.execute(rule, order_id, slot)
+        if rule.does == _C_REDUCE:
+            return self.take(order_id, slot, self.size_of(rule.size))
+        if side == 0:
+            side = self.orders.sides[slot]
+        self.take(order_id, slot, self.orders.sizes[slot])
+        if rule.does == _C_REPLACE:
+            new_id = self.raw(rule.new_order)
+            return self.add(new_id, side, self.price_of(rule.price), self.size_of(rule.size))
+        return 0
+
+    def apply_unknown(self, rule, order_id, side):
+        """Do what can be done about an order that is not known: its trade, or what is left of it."""
+        price: cython.longlong
+        if rule.symbol is None or rule.price is None:
+            return 0
+        price = self.price_of(rule.price)
+        if rule.does == _C_EXECUTE:
+            return self.put(_T, 3 - side if side else 0, 0, price, self.size_of(rule.size))
+        if rule.does == _C_MODIFY and side:
+            return self.add(order_id, side, price, self.size_of(rule.size))
+        return 0
+
+    def add(self, order_id, side, price, size):
+        """Add an order to the instrument's book; one that is there already is changed."""
+        slot: cython.Py_ssize_t
+        if side == 0:
+            self.sideless += 1
+            return 0
+        slot = self.orders.find(self.scope, order_id)
+        if slot >= 0:
+            if self.orders.instruments[slot] == self.instrument and (
+                self.orders.sides[slot] == side
+            ):
+                self.orders.prices[slot] = price
+                self.orders.sizes[slot] = size
+                return self.put(_M, side, order_id, price, size)
+            self.take(order_id, slot, self.orders.sizes[slot])
+        self.orders.put(self.scope, order_id, self.instrument, side, price, size)
+        return self.put(_A, side, order_id, price, size)
+
+    def modify(self, rule, order_id, slot):
+        """Change an order: its price where the message tells one, and its size."""
+        side: cython.uchar = self.side_of(rule.side)
+        price: cython.longlong = self.orders.prices[slot]
+        size: cython.uint = self.size_of(rule.size)
+        if size == 0:
+            return self.take(order_id, slot, self.orders.sizes[slot])
+        if rule.price is not None:
+            price = self.price_of(rule.price)
+        if side == 0:
+            side = self.orders.sides[slot]
+        return self.add(order_id, side, price, size)
+
+    def execute(self, rule, order_id, slot):
+        """Trade against a resting order: the trade, the order's fill, and what the order loses."""
+        side: cython.uchar = self.orders.sides[slot]
+        left: cython.uint = self.orders.sizes[slot]
+        size: cython.uint = self.size_of(rule.size)
+        taken: cython.uint = size
+        remaining: cython.uint
+        price: cython.longlong = self.orders.prices[slot]
+        if rule.price is not None:
+            price = self.price_of(rule.price)
+        if rule.remaining is not None:
+            remaining = self.size_of(rule.remaining)
+            taken = left - remaining if remaining < left else 0
+        self.put(_T, 3 - side, 0, price, size)
+        self.put(_F, side, order_id, price, size)
+        return self.take(order_id, slot, taken)
+
+    def take(self, order_id, slot, size):
+        """Take so much off an order; it is gone where nothing is left."""
+        left: cython.uint = self.orders.sizes[slot]
+        side: cython.uchar = self.orders.sides[slot]
+        price: cython.longlong = self.orders.prices[slot]
+        if size < left:
+            if size == 0:
+                return 0
+            self.orders.sizes[slot] = left - size
+            return self.put(_C, side, order_id, price, size)
+        self.orders.remove(slot)
+        return self.put(_C, side, order_id, price, left)
+
+    def level(self, rule):
+        """Set a price level to a size; a size of 0, or a rule that deletes, removes it."""
+        side: cython.uchar = self.side_of(rule.side)
+        price: cython.longlong = self.price_of(rule.price)
+        size: cython.uint = 0
+        slot: cython.Py_ssize_t
+        key: cython.ulonglong
+        if rule.does == _C_LEVEL:
+            size = self.size_of(rule.size)
+        if side == 0 or price == _NO_PRICE:
+            self.sideless += side == 0
+            return 0
+        key = ((price & _MASK) << 1 | (side == _SELL)) & _MASK
+        slot = self.orders.find(self.scope, key)
+        if slot < 0:
+            if size == 0:
+                self.unknown_orders += 1
+                return 0
+            self.orders.put(self.scope, key, self.instrument, side, price, size)
+            return self.put(_A, side, 0, price, size)
+        if size == 0:
+            size = self.orders.sizes[slot]
+            self.orders.remove(slot)
+            return self.put(_C, side, 0, price, size)
+        self.orders.sizes[slot] = size
+        return self.put(_M, side, 0, price, size)
+
+    def quote(self, rule):
+        """Set both sides of a quote."""
+        whose: cython.ulonglong = 0
+        if rule.of is not None:
+            self.absent = False
+            whose = self.raw(rule.of)
+        whose = (whose << 1) & _MASK
+        self.quote_side((whose + 1) & _MASK, _BUY, rule.bid_price, rule.bid_size)
+        return self.quote_side((whose + 2) & _MASK, _SELL, rule.ask_price, rule.ask_size)
+
+    def quote_side(self, order_id, side, price, size):
+        """Set one side of a quote: nothing where it is as it was."""
+        value: cython.longlong = self.price_of(price)
+        many: cython.uint = self.size_of(size)
+        slot: cython.Py_ssize_t = self.orders.find(self.scope, order_id)
+        if many == 0 or value == _NO_PRICE:
+            return 0 if slot < 0 else self.take(order_id, slot, self.orders.sizes[slot])
+        if slot >= 0 and self.orders.prices[slot] == value and self.orders.sizes[slot] == many:
+            return 0
+        return self.add(order_id, side, value, many)
+
+    def put(self, action, side, order_id, price, size):
+        """Append a record."""
+        at: cython.Py_ssize_t = self.count * 7
+        delta: cython.ulonglong = 0
+        recorded: cython.ulonglong = self.received_ns
+        if self.count >= self.room:
+            self.grow()
+        if recorded == _NO_TIME:
+            recorded = self.send_ns
+        elif self.send_ns != _NO_TIME:
+            delta = (recorded - self.send_ns) & 0xFFFF_FFFF
+        self.words[at] = (
+            _HEAD
+            | cython.cast(cython.ulonglong, self.publisher_id) << 16
+            | cython.cast(cython.ulonglong, self.instrument) << 32
+        )
+        self.words[at + 1] = self.event_ns
+        self.words[at + 2] = order_id
+        self.words[at + 3] = price & _MASK
+        self.words[at + 4] = (
+            cython.cast(cython.ulonglong, size)
+            | cython.cast(cython.ulonglong, self.flags) << 32
+            | cython.cast(cython.ulonglong, self.channel & 0xFF) << 40
+            | cython.cast(cython.ulonglong, action) << 48
+            | cython.cast(cython.ulonglong, 66 if side == _BUY else 65 if side else 78) << 56
+        )
+        self.words[at + 5] = recorded
+        self.words[at + 6] = delta | cython.cast(cython.ulonglong, self.sequence) << 32
+        self.count += 1
+        return 0
+
+    def grow(self):
+        """Double the room for records."""
+        buffer: object = numpy.zeros(2 * self.room, MBO)
+        buffer[: self.count] = self.buffer[: self.count]
+        self.buffer = buffer
+        self.words = memoryview(buffer.view(numpy.uint64))
+        self.room *= 2
+        return 0
+
+    def mark_last(self, first):
+        """Set FLAG_LAST in the last of the records from `first` on about each instrument."""
+        place: cython.Py_ssize_t = self.count - 1
+        behind: cython.ulonglong = self.words[7 * place] >> 32
+        instrument: cython.ulonglong
+        seen: set = set()
+        self.words[7 * place + 4] |= _LAST << 32
+        while place > first:
+            place -= 1
+            instrument = self.words[7 * place] >> 32
+            if instrument != behind:
+                seen.add(behind)
+                behind = instrument
+                if instrument not in seen:
+                    self.words[7 * place + 4] |= _LAST << 32
+        return 0
