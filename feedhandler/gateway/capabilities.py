@@ -18,7 +18,7 @@ from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
 from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
 from feedhandler.gateway.server_clients import binary_fault_of, fix_fault_of, is_fix
-from feedhandler.replay.exchange.plan import FEED_NAME as EXCHANGE_FEED
+from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RecoveryProtocol
@@ -75,7 +75,7 @@ def _tells_tail_loss(feed: Feed) -> bool:
 
 
 def _is_simulated(feed: Feed) -> bool:
-    return feed.name in (EXCHANGE_FEED, FIX_EXCHANGE_FEED)
+    return feed.name in (*EXCHANGE_FEEDS, FIX_EXCHANGE_FEED)
 
 
 def _retransmits(feed: Feed) -> bool:
