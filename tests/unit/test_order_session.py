@@ -8,6 +8,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.normaliser import Normaliser
 from feedhandler.replay.generating import order_flow
 from feedhandler.replay.generating.order_flow import OrderFlow, mbo_of, simple
@@ -84,7 +85,7 @@ def normalised(name: str, actions) -> numpy.ndarray:
     normaliser = Normaliser(feed)
     day = feed.trading_day.of(START_NS)
     normaliser.set_day(day)
-    midnight_ns = feed.midnights(day)[0]
+    midnight_ns = day_start_ns(day, feed.zone)
     second, found = -1, []
     for number, action in enumerate(actions):
         told = writer.tell(action, midnight_ns)
