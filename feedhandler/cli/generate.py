@@ -80,9 +80,7 @@ def generate(
     ] = None,
     messages: Annotated[
         float | None,
-        typer.Option(
-            "--messages-per-s", help="Of a session of orders: a second, 2000.", min=0.001
-        ),
+        typer.Option("--messages-per-s", help="Of a session of orders: a second, 2000.", min=0.001),
     ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
