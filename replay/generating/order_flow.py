@@ -1,9 +1,10 @@
 """An order market without a feed: which orders come and go, drawn from a seed.
 
-An `OrderFlow` yields `Action`s: every instrument is told and opened, then orders are added, reduced,
-replaced by new ones, deleted and executed, trades against hidden orders happen, and now and then an
+An `OrderFlow` yields `Action`s: every instrument is told and opened, then orders are added,
+reduced, replaced by new ones, deleted and executed, trades against hidden orders happen, and now and then an
 instrument halts and opens again. The same seed and settings give the same actions on any machine;
-`order_writers` makes each feed's messages of them, so sessions of several feeds tell the same market.
+`order_writers` makes each feed's messages of them, so sessions of several feeds tell the same
+market.
 
 Books never cross: an incoming order that reaches the other side executes the oldest order at the
 best price there, and what is left of it lapses. An execution has the price of the order. Each side
@@ -151,7 +152,7 @@ class OrderFlow:
         return self._change(instrument, side, orders, orders[prng.below(len(orders))], does)
 
     def _arrive(self, instrument: int, book: OrderBook, side: str) -> Action | None:
-        """An order comes: it executes the best of the other side, or rests."""
+        """Let an order come: it executes the best of the other side, or rests."""
         prng = self._prng
         book.middle = max(book.middle + (prng.below(3) - 1) * TICK, MIDDLE_TICKS_MIN * TICK // 2)
         sign = 1 if side == "B" else -1

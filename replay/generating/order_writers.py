@@ -5,7 +5,8 @@ names the feeds. Where a feed has no message for an action (a replacement by a n
 MEMOIR), several messages tell it. Prices of the flow count 1e-4.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from feedhandler.codecs import Feed
@@ -189,8 +190,8 @@ class Writer(NamedTuple):
     begin: Callable[[int, int], list[Told]] = _no_marks
     end: Callable[[int, int], list[Told]] = _no_marks
     second: Callable[[int, int], list[Told]] = _no_marks
-    header: dict[str, Any] = {}
-    last: dict[str, Any] = {}
+    header: Mapping[str, Any] = MappingProxyType({})
+    last: Mapping[str, Any] = MappingProxyType({})
     sends: bool = False
 
     def messages(self, feed: Feed, told: list[Told]) -> list[bytes]:
