@@ -1,7 +1,8 @@
 """An order market without a feed: which orders come and go, drawn from a seed.
 
 An `OrderFlow` yields `Action`s: every instrument is told and opened, then orders are added,
-reduced, replaced by new ones, deleted and executed, trades against hidden orders happen, and now and then an
+reduced, replaced by new ones, deleted and executed, trades against hidden orders happen, and now
+and then an
 instrument halts and opens again. The same seed and settings give the same actions on any machine;
 `order_writers` makes each feed's messages of them, so sessions of several feeds tell the same
 market.
