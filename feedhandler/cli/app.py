@@ -85,6 +85,17 @@ Simulated = Annotated[
 ]
 
 
+class ExchangedFeed(StrEnum):
+    """Feeds that the simulated exchange sends: two by their keys, those of orders by name."""
+
+    euronext = "euronext"
+    fix = "fix"
+    itch = "nasdaq-totalview-itch"
+    pitch = "cboe-byx-pitch"
+    memoir = "memx-memoir"
+    xdp = "nyse-integrated-pillar"
+
+
 class Loop(StrEnum):
     """Event loops that the gateway runs on."""
 
@@ -214,7 +225,9 @@ def run(
 
 @app.command()
 def exchange(
-    feed: Simulated = SimulatedFeed.euronext,
+    feed: Annotated[
+        ExchangedFeed, typer.Option(help="What is sent: UTP-MD, FIX channels, or orders.")
+    ] = ExchangedFeed.euronext,
     seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
     rate: MessageRate = 20_000.0,
     loss: Loss = 0.0,
@@ -244,7 +257,7 @@ def exchange(
     ] = None,
     as_json: Json = False,
 ) -> Work:
-    """Send a simulated session, of UTP-MD or of FIX channels.
+    """Send a simulated session, of UTP-MD, of FIX channels, or of orders in another feed.
 
     UTP-MD: services 101 to 107 on two lines: line A of service s is 239.101.1.(s-100):(30000+s),
     line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
@@ -255,10 +268,13 @@ def exchange(
     FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
+    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is; no servers.
+
     \b
     Examples:
       feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
       feedhandler exchange --feed fix --seconds 60 --seed 7 --ledger sent.ledger
+      feedhandler exchange --feed nasdaq-totalview-itch --rate 5000 --loss 2%
     """
     from feedhandler.ops import exchange as ops
 

@@ -1,6 +1,7 @@
 """The command line of `generate`; `app` says how commands work."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -50,8 +51,21 @@ Rate = Annotated[
 ]
 
 
+class GeneratedFeed(StrEnum):
+    """Feeds whose sessions can be generated."""
+
+    utp = "euronext-utp-md"
+    itch = "nasdaq-totalview-itch"
+    pitch = "cboe-byx-pitch"
+    memoir = "memx-memoir"
+    xdp = "nyse-integrated-pillar"
+
+
 def generate(
     out: Out,
+    feed: Annotated[
+        GeneratedFeed, typer.Option(help="The feed; a profile is only UTP-MD's.")
+    ] = GeneratedFeed.utp,
     profile: ProfileName = "market",
     scale: Scale = 1.0,
     rate: Rate = None,
@@ -61,10 +75,21 @@ def generate(
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,
+    instruments: Annotated[
+        int | None, typer.Option(help="Of a session of orders: how many; 100.", min=1)
+    ] = None,
+    messages: Annotated[
+        float | None,
+        typer.Option("--messages-per-s", help="Of a session of orders: a second, 2000.", min=0.001),
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> Work:
-    """Write a generated UTP-MD session as a capture.
+    """Write a generated session as a capture.
+
+    Of UTP-MD it follows a profile; of the other feeds it is an order market: orders added, reduced,
+    replaced, deleted and executed, the same orders in each feed for the same seed, rate and
+    instruments.
 
     Sizes, mix, bursts and the day's shape follow a profile: `market` is a stretch at one rate,
     `euronext-2011-03` a whole day. Both lines are in it, merged in time. Beside the capture goes
@@ -76,6 +101,7 @@ def generate(
     Examples:
       feedhandler generate --rate 200mbps --duration 60s --out market.pcap
       feedhandler generate --profile euronext-2011-03 --scale 0.1 --seed 7 --out day.pcap.zst
+      feedhandler generate --feed nasdaq-totalview-itch --duration 30s --out itch.pcap
       feedhandler generate --profile ours.json --loss 0.1% --out ours.pcap.gz
     """
     from feedhandler.ops import generate as ops
@@ -83,6 +109,9 @@ def generate(
     losses = (loss if loss_a is None else loss_a, loss if loss_b is None else loss_b)
     options = ops.Options(
         out=out,
+        feed=feed.value,
+        instruments=instruments,
+        messages_per_s=messages,
         profile=profile,
         scale=scale,
         rate_mbps=rate,

@@ -18,7 +18,8 @@ from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
 from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
 from feedhandler.gateway.server_clients import binary_fault_of, fix_fault_of, is_fix
-from feedhandler.replay.exchange.plan import FEED_NAME as EXCHANGE_FEED
+from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
+from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.protocol import RecoveryProtocol
@@ -75,7 +76,7 @@ def _tells_tail_loss(feed: Feed) -> bool:
 
 
 def _is_simulated(feed: Feed) -> bool:
-    return feed.name in (EXCHANGE_FEED, FIX_EXCHANGE_FEED)
+    return feed.name in (*EXCHANGE_FEEDS, FIX_EXCHANGE_FEED)
 
 
 def _retransmits(feed: Feed) -> bool:
@@ -87,7 +88,7 @@ def _refreshes(feed: Feed) -> bool:
 
 
 def _is_generated(feed: Feed) -> bool:
-    return feed.name == GENERATED_FEED
+    return feed.name == GENERATED_FEED or feed.name in WRITERS
 
 
 CAPABILITIES = (
@@ -184,14 +185,14 @@ CAPABILITIES = (
     ),
     Capability(
         "exchange",
-        "exchange, demo",
-        "the simulated exchange and `feedhandler demo`",
+        "exchange",
+        "the simulated exchange; `feedhandler demo` of UTP-MD and FIX",
         _is_simulated,
     ),
     Capability(
         "generate",
         "generate",
-        "generated sessions as captures, the laboratory without a capture, "
+        "generated sessions as captures; of UTP-MD also the laboratory without a capture and "
         "`characterise --write-profile`",
         _is_generated,
     ),

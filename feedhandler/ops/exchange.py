@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
+from feedhandler.replay.exchange.plan import FEED_NAME
 from feedhandler.replay.exchange.simulated import (
     Exchange,
     ExchangePlan,
@@ -144,10 +145,15 @@ def fix_plan(options: Options) -> "FixExchangePlan":
 
 
 def plan(options: Options) -> ExchangePlan:
-    """Convert the options into a plan of the UTP-MD exchange. Raises `UsageError`."""
+    """Convert the options into a plan of the exchange. Raises `UsageError`.
+
+    The servers and refresh lines are UTP-MD's: those of other feeds have lines alone."""
+    feed = FEED_NAME if options.feed == EURONEXT else options.feed
+    served = options.servers and feed == FEED_NAME
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
+        feed=feed,
         seed=options.seed,
         seconds=options.seconds,
         messages_per_s=options.rate,
@@ -158,12 +164,12 @@ def plan(options: Options) -> ExchangePlan:
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
-        refresh_s=options.refresh_s if options.servers else None,
+        refresh_s=options.refresh_s if served else None,
         refresh_faults=(refresh, refresh),
         refresh_base_ports=(base + REFRESH_LINE_PORTS[0], base + REFRESH_LINE_PORTS[1]),
         host=options.host,
-        retransmission_port=base + RETRANSMISSION_PORT if options.servers else None,
-        refresh_port=base + REFRESH_PORT if options.servers else None,
+        retransmission_port=base + RETRANSMISSION_PORT if served else None,
+        refresh_port=base + REFRESH_PORT if served else None,
         servers=_server_settings(options),
     )
 

@@ -7,10 +7,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.captures import refuse_taken
 from feedhandler.ops.console import ExitCode, print_json, progress
-from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.order_capture import write_session
+from feedhandler.replay.generating.order_session import OrderSession
+from feedhandler.replay.generating.profile import FEED_NAME, load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import (
     Forecast,
@@ -23,12 +26,15 @@ from feedhandler.spans import span_text
 #: The keys that `--json` prints; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
           "mean_payload_bytes", "mean_message_bytes", "mean_messages", "services")  # fmt: skip
+#: A session of orders, where nothing else is said.
+INSTRUMENTS, MESSAGES_PER_S, DURATION_S = 100, 2000.0, 10.0
 
 
 class Options(Struct, frozen=True, kw_only=True):
     """The session to generate and the file to write."""
 
     out: Path
+    feed: str = FEED_NAME
     profile: str = "market"
     scale: float = 1.0
     rate_mbps: float | None = None
@@ -36,6 +42,8 @@ class Options(Struct, frozen=True, kw_only=True):
     seed: int = 1
     refresh: bool = True
     losses: tuple[float, float] | None = None
+    instruments: int | None = None
+    messages_per_s: float | None = None
     overwrite: bool = False
     as_json: bool = False
 
@@ -46,6 +54,14 @@ def run(options: Options) -> int:
     Raises `UsageError` where an existing file would be lost, or the disk cannot hold the new one.
     """
     refuse_taken(options.overwrite, options.out, ledger_path(options.out))
+    if options.feed != FEED_NAME:
+        return _run_orders(options)
+    for name in ("instruments", "messages_per_s"):
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"--{name.replace('_', '-')} makes no sense for {FEED_NAME}",
+                "its profile says it: give --scale or --rate",
+            )
     traffic = Traffic(
         load_profile(options.profile),
         options.seed,
@@ -64,6 +80,38 @@ def run(options: Options) -> int:
         print_json({"out": str(options.out), **{name: document[name] for name in _SHORT}})
     else:
         _tell(options.out, document)
+    return ExitCode.OK
+
+
+def _run_orders(options: Options) -> int:
+    """Write a session of a feed that has a writer of orders, as `run` does."""
+    usual = Options(out=options.out)
+    for name in ("profile", "scale", "rate_mbps", "refresh"):
+        if getattr(options, name) != getattr(usual, name):
+            option = {"rate_mbps": "rate", "refresh": "no-refresh"}.get(name, name)
+            raise UsageError(f"--{option} makes no sense for {options.feed}", "leave it out")
+    session = OrderSession(
+        load_feed(options.feed),
+        options.seed,
+        instruments=options.instruments or INSTRUMENTS,
+        messages_per_s=options.messages_per_s or MESSAGES_PER_S,
+    )
+    document = write_session(
+        session,
+        int((options.duration_s or DURATION_S) * 1e9),
+        options.out,
+        seed=options.seed,
+        losses=options.losses or (0.0, 0.0),
+    )
+    if options.as_json:
+        print_json({"out": str(options.out), **document})
+        return ExitCode.OK
+    print(
+        f"{options.out}: {document['packets']:,} packets, {document['messages']:,} messages; "
+        f"{ledger_path(options.out)}"
+    )
+    for name, count in document["types"].items():
+        print(f"  {name:34}{count:>12,}")
     return ExitCode.OK
 
 

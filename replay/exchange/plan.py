@@ -9,10 +9,13 @@ from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_of, day_start_ns
 from feedhandler.replay.generating.destinations import REALTIME, REFRESH, Destinations
+from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
 FEED_NAME = "euronext-utp-md"
+#: Feeds whose sessions can be simulated; the servers and refresh lines are those of the first.
+FEED_NAMES = (FEED_NAME, *WRITERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,7 @@ class ExchangePlan:
     port of None is no server, of 0 any free port.
     """
 
+    feed: str = FEED_NAME
     seed: int = 1
     seconds: float = 0.0
     messages_per_s: float = 20_000.0
@@ -62,6 +66,13 @@ class ExchangePlan:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UsageError(f"{name} is {value}", "give 0 or more")
+        if self.feed not in FEED_NAMES:
+            raise UsageError(f"no simulated {self.feed}", f"known: {', '.join(FEED_NAMES)}")
+        servers = (self.retransmission_port, self.refresh_port, self.refresh_s)
+        if self.feed != FEED_NAME and any(value is not None for value in servers):
+            raise UsageError(
+                f"no servers or refresh lines are simulated for {self.feed}", "leave them out"
+            )
         if self.seed < 0:
             raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
         if self.refresh_port is not None and self.refresh_s is None:

@@ -1,6 +1,7 @@
-"""A simulated exchange: a generated UTP-MD session, sent in real time on lines A and B.
+"""A simulated exchange: a generated session, sent in real time on lines A and B.
 
-`Exchange.run` draws packets from a `SessionGenerator` a step ahead of time, notes each in the
+`Exchange.run` draws packets from a `SessionGenerator` (UTP-MD) or an `OrderSession`
+a step ahead of time, notes each in the
 ledger, gives it to both lines with their faults, and hands blocks to a thread that sends them on
 schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow step delays
 nothing; more it never does, so stopping takes no longer than that.
@@ -40,7 +41,8 @@ from feedhandler.replay.exchange.refresh import RefreshFlow
 from feedhandler.replay.exchange.servers import REFRESH, RETRANSMISSION, ExchangeServers
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
-from feedhandler.replay.generating.packets import ORDERS, SERVICES, Outgoing
+from feedhandler.replay.generating.order_session import OrderSession
+from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
 from feedhandler.replay.state.market import Market
@@ -75,9 +77,10 @@ class Exchange:
 
     def __init__(self, plan: ExchangePlan, feed: Feed | None = None) -> None:
         self.plan = plan
-        self._feed = feed = feed or load_feed(FEED_NAME)
+        self._feed = feed = feed or load_feed(plan.feed)
         day, self._opening_ns = plan.moment(feed)
-        self.generator = SessionGenerator(
+        generator = SessionGenerator if feed.name == FEED_NAME else OrderSession
+        self.generator = generator(
             feed,
             plan.seed,
             instruments=plan.instruments,
@@ -87,8 +90,8 @@ class Exchange:
             opening_ns=self._opening_ns,
         )
         self._stop = threading.Event()
-        self._packets = dict.fromkeys(SERVICES, 0)
-        self._messages = dict.fromkeys(SERVICES, 0)
+        self._packets = dict.fromkeys(self.generator.services, 0)
+        self._messages = dict.fromkeys(self.generator.services, 0)
         self._withheld: tuple[int, int] | None = None
         self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
         self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
@@ -108,7 +111,7 @@ class Exchange:
         if self._ledger is not None:
             opened.callback(self._ledger.close)
         self._sender = Sender(lines.destinations)
-        self._sets = list(_line_sets(plan, lines))
+        self._sets = list(_line_sets(plan, lines, self.generator.services))
         self._maker = BlockMaker(self._sets)
         self._servers: ExchangeServers | None = None
         self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
@@ -119,7 +122,7 @@ class Exchange:
     def _lines(self) -> Iterator[MulticastLine]:
         plan = self.plan
         for number, name in enumerate(LINES):
-            live = {service: plan.address(name, service) for service in SERVICES}
+            live = {service: plan.address(name, service) for service in self.generator.services}
             yield MulticastLine(name, live, plan.interface, plan.faults[number])
         for number, name in enumerate(LINES if plan.refresh_s is not None else ()):
             refresh = {service: plan.refresh_address(name, service) for service in SERVICES}
@@ -255,9 +258,10 @@ class Exchange:
         if hole_s is None or self._withheld is not None:
             return packets
         for place, packet in enumerate(packets):
-            if packet.service == ORDERS and packet.messages and packet.due_ns >= hole_s * 1e9:
+            told = packet.service == self.generator.orders and packet.messages
+            if told and packet.due_ns >= hole_s * 1e9:
                 number = self._feed.decode_packet(packet.packet).sequence
-                self._withheld = (ORDERS, number)
+                self._withheld = (packet.service, number)
                 return packets[:place] + packets[place + 1 :]
         return packets
 
@@ -324,13 +328,15 @@ class Exchange:
         )
 
 
-def _line_sets(plan: ExchangePlan, lines: OpenLines) -> Iterator[LineSet]:
+def _line_sets(
+    plan: ExchangePlan, lines: OpenLines, services: tuple[int, ...]
+) -> Iterator[LineSet]:
     """Yield the lines of the market data, then those of the refreshes where there are any."""
 
     def numbers(line: int) -> dict[int, int]:
         """Return the sender's destination number of each service."""
         return {
-            service: int(lines.table[line, lines.channels.index(service)]) for service in SERVICES
+            service: int(lines.table[line, lines.channels.index(service)]) for service in services
         }
 
     yield LineSet(

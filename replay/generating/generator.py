@@ -18,7 +18,7 @@ from datetime import date
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generating.packets import SERVICES, Outgoing
+from feedhandler.replay.generating.packets import ORDERS, SERVICES, Outgoing
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.profile_plan import endless_of
 from feedhandler.replay.generating.session import Block, Session
@@ -39,6 +39,9 @@ class SessionGenerator:
     midnight, exchange time) date the messages. `session` is what generates. Raises `UsageError`
     for settings out of bounds.
     """
+
+    #: The channels, and the one that carries orders.
+    services, orders = SERVICES, ORDERS
 
     def __init__(
         self,

@@ -1,0 +1,211 @@
+"""From actions of an order flow to a feed's messages: a writer for each feed that has one.
+
+A writer is a table: the message that each action becomes, its fields by attribute name. `WRITERS`
+names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH and
+MEMOIR), several messages tell it. Prices of the flow count 1e-4.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from feedhandler.codecs import Feed
+from feedhandler.replay.generating import order_flow as flow
+from feedhandler.replay.generating.order_flow import Action
+
+_SECOND_NS = 1_000_000_000
+#: MEMOIR's prices count 1e-6; XDP's as the symbol's mapping says, here 1e-4.
+_MEMOIR_PRICE, _XDP_DECIMALS = 100, 4
+
+#: A message: its name, and its fields.
+Told = tuple[str, dict[str, Any]]
+Tell = Callable[[Action, int], list[Told]]
+
+
+def symbol_of(instrument: int) -> str:
+    """Return a name of four letters: AAAB of 1."""
+    letters = ""
+    for _ in range(4):
+        instrument, letter = divmod(instrument, 26)
+        letters = chr(ord("A") + letter) + letters
+    return letters
+
+
+def _split(tell: Tell, action: Action, midnight_ns: int) -> list[Told]:
+    """Tell a replacement as a deletion and an addition."""
+    gone, new = flow.simple(iter([action]))
+    return tell(gone, midnight_ns) + tell(new, midnight_ns)
+
+
+def _itch(action: Action, midnight_ns: int) -> list[Told]:
+    of = {"stock_locate": action.instrument, "timestamp": action.time_ns - midnight_ns}
+    stock, order = {"stock": symbol_of(action.instrument)}, {"order_reference_number": action.order}
+    told: dict[str, Told] = {
+        flow.DIRECTORY: ("stock_directory", {
+            **stock, "market_category": "Q", "financial_status_indicator": "N",
+            "round_lot_size": flow.LOT, "round_lots_only": "N", "issue_classification": "C",
+            "authenticity": "P",
+        }),
+        flow.STATUS: ("stock_trading_action", {**stock, "trading_state": action.state}),
+        flow.ADD: ("add_order_no_mpid_attribution", {
+            **stock, **order, "buy_sell_indicator": action.side, "shares": action.size,
+            "price": action.price,
+        }),
+        flow.REDUCE: ("order_cancel", {**order, "canceled_shares": action.size}),
+        flow.DELETE: ("order_delete", order),
+        flow.REPLACE: ("order_replace", {
+            "original_order_reference_number": action.order,
+            "new_order_reference_number": action.new_order, "shares": action.size,
+            "price": action.price,
+        }),
+        flow.EXECUTE: ("order_executed", {
+            **order, "executed_shares": action.size, "match_number": action.trade,
+        }),
+        flow.TRADE: ("non_cross_trade", {
+            **stock, "buy_sell_indicator": "B", "shares": action.size, "price": action.price,
+            "match_number": action.trade,
+        }),
+    }  # fmt: skip
+    name, fields = told[action.does]
+    return [(name, {**of, **fields})]
+
+
+def _pitch(action: Action, midnight_ns: int) -> list[Told]:
+    if action.does == flow.DIRECTORY:
+        return []  # symbols are text, which needs no explanation
+    if action.does == flow.REPLACE:
+        return _split(_pitch, action, midnight_ns)
+    of = {"time_offset": (action.time_ns - midnight_ns) % _SECOND_NS}
+    symbol, order = {"symbol_extended": symbol_of(action.instrument)}, {"order_id": action.order}
+    told: dict[str, Told] = {
+        flow.STATUS: ("trading_status", {
+            **symbol, "trading_status": action.state, "reg_sho_action": "0",
+        }),
+        flow.ADD: ("add_order_expanded", {
+            **symbol, **order, "side_indicator": action.side, "quantity": action.size,
+            "price": action.price, "add_order_flags": 1, "customer_indicator": "N",
+        }),
+        flow.REDUCE: ("reduce_size_long", {**order, "canceled_quantity": action.size}),
+        flow.DELETE: ("delete_order", order),
+        flow.EXECUTE: ("order_executed", {
+            **order, "executed_quantity": action.size, "execution_id": action.trade,
+        }),
+        flow.TRADE: ("trade_expanded", {
+            **symbol, "side_indicator": "B", "quantity": action.size, "price": action.price,
+            "execution_id": action.trade,
+        }),
+    }  # fmt: skip
+    name, fields = told[action.does]
+    return [(name, {**of, **fields})]
+
+
+def _memoir(action: Action, midnight_ns: int) -> list[Told]:
+    if action.does == flow.REPLACE:
+        return _split(_memoir, action, midnight_ns)
+    of = {"timestamp": action.time_ns, "security_id": action.instrument}
+    order, price = {"order_id": action.order}, {"price": action.price * _MEMOIR_PRICE}
+    size, trade = {"quantity": action.size}, {"trade_id": action.trade}
+    told: dict[str, Told] = {
+        flow.DIRECTORY: ("instrument_directory", {
+            "symbol_name": symbol_of(action.instrument), "round_lot": flow.LOT,
+            "mpv": flow.TICK * _MEMOIR_PRICE,
+        }),
+        flow.STATUS: ("security_trading_status", {
+            "security_trading_status": action.state, "security_trading_status_reason": "X",
+        }),
+        flow.ADD: ("order_added", {**order, "side": action.side, **size, **price}),
+        flow.REDUCE: ("order_reduced", {**order, **size}),
+        flow.DELETE: ("order_deleted", order),
+        flow.EXECUTE: ("order_executed", {**order, **trade, **size, **price}),
+        flow.TRADE: ("trade", {**trade, **size, **price}),
+    }  # fmt: skip
+    name, fields = told[action.does]
+    return [(name, {**of, **fields})]
+
+
+def _xdp(action: Action, midnight_ns: int) -> list[Told]:
+    second, nanosecond = divmod(action.time_ns, _SECOND_NS)
+    of = {"symbol_index": action.instrument}
+    order, price = {"order_id": action.order}, {"price": action.price}
+    size, trade = {"volume": action.size}, {"trade_id": action.trade}
+    if action.does != flow.DIRECTORY:
+        of["source_time_ns"] = nanosecond
+    conditions = {"printable_flag": 1, "trade_cond1": "@"}
+    told: dict[str, Told] = {
+        flow.DIRECTORY: ("symbol_index_mapping", {
+            "symbol_name": symbol_of(action.instrument), "price_scale_code": _XDP_DECIMALS,
+            "market_id": 1, "exchange_code": "N", "security_type": "A", "lot_size": flow.LOT,
+            "round_lot": "Y", "mpv": flow.TICK, "unit_of_trade": 1,
+        }),
+        flow.STATUS: ("security_status", {
+            "source_time": second, "security_status": "O" if action.state == "T" else "4",
+        }),
+        flow.ADD: ("add_order", {**order, **price, **size, "side": action.side}),
+        flow.REDUCE: ("modify_order", {
+            **order, **price, "volume": action.left, "side": action.side,
+        }),
+        flow.DELETE: ("delete_order", order),
+        flow.REPLACE: ("replace_order", {
+            **order, "new_order_id": action.new_order, **price, **size,
+        }),
+        flow.EXECUTE: ("order_execution", {**order, **trade, **price, **size, **conditions}),
+        flow.TRADE: ("non_displayed_trade", {**trade, **price, **size, **conditions}),
+    }  # fmt: skip
+    name, fields = told[action.does]
+    return [(name, {**of, **fields})]
+
+
+def _no_marks(time_ns: int, midnight_ns: int) -> list[Told]:
+    return []
+
+
+def _itch_mark(code: str) -> Callable[[int, int], list[Told]]:
+    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+        return [("system_event", {"timestamp": time_ns - midnight_ns, "event_code": code})]
+
+    return told
+
+
+def _pitch_end(time_ns: int, midnight_ns: int) -> list[Told]:
+    return [("end_of_session", {"last_timestamp": (time_ns - midnight_ns) % _SECOND_NS})]
+
+
+def _pitch_second(time_ns: int, midnight_ns: int) -> list[Told]:
+    return [("time", {"time": (time_ns - midnight_ns) // _SECOND_NS})]
+
+
+def _xdp_second(time_ns: int, midnight_ns: int) -> list[Told]:
+    return [("source_time_reference", {"id": 1, "source_time": time_ns // _SECOND_NS})]
+
+
+class Writer(NamedTuple):
+    """How a feed tells actions, and what frames them.
+
+    `begin`, `end` and `second` tell the session's begin and end, and each second in which something
+    happens; `header` are arguments of every packet, `last` those of the packets that end a session
+    (none: heartbeats do). `sends` tells that packets have a time of sending.
+    """
+
+    tell: Tell
+    begin: Callable[[int, int], list[Told]] = _no_marks
+    end: Callable[[int, int], list[Told]] = _no_marks
+    second: Callable[[int, int], list[Told]] = _no_marks
+    header: Mapping[str, Any] = MappingProxyType({})
+    last: Mapping[str, Any] = MappingProxyType({})
+    sends: bool = False
+
+    def messages(self, feed: Feed, told: list[Told]) -> list[bytes]:
+        """Encode messages."""
+        return [feed.encode_message(name, **fields) for name, fields in told]
+
+
+#: The feeds whose sessions are generated from an order flow.
+WRITERS = {
+    "nasdaq-totalview-itch": Writer(
+        _itch, _itch_mark("O"), _itch_mark("C"), header={"session": "0000000001"},
+        last={"count": 65_535},
+    ),
+    "cboe-byx-pitch": Writer(_pitch, end=_pitch_end, second=_pitch_second, header={"service": 1}),
+    "memx-memoir": Writer(_memoir, header={"session": 1}, last={"packet_type": 1}),
+    "nyse-integrated-pillar": Writer(_xdp, second=_xdp_second, sends=True),
+}  # fmt: skip

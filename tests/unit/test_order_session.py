@@ -1,0 +1,114 @@
+"""Sessions of four feeds from the same orders: they decode, add up, and normalise alike."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy
+import pytest
+
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import day_start_ns
+from feedhandler.market.normaliser import Normaliser
+from feedhandler.replay.generating import order_flow
+from feedhandler.replay.generating.order_flow import OrderFlow, mbo_of, simple
+from feedhandler.replay.generating.order_session import LAST_PACKETS, OrderSession
+from feedhandler.replay.generating.order_writers import WRITERS
+
+START_NS = 1_300_195_800_000_000_000
+SECOND_NS = 1_000_000_000
+
+
+def flow(seed: int = 5, count: int = 3000) -> list[order_flow.Action]:
+    return list(islice(OrderFlow(seed, start_ns=START_NS, instruments=7).actions(), count))
+
+
+def test_the_same_seed_gives_the_same_orders_and_another_does_not():
+    assert flow() == flow()
+    assert flow()[20:] != flow(seed=6)[20:]
+    assert {action.does for action in flow()} == {
+        "directory", "status", "add", "reduce", "replace", "delete", "execute", "trade",
+    }  # fmt: skip
+
+
+def test_books_never_cross_and_nothing_happens_to_an_order_that_is_gone():
+    resting: dict[int, list] = {}
+    for action in simple(iter(flow())):
+        if action.does == "add":
+            others = [o[2] for o in resting.values() if o[0] == action.instrument and
+                      o[1] != action.side]  # fmt: skip
+            crosses = [p for p in others if (p <= action.price) == (action.side == "B")]
+            assert not [p for p in crosses if p != action.price] and action.price not in others
+            resting[action.order] = [action.instrument, action.side, action.price, action.size]
+        elif action.does in ("delete", "execute"):
+            order = resting[action.order]
+            assert order[:3] == [action.instrument, action.side, action.price]
+            order[3] -= action.size
+            assert order[3] == action.left
+            if not order[3]:
+                del resting[action.order]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_packet_decodes_and_numbers_follow_one_another(name):
+    feed = load_feed(name)
+    session = OrderSession(feed, 3, instruments=9, messages_per_s=2000, opening_ns=9 * 3600 * 10**9)
+    expected, kinds, messages = 1, Counter(), Counter()
+    for outgoing in session.packets(2 * SECOND_NS):
+        packet = feed.decode_packet(outgoing.packet)
+        assert packet.sequence == expected
+        assert len(packet.messages) == outgoing.messages
+        assert len(outgoing.packet) <= 1400
+        kinds[packet.kind.name] += 1
+        messages.update(message.layout.name for message in packet.messages)
+        expected += outgoing.messages
+    assert kinds["DATA"] > 100 and kinds["HEARTBEAT"] >= LAST_PACKETS
+    assert sum(messages.values()) == session.messages == expected - 1
+    assert session.next_sequences() == {101: expected}
+
+
+def test_an_idle_channel_sends_heartbeats():
+    session = OrderSession(
+        load_feed("memx-memoir"), 3, instruments=1, messages_per_s=0.01, heartbeat_ns=10**7
+    )
+    assert len(session.step(10**8)) >= 5
+
+
+def test_a_feed_without_a_writer_is_refused():
+    with pytest.raises(UsageError, match="no orders are generated for iex-deep"):
+        OrderSession(load_feed("iex-deep"), 1)
+
+
+def normalised(name: str, actions) -> numpy.ndarray:
+    """The actions as the feed's messages, and these as the normaliser tells them; ids set alike."""
+    feed, writer = load_feed(name), WRITERS[name]
+    normaliser = Normaliser(feed)
+    day = feed.trading_day.of(START_NS)
+    normaliser.set_day(day)
+    midnight_ns = day_start_ns(day, feed.zone)
+    second, found = -1, []
+    for number, action in enumerate(actions):
+        told = writer.tell(action, midnight_ns)
+        if action.time_ns // SECOND_NS != second:
+            second = action.time_ns // SECOND_NS
+            told = writer.second(action.time_ns, midnight_ns) + told
+        normaliser.clear()
+        for message, (layout, _) in zip(writer.messages(feed, told), told, strict=True):
+            normaliser.message(
+                message, 0, len(message), feed.layout(layout).code,
+                action.time_ns, action.time_ns, number, 1,
+            )  # fmt: skip
+        found.append(normaliser.records.copy())
+    assert not normaliser.unknown_orders and not normaliser.short and not normaliser.unscaled
+    records = numpy.concatenate(found)
+    records["publisher_id"] = 1
+    return records
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_same_orders_normalise_to_the_same_records_byte_for_byte(name):
+    actions = list(simple(iter(flow())))
+    expected = numpy.concatenate([mbo_of(a, number, 1, 1) for number, a in enumerate(actions)])
+    records = normalised(name, actions)
+    assert len(expected) > 3000
+    assert records.tobytes() == expected.tobytes()
