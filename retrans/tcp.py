@@ -16,11 +16,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.reconnection import Reconnection
+from feedhandler.retrans.sessions import Session, SessionServer
 
 #: Most bytes of requests that wait for a server that does not read: some thousand requests.
 REQUEST_BYTES_WAITING_MAX = 256 << 10
@@ -36,28 +37,6 @@ TIMER_MOST_NS = 3_600_000_000_000
 GOODBYE_SECONDS = 1.0
 
 Clock = Callable[[], int]
-
-
-class Session(Protocol):
-    """The server's end of a client's connection, as `retrans.server.ServerSession`."""
-
-    closed: str
-    on_output: Callable[[], None] | None
-
-    @property
-    def deadline_ns(self) -> int: ...
-    def feed(self, data: bytes, now_ns: int) -> bytes: ...
-    def tick(self, now_ns: int) -> bytes: ...
-    def pause(self, now_ns: int) -> None: ...
-    def resume(self, now_ns: int) -> None: ...
-    def end(self) -> None: ...
-
-
-class SessionServer(Protocol):
-    """A server of one protocol, for many clients."""
-
-    def session(self, peer: str, now_ns: int) -> Session:
-        """Return the session of a new connection from `peer`; `closed` where there are too many."""
 
 
 def steady_clock() -> Clock:
