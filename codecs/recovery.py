@@ -148,9 +148,7 @@ def _named(key: str, name: str) -> ProtocolFacts | None:
     return PROTOCOLS[name] if name else None
 
 
-def _numbers(
-    given: RecoveryDescription, facts: ProtocolFacts | None
-) -> tuple[int, float, float]:
+def _numbers(given: RecoveryDescription, facts: ProtocolFacts | None) -> tuple[int, float, float]:
     """Return `request_max`, `heartbeat_s` and `timeout_s` as stated, else as the protocol has them."""
     assert facts is not None
     most = facts.request_max or REQUEST_MAX
