@@ -149,7 +149,7 @@ def _named(key: str, name: str) -> ProtocolFacts | None:
 
 
 def _numbers(given: RecoveryDescription, facts: ProtocolFacts | None) -> tuple[int, float, float]:
-    """Return `request_max`, `heartbeat_s` and `timeout_s` as stated, else as the protocol has them."""
+    """Return `request_max`, `heartbeat_s` and `timeout_s` as stated, else the protocol's own."""
     assert facts is not None
     most = facts.request_max or REQUEST_MAX
     request_max = facts.request_max if given.request_max is None else given.request_max

@@ -1,9 +1,9 @@
 """SoupBinTCP 3.00/4.00: packets in a byte stream, for clients and servers alike.
 
 A packet is a length (u16, big-endian, of all that follows it), a type (one character) and a
-payload. `SoupStream` cuts a stream into packets, however it comes in pieces; `packet` makes one, and
-the functions behind it those with fields of fixed width. Text is ASCII, alphanumeric fields padded
-with blanks on the right, numbers on the left.
+payload. `SoupStream` cuts a stream into packets, however it comes in pieces; `packet` makes one,
+`Login` and `LoginAccepted` those with fields of fixed width. Text is ASCII, padded with blanks on
+the right, sessions and numbers on the left.
 
 No I/O, no time: who is silent for too long is the owner's to say (`HEARTBEAT_NS`, `DEAD_NS`).
 """

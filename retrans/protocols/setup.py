@@ -89,7 +89,8 @@ class Protocol:
     """One protocol: its facts, and how its parts are made.
 
     `server` None: the publisher's own servers speak it (`retrans.fix.server`). `snapshots` makes
-    the form in which its snapshots come; None: it has none. Each of the three raises `UsageError` for a feed whose packets and messages are not the protocol's.
+    the form in which its snapshots come; None: it has none. Each of the three raises `UsageError`
+    for a feed whose packets and messages are not the protocol's.
     """
 
     facts: ProtocolFacts

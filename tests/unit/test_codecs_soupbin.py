@@ -7,8 +7,8 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.soupbin import FROM_CLIENT, FROM_SERVER, Login, LoginAccepted, SoupStream
 
 #: By the specification's tables: length, type, fields of fixed width.
-LOGIN = b"\x00\x2fLuser  secret         12A                  17"
-ACCEPTED = b"\x00\x1fA       12A                  17"
+LOGIN = b"\x00\x2fLuser  secret           12A" + b"17".rjust(20)
+ACCEPTED = b"\x00\x1fA       12A" + b"17".rjust(20)
 STREAM = b"\x00\x01H" + ACCEPTED + b"\x00\x04Sabc" + b"\x00\x01S" + b"\x00\x01Z"
 PACKETS = [(b"H", b""), (b"A", ACCEPTED[3:]), (b"S", b"abc"), (b"S", b""), (b"Z", b"")]
 
