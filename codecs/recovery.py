@@ -38,6 +38,7 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     """A protocol: what it offers, and what it says of its numbers; 0: nothing.
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
+    `names_session`: a request names the session, which only the stream tells.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     request_max: int = 0
     heartbeat_s: float = 0.0
     timeout_s: float = 0.0
+    names_session: bool = False
 
 
 class FeedRecovery(msgspec.Struct, frozen=True):
@@ -85,9 +87,18 @@ def _facts(
     request_max: int = 0,
     heartbeat_s: float = 0.0,
     timeout_s: float = 0.0,
+    names_session: bool = False,
 ) -> ProtocolFacts:
     return ProtocolFacts(
-        name, title, transport, frozenset(offers), counts, request_max, heartbeat_s, timeout_s
+        name,
+        title,
+        transport,
+        frozenset(offers),
+        counts,
+        request_max,
+        heartbeat_s,
+        timeout_s,
+        names_session,
     )
 
 
@@ -104,12 +115,7 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         # A request's count is a u16; an answer is one datagram, so more comes of more requests.
         _facts(
             "moldudp64", "MoldUDP64 requests", "udp",
-            "retransmission", counts="messages", request_max=65_534,
-        ),
-        # SoupBinTCP: a heartbeat after a second of silence, a dead peer after 15 s.
-        _facts(
-            "glimpse", "GLIMPSE over SoupBinTCP", "tcp",
-            "snapshots", heartbeat_s=1.0, timeout_s=15.0,
+            "retransmission", counts="messages", request_max=65_534, names_session=True,
         ),
     )
 }  # fmt: skip

@@ -52,7 +52,7 @@ def _without_delay(transport: asyncio.BaseTransport) -> socket.socket:
     return sock
 
 
-class _Timer:
+class Timer:
     """Calls `due` when a deadline that may move is reached."""
 
     def __init__(self, clock: Clock, due: Callable[[], None]) -> None:
@@ -176,7 +176,7 @@ class _ClientLink(asyncio.Protocol):
         self._server = owner.server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._timer = _Timer(owner.clock, self._on_time)
+        self._timer = Timer(owner.clock, self._on_time)
         self._reason = ""
         self._flushing = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -310,7 +310,7 @@ class _ServerLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
-        self._timer = _Timer(clock, self._on_time)
+        self._timer = Timer(clock, self._on_time)
         self._going = self._shutting = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
 

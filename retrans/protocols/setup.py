@@ -31,6 +31,10 @@ from feedhandler.retrans.snapshot_forms import Snapshots
 from feedhandler.retrans.store import PacketStore
 
 
+def _no_packet(service: int) -> bytes:
+    return b""
+
+
 @dataclass(frozen=True)
 class ServedChannel:
     """A channel that a server serves: its service, and what it is called where numbers will not do.
@@ -50,7 +54,9 @@ class ClientSetup:
     `settings` are the operator's, with the description's numbers put in (`settled`); `source_id`
     and `password` say who we are; `session` is the server's session to log in to, "" for its
     current one. `retransmission` and `refresh` are the channels whose losses, and whose snapshots,
-    this server is asked for. `seed` draws what must not be guessed or in step.
+    this server is asked for. `latest` returns the newest packet of a service's present numbering,
+    b"" before any: where requests name a session, it tells which. `seed` draws what must not be
+    guessed or in step.
     """
 
     feed: Feed
@@ -60,6 +66,7 @@ class ClientSetup:
     refresh: tuple[ServedChannel, ...] = ()
     password: str = ""
     session: str = ""
+    latest: Callable[[int], bytes] = _no_packet
     seed: int = 0
 
 
