@@ -40,9 +40,10 @@ HAS = {
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
         ("asx-ntp-itch", "cboe-byx-pitch", "cboe-c1-options-pitch", "ice-impact", "iex-deep-plus",
-         "iex-tops", "memx-memoir", "nasdaq-totalview-itch", "otc-link-ats"),
+         "iex-tops", "memx-memoir", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
+    "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission"},
 }  # fmt: skip
 
 CONFIGURATION = """
@@ -80,8 +81,8 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
 @pytest.mark.parametrize(
     ("feed", "old", "new", "told"),
     [
-        ("iex-deep", "", "", "5: server[0]: recovery over TCP is not known of iex-deep (leave out"),
-        ("nyse-integrated-xdp", "", "", "5: server[0]: recovery over TCP is not known of nyse-int"),
+        ("iex-deep", "", "", "5: server[0]: recovery is not known of iex-deep (leave out"),
+        ("nyse-integrated-xdp", "", "", "5: server[0]: recovery is not known of nyse-int"),
         (
             "nyse-openbook-ultra",
             SERVER,
