@@ -25,7 +25,7 @@ def is_fix(feed: Feed) -> bool:
 
 def names_session(feed: Feed) -> bool:
     """Return whether requests for lost packets name the session."""
-    facts = feed.recovery and feed.recovery.retransmission
+    facts = None if feed.recovery is None else feed.recovery.retransmission
     return facts is not None and facts.names_session
 
 
