@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.recovery import RecoveryDescription
 from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml
 
 _HINT = "codecs/FORMAT.md tells every key"
@@ -349,6 +350,7 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     clock: ClockDescription | None = None
     reference: ReferenceDescription | None = None
     book: BookDescription | None = None
+    recovery: RecoveryDescription | None = None
     include: str = ""
     source: str = ""
     day_begins_at: str = "00:00"

@@ -33,6 +33,7 @@ from feedhandler.codecs.layouts import (
     UnknownMessage,
     record_values,
 )
+from feedhandler.codecs.recovery import FeedRecovery, checked
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, Midnights, TimeContext
 from feedhandler.codecs.trading_day import TradingDay
 
@@ -178,6 +179,7 @@ class Feed:
     clock       the message that times of later ones count from; None where the feed has none
     book        how messages change order books; None where the description does not say
     trading_day when its trading days begin
+    recovery    the protocols and numbers of its `[recovery]` table; None where it has none
     symbols_are_text  whether symbols are names themselves, rather than indices
     """
 
@@ -203,6 +205,10 @@ class Feed:
         self.byte_order = description.byte_order
         self.first_sequence = description.packet.sequence.first
         self.counts_messages = description.packet.sequence.counts == "messages"
+        self.recovery: FeedRecovery | None = None
+        if description.recovery is not None:
+            counts = description.packet.sequence.counts
+            self.recovery = checked(description.recovery, counts)
         self.header = header
         self.message_header = message_header or Block("message_header", 0, [], self.byte_order)
         self.layouts = layouts

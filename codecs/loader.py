@@ -42,6 +42,7 @@ from feedhandler.codecs.fix.framing import TAG_DIGITS_MAX
 from feedhandler.codecs.fix_feed import FixFeed, is_administrative, type_code
 from feedhandler.codecs.layouts import Block, Field, Layout
 from feedhandler.codecs.parts import Group, Part
+from feedhandler.codecs.recovery import WrongRecovery, checked
 from feedhandler.codecs.scanner import FeedTable
 from feedhandler.codecs.table_builder import TableBuilder
 from feedhandler.codecs.times import UNIT_NS, TimeReader, time_reader
@@ -72,6 +73,7 @@ class _Builder:
         description = self.description
         self._check_names()
         self._check_framing()
+        self._check_recovery()
         if description.fix is not None:
             return self._fix_feed(description.fix)
         self._check_required()
@@ -154,6 +156,16 @@ class _Builder:
                 }
                 if getattr(description, key) != default.get(key, []):
                     self.refuse(key, "a feed that is framed by FIX has no such table")
+
+    def _check_recovery(self) -> None:
+        """Check the protocols of recovery and their numbers."""
+        given = self.description.recovery
+        if given is None:
+            return
+        try:
+            checked(given, self.description.packet.sequence.counts)
+        except WrongRecovery as wrong:
+            self.refuse(f"recovery.{wrong.key}", wrong.reason)
 
     def _fix_feed(self, fix: FixDescription) -> Feed:
         """Build a feed that is framed by FIX."""

@@ -16,11 +16,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.reconnection import Reconnection
+from feedhandler.retrans.sessions import Session, SessionServer
 
 #: Most bytes of requests that wait for a server that does not read: some thousand requests.
 REQUEST_BYTES_WAITING_MAX = 256 << 10
@@ -38,28 +39,6 @@ GOODBYE_SECONDS = 1.0
 Clock = Callable[[], int]
 
 
-class Session(Protocol):
-    """The server's end of a client's connection, as `retrans.server.ServerSession`."""
-
-    closed: str
-    on_output: Callable[[], None] | None
-
-    @property
-    def deadline_ns(self) -> int: ...
-    def feed(self, data: bytes, now_ns: int) -> bytes: ...
-    def tick(self, now_ns: int) -> bytes: ...
-    def pause(self, now_ns: int) -> None: ...
-    def resume(self, now_ns: int) -> None: ...
-    def end(self) -> None: ...
-
-
-class SessionServer(Protocol):
-    """A server of one protocol, for many clients."""
-
-    def session(self, peer: str, now_ns: int) -> Session:
-        """Return the session of a new connection from `peer`; `closed` where there are too many."""
-
-
 def steady_clock() -> Clock:
     """Return a clock in ns since 1970 that starts at the wall clock and runs monotonically."""
     offset = time.time_ns() - time.monotonic_ns()
@@ -73,7 +52,7 @@ def _without_delay(transport: asyncio.BaseTransport) -> socket.socket:
     return sock
 
 
-class _Timer:
+class Timer:
     """Calls `due` when a deadline that may move is reached."""
 
     def __init__(self, clock: Clock, due: Callable[[], None]) -> None:
@@ -197,7 +176,7 @@ class _ClientLink(asyncio.Protocol):
         self._server = owner.server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._timer = _Timer(owner.clock, self._on_time)
+        self._timer = Timer(owner.clock, self._on_time)
         self._reason = ""
         self._flushing = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -331,7 +310,7 @@ class _ServerLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
-        self._timer = _Timer(clock, self._on_time)
+        self._timer = Timer(clock, self._on_time)
         self._going = self._shutting = False
         self.lost: asyncio.Future[None] = self._loop.create_future()
 

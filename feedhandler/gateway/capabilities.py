@@ -17,13 +17,16 @@ from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import Config, load_config, refusal
 from feedhandler.fixcast.exchange_plan import FEED_NAME as FIX_EXCHANGE_FEED
-from feedhandler.gateway.server_clients import binary_fault_of, fix_fault_of, is_fix
+from feedhandler.gateway.server_clients import (
+    binary_fault_of,
+    fix_fault_of,
+    is_fix,
+    server_fault_of,
+)
 from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
 from feedhandler.replay.state.market import Market
-from feedhandler.retrans.protocol import RecoveryProtocol
-from feedhandler.retrans.snapshots import RefreshTypes
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -59,10 +62,6 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
     return has
 
 
-#: Snapshots that come as packets can be reassembled.
-_has_refresh_lines = _works(RefreshTypes)
-
-
 def _has_names(feed: Feed) -> bool:
     return feed.reference is not None or feed.symbols_are_text
 
@@ -80,11 +79,16 @@ def _is_simulated(feed: Feed) -> bool:
 
 
 def _retransmits(feed: Feed) -> bool:
-    return is_fix(feed) or _works(RecoveryProtocol)(feed)
+    return feed.recovery is not None and feed.recovery.retransmission is not None
 
 
 def _refreshes(feed: Feed) -> bool:
-    return is_fix(feed) or _has_refresh_lines(feed)
+    recovery = feed.recovery
+    return recovery is not None and (recovery.snapshots is not None or recovery.snapshot_lines)
+
+
+def _has_refresh_lines(feed: Feed) -> bool:
+    return feed.recovery is not None and feed.recovery.snapshot_lines
 
 
 def _is_generated(feed: Feed) -> bool:
@@ -159,8 +163,8 @@ CAPABILITIES = (
     Capability(
         "retransmission",
         "retransmission",
-        "what every line lost is fetched from the exchange's server over TCP (`[[server]]`, "
-        "`retransmission`)",
+        "what every line lost is fetched from the exchange's server (`[[server]]`, "
+        "`retransmission`), by the protocol of the feed's `[recovery]` table",
         _retransmits,
     ),
     Capability(
@@ -247,21 +251,28 @@ def _check_overlay_lines(config: Config) -> None:
 def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return the first thing configured that the feed does not support; None if there is none."""
     has = capabilities_of(feed)
-    if config.servers and not has["retransmission"]:
-        reason = f"recovery over TCP is not known of {feed.name}"
+    here: KeyPath
+    if config.servers and not (has["retransmission"] or has["refresh"]):
+        reason = f"recovery is not known of {feed.name}"
         hint = "leave out [[server]] and the channels' retransmission and refresh"
         return _misfit(("server", 0), reason, hint, "retransmission")
     for channel_index, channel in enumerate(config.channels):
+        if channel.retransmission and not has["retransmission"]:
+            here = ("channel", channel_index, "retransmission")
+            reason = f"retransmission is not known of {feed.name}"
+            return _misfit(here, reason, "leave it out", "retransmission")
         if channel.refresh and not has["refresh"]:
             reason = f"refresh is not known of {feed.name}"
             hint = "leave out the channels' refresh"
             return _misfit(("channel", channel_index, "refresh"), reason, hint, "refresh")
         if channel.refresh_lines and not has["refresh_lines"]:
             what = "refresh lines are" if has["refresh"] else "refresh is"
-            here: KeyPath = ("channel", channel_index, "refresh_line", 0)
+            here = ("channel", channel_index, "refresh_line", 0)
             hint = "leave out the channels' refresh_line"
             return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
     if wrong := fix_fault_of(config) if is_fix(feed) else binary_fault_of(config):
+        return wrong
+    if wrong := server_fault_of(config, feed):
         return wrong
     if config.gateway.symbols == "name" and not has["names"]:
         reason = f"{feed.name} describes no message that names symbols"

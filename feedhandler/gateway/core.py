@@ -33,7 +33,7 @@ from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
 from feedhandler.config.trading_day import DayWatch
 from feedhandler.counters import RECOVERY_IO_COUNTS
 from feedhandler.gateway.alert_limiter import AlertLimiter
-from feedhandler.gateway.server_clients import client_of, snapshots_of
+from feedhandler.gateway.server_clients import client_of, names_session
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.records import ControlEvent, RefreshLinePacket
 from feedhandler.ingest.ring import Ring
@@ -55,10 +55,16 @@ from feedhandler.retrans.events import (
     RefreshSnapshot,
 )
 from feedhandler.retrans.fix.resend_client import ResendClient
+from feedhandler.retrans.protocols.registry import snapshots_of
+from feedhandler.retrans.protocols.setup import settled
 from feedhandler.retrans.reconnection import ReconnectingClient
+from feedhandler.retrans.store import PacketStore
 
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
+
+#: Of a stream that nobody else stores, the packets that tell the session for requests.
+SESSION_STORE_BYTES = 64 << 10
 
 
 class GatewayIO(Protocol):
@@ -194,7 +200,7 @@ class GatewayCore:
             channels,
             self.qualities,
             self,
-            config.recovery,
+            settled(config.recovery, self.feed),
             snapshots_of(self.feed, config.recovery),
             seed,
             history_bytes,
@@ -204,12 +210,22 @@ class GatewayCore:
             stream.store = manager.store(channel_index)
             if history_bytes:
                 stream.remember(history_bytes)
+            if stream.store is None and names_session(self.feed):
+                stream.store = PacketStore(SESSION_STORE_BYTES)
         return manager
 
+    def _latest(self, service: int) -> bytes:
+        """Return the newest packet of a service's present numbering; b"" before any."""
+        for stream in self.streams:
+            if stream.service == service and stream.store is not None and stream.store.count:
+                newest = stream.store.packet(stream.store.taken - 1)
+                return b"" if newest is None else newest[2]
+        return b""
+
     def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient:
-        recovery, name = self.config.recovery, config.name
+        recovery, name = settled(self.config.recovery, self.feed), config.name
         return ReconnectingClient(
-            client_of(self.config, self.feed, config, seed),
+            client_of(self.config, self.feed, config, seed, self._latest),
             recovery,
             on_events=partial(self._on_events, name),
             on_up=partial(self._on_up, name),

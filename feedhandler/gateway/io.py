@@ -15,11 +15,13 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.config import LineConfig
 from feedhandler.gateway.core import GatewayCore
+from feedhandler.gateway.server_clients import facts_of
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.operator_log import log_note
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
+from feedhandler.retrans.udp import DatagramConnection
 
 #: Datagrams of a retransmission group that are read before anything else gets its turn.
 TURN_DATAGRAMS = 64
@@ -41,7 +43,7 @@ class CoreRunner:
         #: The time of recovery: now.
         self.now_ns = steady_clock()
         self.tell = log_note
-        self._connections: list[RequestConnection] = []
+        self._connections: list[RequestConnection | DatagramConnection] = []
         self._groups: list[socket.socket] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = NEVER
@@ -60,7 +62,9 @@ class CoreRunner:
         self._loop = asyncio.get_running_loop()
         for config in self._core.config.servers:
             server = self._core.servers[config.name]
-            connection = RequestConnection(server, *config.place, clock=self.now_ns)
+            facts = facts_of(self._core.config, self._core.feed, config)
+            kind = DatagramConnection if facts.transport == "udp" else RequestConnection
+            connection = kind(server, *config.place, clock=self.now_ns)
             self._connections.append(connection)
             connection.start()
             for line in config.lines:

@@ -1,27 +1,21 @@
-"""Clients of servers by feed: which one speaks to a server, and in which form snapshots come.
+"""Clients of servers by feed: which one speaks to a server, and what servers cannot do.
 
-A feed with a binary protocol (UTP-MD) has retransmission and refresh servers that one client speaks
-to. A feed that is framed by FIX has servers of Resend Requests for what is missing and of Market
-Data Requests for the books' present state, each with a client of its own.
+A feed's `[recovery]` table names the protocols of retransmission and of snapshots. A server speaks
+the one that its channels ask it for; where both are one protocol (UTP-MD), one client asks for
+both.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.recovery import ProtocolFacts
 from feedhandler.codecs.toml_text import WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
-from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.fix.resend_client import ResendClient, Topic
-from feedhandler.retrans.fix.snapshots import FixSnapshots
-from feedhandler.retrans.fix.state_client import StateClient
+from feedhandler.retrans.protocols.fix import topic_of
+from feedhandler.retrans.protocols.registry import protocol_of
+from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, settled
 from feedhandler.retrans.reconnection import RecoveryClient
-from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.retrans.snapshot_forms import PacketSnapshots, Snapshots
-
-
-def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
-    """How a feed's snapshots are had."""
-    return FixSnapshots() if is_fix(feed) else PacketSnapshots(feed, settings)
 
 
 def is_fix(feed: Feed) -> bool:
@@ -29,9 +23,15 @@ def is_fix(feed: Feed) -> bool:
     return bool(feed.description.framing == "fix")
 
 
-def topic_of(channel: ChannelConfig) -> Topic:
-    """Return a channel as requests and answers name it."""
-    return Topic(channel.topic, (channel.target or channel.topic).encode())
+def names_session(feed: Feed) -> bool:
+    """Return whether requests for lost packets name the session."""
+    facts = None if feed.recovery is None else feed.recovery.retransmission
+    return facts is not None and facts.names_session
+
+
+def served(channel: ChannelConfig) -> ServedChannel:
+    """Return a channel as servers know it."""
+    return ServedChannel(channel.service, channel.topic, channel.target)
 
 
 def fix_fault_of(config: Config) -> WrongKey | None:
@@ -61,7 +61,9 @@ def _same_targets(config: Config) -> WrongKey | None:
     for channel_index, channel in enumerate(config.channels):
         if not channel.retransmission:
             continue
-        first = known.setdefault((channel.retransmission, topic_of(channel).target), channel_index)
+        first = known.setdefault(
+            (channel.retransmission, topic_of(served(channel)).target), channel_index
+        )
         if first != channel_index:
             reason = f"answers of {channel.retransmission} are those of channel[{first}] as well"
             hint = "channels of one server have topics, or targets, that differ"
@@ -83,14 +85,59 @@ def binary_fault_of(config: Config) -> WrongKey | None:
     return None
 
 
-def client_of(config: Config, feed: Feed, server: ServerConfig, seed: int) -> RecoveryClient:
-    """Make the client of a configured server."""
-    settings = config.recovery
-    if not is_fix(feed):
-        client: Any = RequestClient(feed, server.source_id, settings)
-        return client
-    refreshed = {c.service: c.topic for c in config.channels if c.refresh == server.name}
-    if refreshed:
-        return StateClient(refreshed, settings, seed)
-    topics = {c.service: topic_of(c) for c in config.channels if c.retransmission == server.name}
-    return ResendClient(topics, settings)
+def facts_of(config: Config, feed: Feed, server: ServerConfig) -> ProtocolFacts:
+    """Return the protocol that a server speaks, by what its channels ask it for.
+
+    Raises `UsageError` where the feed has none for that, or two.
+    """
+    recovery = feed.recovery
+    asked: list[ProtocolFacts | None] = []
+    if any(channel.retransmission == server.name for channel in config.channels):
+        asked.append(recovery.retransmission if recovery else None)
+    if any(channel.refresh == server.name for channel in config.channels):
+        asked.append(recovery.snapshots if recovery else None)
+    known = [facts for facts in asked if facts is not None]
+    if len(known) < len(asked) or recovery is None:
+        raise UsageError(f"recovery is not known of {feed.name}", "leave the server out")
+    if len({facts.name for facts in known}) > 1:
+        raise UsageError(
+            f"{server.name} is asked for packets and for snapshots, by two protocols",
+            "these are two servers: give each a [[server]]",
+        )
+    usual = recovery.retransmission or recovery.snapshots
+    assert usual is not None
+    return known[0] if known else usual
+
+
+def client_of(
+    config: Config,
+    feed: Feed,
+    server: ServerConfig,
+    seed: int,
+    latest: Callable[[int], bytes],
+) -> RecoveryClient:
+    """Make the client of a configured server; `latest` as `ClientSetup` says.
+
+    Raises `UsageError` where server and protocol do not go together.
+    """
+    channels = config.channels
+    setup = ClientSetup(
+        feed,
+        settled(config.recovery, feed),
+        server.source_id,
+        retransmission=tuple(served(c) for c in channels if c.retransmission == server.name),
+        refresh=tuple(served(c) for c in channels if c.refresh == server.name),
+        latest=latest,
+        seed=seed,
+    )
+    return protocol_of(facts_of(config, feed, server)).client(setup)
+
+
+def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
+    """Return what of a configuration's servers their protocols cannot do; None: they can do all."""
+    for server_index, server in enumerate(config.servers):
+        try:
+            client_of(config, feed, server, 0, lambda service: b"")
+        except UsageError as error:
+            return WrongKey(("server", server_index), error.message, error.hint)
+    return None

@@ -40,9 +40,10 @@ HAS = {
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
         ("asx-ntp-itch", "cboe-byx-pitch", "cboe-c1-options-pitch", "ice-impact", "iex-deep-plus",
-         "iex-tops", "memx-memoir", "nasdaq-totalview-itch", "otc-link-ats"),
+         "iex-tops", "memx-memoir", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
+    "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission"},
 }  # fmt: skip
 
 CONFIGURATION = """
@@ -80,8 +81,8 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
 @pytest.mark.parametrize(
     ("feed", "old", "new", "told"),
     [
-        ("iex-deep", "", "", "5: server[0]: recovery over TCP is not known of iex-deep (leave out"),
-        ("nyse-integrated-xdp", "", "", "5: server[0]: recovery over TCP is not known of nyse-int"),
+        ("iex-deep", "", "", "5: server[0]: recovery is not known of iex-deep (leave out"),
+        ("nyse-integrated-xdp", "", "", "5: server[0]: recovery is not known of nyse-int"),
         (
             "nyse-openbook-ultra",
             SERVER,
@@ -134,8 +135,11 @@ def test_the_feeds_command_shows_what_each_has(capsys: pytest.CaptureFixture[str
 def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None:
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     assert "[docs/feeds.md](docs/feeds.md)" in text
-    recovered = [name for name, has in HAS.items() if {"retransmission", "refresh"} & has]
-    assert recovered == ["euronext-utp-md", "fix-marketdata"], "mend the README on recovery"
+    recovered = [name for name, has in HAS.items() if "retransmission" in has]
+    known = ["euronext-utp-md", "fix-marketdata", "nasdaq-totalview-itch"]
+    assert recovered == known, "mend the README on recovery"
+    refreshed = [name for name, has in HAS.items() if "refresh" in has]
+    assert refreshed == known[:2], "mend the README on snapshots"
     only = [name for name, has in HAS.items() if {"books", "refresh_lines"} & has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"
 

@@ -431,3 +431,30 @@ def test_trades_are_never_conflated_in_any_feed():
                 if "trade" in layout.name or layout.name == "order_execution":
                     expected = "latest" if layout.name in STATISTICS_OF_TRADES else "never"
                     assert layout.conflate == expected, (name, layout.name)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('protocol = "mold"', "recovery.protocol: 'mold' is no protocol of these: utp-md"),
+        ("request_max = 5", "recovery.protocol: missing: name a protocol"),
+        ('protocol = "fix-market-data"', "recovery.protocol: fix-market-data has snapshots alone"),
+        ('protocol = "utp-md"\nsnapshots = "moldudp64"', "recovery.snapshots: moldudp64 has no"),
+        ('protocol = "moldudp64"\ncounts = "packets"', "recovery.counts: requests of moldudp64"),
+        ('protocol = "moldudp64"\nrequest_max = 65535', "recovery.request_max: 65535 is not"),
+        ('protocol = "utp-md"\ntimeout_s = 0.0', "recovery.timeout_s: 0.0 is not above 0"),
+        (
+            'protocol = "utp-md"\nheartbeat_s = 2.0\ntimeout_s = 1.0',
+            "recovery.heartbeat_s: must not be longer than timeout_s",
+        ),
+    ],
+)
+def test_a_recovery_table_that_cannot_be_is_refused_with_its_key(
+    tmp_path: Path, table: str, told: str
+) -> None:
+    text = (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
+    path = tmp_path / "own.toml"
+    path.write_text(text.replace('protocol = "utp-md"', table))
+    with pytest.raises(ConfigError) as caught:
+        load_feed(path)
+    assert told in str(caught.value)

@@ -1,0 +1,35 @@
+"""The registry of recovery protocols: each name of `codecs.recovery.PROTOCOLS` and its parts.
+
+To add a protocol: its facts in `codecs.recovery`, a module here with its client and its server, a
+line in `REGISTRY`, and its name in codecs/FORMAT.md.
+"""
+
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
+from feedhandler.retrans.protocols import fix, moldudp64, utp_md
+from feedhandler.retrans.protocols.setup import Protocol
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.snapshot_forms import Snapshots
+
+REGISTRY: dict[str, Protocol] = {
+    each.facts.name: each
+    for each in (
+        Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
+        Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
+        Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
+        Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
+    )
+}
+
+
+def protocol_of(facts: ProtocolFacts) -> Protocol:
+    """Return the parts of a protocol."""
+    return REGISTRY[facts.name]
+
+
+def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
+    """Return the form of a feed's snapshots; that of packets where it has none."""
+    recovery = feed.recovery
+    facts = recovery.snapshots if recovery else None
+    make = protocol_of(facts).snapshots if facts else None
+    return (make or utp_md.snapshots)(feed, settings)
