@@ -22,8 +22,6 @@ where most changes are, is the last and little moves. A key is the price of a bi
 price of an ask.
 """
 
-from typing import Final
-
 import cython
 import numpy
 
@@ -32,11 +30,11 @@ from feedhandler.codecs.errors import UsageError
 
 #: Orders, levels and instruments kept where nothing else is said: several times the largest
 #: market's.
-ORDERS_MAX: Final = 16 << 20
-LEVELS_MAX: Final = 4 << 20
-BOOKS_MAX: Final = 1 << 20
+ORDERS_MAX: int = 16 << 20
+LEVELS_MAX: int = 4 << 20
+BOOKS_MAX: int = 1 << 20
 #: Depth (0: the best level) that `take` returns where no level changed, or none of the first 255.
-UNCHANGED: Final = 255
+UNCHANGED: int = 255
 BID, ASK = 0, 1
 
 _ROOM_MIN = 1 << 10
@@ -310,9 +308,11 @@ class DepthBook:
         order: cython.Py_ssize_t
         while self.order_slots[slot]:
             order = self.order_slots[slot] - 1
-            if self.order_ids[order] == order_id:
-                if self.level_ladders[self.order_levels[order]] >> 1 == book:
-                    break
+            if (
+                self.order_ids[order] == order_id
+                and self.level_ladders[self.order_levels[order]] >> 1 == book
+            ):
+                break
             slot = (slot + 1) & self.order_mask
         return slot
 
@@ -640,8 +640,8 @@ class DepthBook:
                     cython.cast(cython.ulonglong, self.level_prices[level]) & _MASK
                 )
                 words[place + 2] |= size << (32 * side)
-                words[place + 3] |= (
-                    cython.cast(cython.ulonglong, self.level_counts[level]) << (32 * side)
+                words[place + 3] |= cython.cast(cython.ulonglong, self.level_counts[level]) << (
+                    32 * side
                 )
         return 0
 

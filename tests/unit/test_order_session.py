@@ -38,7 +38,8 @@ def test_books_never_cross_and_nothing_happens_to_an_order_that_is_gone():
             others = [o[2] for o in resting.values() if o[0] == action.instrument and
                       o[1] != action.side]  # fmt: skip
             crosses = [p for p in others if (p <= action.price) == (action.side == "B")]
-            assert not [p for p in crosses if p != action.price] and action.price not in others
+            assert not [p for p in crosses if p != action.price]
+            assert action.price not in others
             resting[action.order] = [action.instrument, action.side, action.price, action.size]
         elif action.does in ("delete", "execute"):
             order = resting[action.order]
@@ -62,7 +63,8 @@ def test_every_packet_decodes_and_numbers_follow_one_another(name):
         kinds[packet.kind.name] += 1
         messages.update(message.layout.name for message in packet.messages)
         expected += outgoing.messages
-    assert kinds["DATA"] > 100 and kinds["HEARTBEAT"] >= LAST_PACKETS
+    assert kinds["DATA"] > 100
+    assert kinds["HEARTBEAT"] >= LAST_PACKETS
     assert sum(messages.values()) == session.messages == expected - 1
     assert session.next_sequences() == {101: expected}
 
@@ -99,7 +101,9 @@ def normalised(name: str, actions) -> numpy.ndarray:
                 action.time_ns, action.time_ns, number, 1,
             )  # fmt: skip
         found.append(normaliser.records.copy())
-    assert not normaliser.unknown_orders and not normaliser.short and not normaliser.unscaled
+    assert not normaliser.unknown_orders
+    assert not normaliser.short
+    assert not normaliser.unscaled
     records = numpy.concatenate(found)
     records["publisher_id"] = 1
     return records
