@@ -20,6 +20,8 @@ ALL = {
     "rows",
     "names",
 }
+#: What writers of order sessions bring.
+GENERATED = ("exchange", "generate")
 HAS = {
     "euronext-utp-md": ALL
     | {
@@ -30,7 +32,7 @@ HAS = {
     - {"renumber", "rows"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
     "nyse-integrated-xdp": ALL | {"conflation"},
-    "nyse-integrated-pillar": ALL | {"conflation"},
+    "nyse-integrated-pillar": ALL | {"conflation", *GENERATED},
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
     "cme-mdp3": ALL | {"conflation"},
@@ -39,11 +41,14 @@ HAS = {
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
-        ("asx-ntp-itch", "cboe-byx-pitch", "cboe-c1-options-pitch", "ice-impact", "iex-deep-plus",
-         "iex-tops", "memx-memoir", "otc-link-ats"),
+        ("asx-ntp-itch", "cboe-c1-options-pitch", "ice-impact", "iex-deep-plus", "iex-tops",
+         "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
-    "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission"},
+    **dict.fromkeys(
+        ("cboe-byx-pitch", "memx-memoir"), ALL | {"conflation", "tail_loss", *GENERATED}
+    ),
+    "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
 }  # fmt: skip
 
 CONFIGURATION = """
