@@ -7,7 +7,9 @@ record is its length in words of four bytes.
 Source: the DBN specification, "Schemas and data formats"; its own library is the judge in tests.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from datetime import date
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -47,3 +49,114 @@ MBO: Final = np.dtype(
         ("sequence", "<u4"),
     ]
 )
+
+_TRADE = [
+    *_HEADER,
+    ("price", "<i8"),
+    ("size", "<u4"),
+    ("action", "S1"),
+    ("side", "S1"),
+    ("flags", "u1"),
+    ("depth", "u1"),
+    ("ts_recv", "<u8"),
+    ("ts_in_delta", "<i4"),
+    ("sequence", "<u4"),
+]
+
+
+def _levels(count: int) -> list[tuple[str, str]]:
+    return [
+        (f"{name}_{depth:02}", kind)
+        for depth in range(count)
+        for name, kind in (
+            ("bid_px", "<i8"),
+            ("ask_px", "<i8"),
+            ("bid_sz", "<u4"),
+            ("ask_sz", "<u4"),
+            ("bid_ct", "<u4"),
+            ("ask_ct", "<u4"),
+        )
+    ]
+
+
+#: A trade, 48 bytes.
+TRADE: Final = np.dtype(_TRADE)
+#: A trade or a change of the best level, and the best level behind it, 80 bytes; and the same of
+#: ten levels, 368 bytes. `depth` is the level that changed.
+MBP_1: Final = np.dtype([*_TRADE, *_levels(1)])
+MBP_10: Final = np.dtype([*_TRADE, *_levels(10)])
+
+
+class Schema(NamedTuple):
+    """A kind of records: DBN's number of the schema, the records, and their `rtype`."""
+
+    number: int
+    records: np.dtype
+    rtype: int
+
+
+#: Kinds of records by the name that an address or a command gives them.
+SCHEMAS: Final[Mapping[str, Schema]] = {
+    "mbo": Schema(0, MBO, RTYPE_MBO),
+    "bbo": Schema(1, MBP_1, RTYPE_MBP_1),
+    "mbp10": Schema(2, MBP_10, RTYPE_MBP_10),
+    "trades": Schema(4, TRADE, RTYPE_TRADE),
+}
+VERSION: Final = 3
+#: Bytes of a symbol's text, with its NUL.
+SYMBOL_BYTES: Final = 71
+_DATASET_BYTES = 16
+_RESERVED_BYTES = 53
+_INSTRUMENT_ID, _RAW_SYMBOL = 0, 1
+
+
+def encode_metadata(
+    dataset: str, schema: Schema, start_ns: int, end_ns: int, symbols: Mapping[int, str], day: date
+) -> bytes:
+    """Return what stands in front of the records of a file.
+
+    `symbols` are the names of instruments by their `instrument_id`, good on `day`. Text that is too
+    long is cut.
+    """
+    fixed = b"".join(
+        (
+            _text(dataset, _DATASET_BYTES),
+            schema.number.to_bytes(2, "little"),
+            start_ns.to_bytes(8, "little"),
+            end_ns.to_bytes(8, "little"),
+            bytes(8),  # no limit of records
+            bytes((_RAW_SYMBOL, _INSTRUMENT_ID, 0)),
+            SYMBOL_BYTES.to_bytes(2, "little"),
+            bytes(_RESERVED_BYTES),
+            bytes(4),  # no definition of the schema
+        )
+    )
+    names = [_text(name, SYMBOL_BYTES) for name in symbols.values()]
+    body = fixed + _count(names) + b"".join(names) + bytes(8)  # none in part, none not found
+    body += _count(names) + b"".join(
+        _mapping(name, number, day) for name, number in zip(names, symbols, strict=True)
+    )
+    body += bytes(-len(body) % 8)
+    return b"DBN" + bytes((VERSION,)) + len(body).to_bytes(4, "little") + body
+
+
+def _mapping(name: bytes, number: int, day: date) -> bytes:
+    """Return the interval of one day in which `name` is the instrument of that number."""
+    begins = int(f"{day:%Y%m%d}")
+    ends = int(f"{date.fromordinal(day.toordinal() + 1):%Y%m%d}")
+    return (
+        name
+        + (1).to_bytes(4, "little")
+        + begins.to_bytes(4, "little")
+        + ends.to_bytes(4, "little")
+        + _text(str(number), SYMBOL_BYTES)
+    )
+
+
+def _count(items: list[bytes]) -> bytes:
+    return len(items).to_bytes(4, "little")
+
+
+def _text(text: str, size: int) -> bytes:
+    """Return the text in `size` bytes, the last of them a NUL at least."""
+    return text.encode()[: size - 1].ljust(size, b"\0")

@@ -417,7 +417,7 @@ class Feed:
         Kind and numbers are those of the first that has messages, or else of the first.
         """
         whole: Packet | None = None
-        for begin, header, index in self._scanned(data):
+        for begin, header, index in self.scanned(data):
             one = data[begin : begin + header.length]
             packet = self._decoded(one, header, index, day, scales, known)
             if whole is None or (packet.messages and not whole.messages):
@@ -524,7 +524,7 @@ class Feed:
 
     def message_spans(self, data: bytes) -> Iterator[tuple[int, int, int]]:
         """Yield first byte, size and type of each message of a packet. Raises `BadPacket`."""
-        for begin, _, index in self._scanned(data):
+        for begin, _, index in self.scanned(data):
             for place in range(index.count):
                 yield begin + index.offsets[place], index.sizes[place], index.types[place]
 
@@ -534,7 +534,7 @@ class Feed:
         Messages that cannot be decoded have those of their header alone. Raises `BadPacket` where
         the scanner rejects the packet.
         """
-        for begin, header, index in self._scanned(data):
+        for begin, header, index in self.scanned(data):
             end = begin + header.length
             yield from self.header.leaves(data, begin, end, header.body, {})
             control = self.controls.get(header.packet_type)
@@ -544,10 +544,13 @@ class Feed:
                 at, size = begin + index.offsets[place], index.sizes[place]
                 yield from self._message_leaves(data, index.types[place], at, size)
 
-    def _scanned(
+    def scanned(
         self, data: bytes
     ) -> Iterator[tuple[int, scanner.PacketHeader, scanner.MessageIndex]]:
-        """Yield first byte, header and messages of each packet. Raises `BadPacket`."""
+        """Yield first byte, header and messages of each packet of a datagram. Raises `BadPacket`.
+
+        Header and messages are good until the next step.
+        """
         header, index = self._new_scratch()
         begin = 0
         while begin < len(data) or begin == 0:

@@ -96,6 +96,24 @@ class ExchangedFeed(StrEnum):
     xdp = "nyse-integrated-pillar"
 
 
+class RecordSchema(StrEnum):
+    """Kinds of normalised records."""
+
+    MBO = "mbo"
+    BBO = "bbo"
+    MBP10 = "mbp10"
+    TRADES = "trades"
+
+
+class RecordForm(StrEnum):
+    """Forms of files with records."""
+
+    DBN = "dbn"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
 class Loop(StrEnum):
     """Event loops that the gateway runs on."""
 
@@ -321,12 +339,21 @@ def decode(
         bool, typer.Option("--control", help="Heartbeats, resets and control packets too.")
     ] = False,
     as_json: Json = False,
+    records: Annotated[
+        RecordSchema | None,
+        typer.Option("--as", help="Normalised records instead of messages."),
+    ] = None,
+    form: Annotated[
+        RecordForm | None, typer.Option("--format", help="Of records: csv by default.")
+    ] = None,
+    out: Annotated[str, typer.Option(help="File for records; -: stdout.")] = "-",
 ) -> Work:
-    """Print every message of a capture.
+    """Print every message of a capture, or write its normalised records.
 
     \b
     Examples:
       feedhandler decode day.pcap.gz --feed iex-deep --limit 20
+      feedhandler decode day.pcap --feed nasdaq-totalview-itch --as mbo --format dbn --out day.dbn
       feedhandler decode day.pcap --types 230,240 --symbol 10616 --json | jq .price
     """
     from feedhandler.ops import decode as ops
@@ -342,6 +369,9 @@ def decode(
         names=names,
         control=control,
         as_json=as_json,
+        records=records or "",
+        form=form or "",
+        out=out,
     )
     return lambda: ops.run(options)
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.codecs import Feed, ReferenceData
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
@@ -48,11 +49,16 @@ class Options(Struct, frozen=True, kw_only=True):
     names: bool = False
     control: bool = False
     as_json: bool = False
+    records: str = ""
+    form: str = ""
+    out: str = "-"
 
 
 def run(options: Options) -> int:
     """Decode; `FOUND` where the capture is cut short or holds packets that are not the feed's."""
     feed = open_feed(options.feed)
+    if options.records or options.form:
+        return _run_records(feed, options)
     decoder = Decoder(feed, options)
     capture = open_capture(options.capture)
     write_line = _json_line if options.as_json else _text_line
@@ -76,6 +82,32 @@ def run(options: Options) -> int:
             for fault in decoder.faults[reason]:
                 complain(fault)
     return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
+
+
+def _run_records(feed: Feed, options: Options) -> int:
+    """Write normalised records instead."""
+    from feedhandler.ops.decode_records import write_records
+
+    if options.service is not None or options.symbol or options.types or options.limit:
+        raise UsageError(
+            "records are made of all messages of a capture",
+            "leave out --service, --symbol, --types and --limit",
+        )
+    capture = open_capture(options.capture)
+    with progress(f"decoding {capture.path.name}", total=1.0) as advance:
+        source = write_records(
+            _watched(capture, advance),
+            feed,
+            options.records or "mbo",
+            options.form or "csv",
+            options.out,
+            options.day,
+        )
+    tell_reading(capture)
+    cut = complain_if_cut(capture)
+    if source.rejected:
+        complain(f"{source.rejected:,} datagrams are no {feed.name} packets", "see --feed")
+    return ExitCode.FOUND if cut or source.rejected else ExitCode.OK
 
 
 def _first_payloads(capture: Capture) -> list[bytes]:

@@ -1,0 +1,192 @@
+"""`feedhandler decode --as`: normalised records of a capture, in a file that other programs read.
+
+Of each packet the first copy counts, in the order of the capture: a packet whose number came before
+is passed over, and after numbers that never came the records say that books may be wrong
+(FLAG_MAYBE_BAD_BOOK), until a reset begins new numbers.
+"""
+
+import datetime
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+
+from feedhandler.codecs import Feed, ReferenceData
+from feedhandler.codecs.dbn import SCHEMAS, UNDEFINED_TIME, Schema, encode_metadata
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import BadPacket
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.market.records import Records
+from feedhandler.replay.captures.reading import Datagram
+
+Array = numpy.ndarray[Any, Any]
+
+#: Datagrams between two lots of records that are written.
+LOT = 10_000
+STDOUT: Final = "-"
+
+
+class Unduplicated:
+    """Messages of datagrams to records, each packet once; `rejected` are other feeds' datagrams.
+
+    `names` are the symbols' names by instrument, as far as they were told.
+    """
+
+    def __init__(self, feed: Feed, schema: str, day: datetime.date | None) -> None:
+        self.records = Records(feed, schema)
+        self.rejected = self.copies = self.packets = 0
+        self.first_ns = self.last_ns = 0
+        self.day = day
+        self._feed = feed
+        self._known = ReferenceData(feed)
+        self._next: dict[int, int] = {}
+
+    def take(self, datagram: Datagram) -> None:
+        """Take one datagram of the capture."""
+        if self.day is None:
+            self.day = self._feed.trading_day.of(datagram.time_ns)
+            self.records.normaliser.set_day(self.day)
+        self.first_ns, self.last_ns = self.first_ns or datagram.time_ns, datagram.time_ns
+        try:
+            for header, index in self._packets(datagram.payload):
+                self._packet(datagram, header, index)
+        except BadPacket:
+            self.rejected += 1
+
+    def _packets(self, payload: bytes) -> Iterator[tuple[Any, Any]]:
+        for _, header, index in self._feed.scanned(payload):
+            self.packets += 1
+            if header.kind == PacketKind.RESET:
+                self._next[header.service] = header.next_sequence
+                self.records.normaliser.maybe_bad = False
+            elif header.kind == PacketKind.DATA and not self._is_new(header):
+                self.copies += 1
+                continue
+            yield header, index
+
+    def _is_new(self, header: Any) -> bool:
+        wanted = self._next.get(header.service)
+        if wanted is not None and header.sequence < wanted:
+            return False
+        if wanted is not None and header.sequence > wanted:
+            self.records.normaliser.maybe_bad = True
+        self._next[header.service] = header.next_sequence
+        return True
+
+    def _packet(self, datagram: Datagram, header: Any, index: Any) -> None:
+        feed = self._feed
+        sent_ns = feed.send_time_ns(header.send_time, feed.midnights(self.day))
+        begin = datagram.payload
+        for place in range(index.count):
+            at, size, code = index.offsets[place], index.sizes[place], index.types[place]
+            if code == self._known.code:
+                self._known.learn(begin[at : at + size])
+            self.records.take(
+                begin, at, size, code,
+                send_ns=UNDEFINED_TIME if sent_ns is None else sent_ns,
+                received_ns=datagram.time_ns,
+                sequence=index.sequences[place],
+                channel=header.service,
+            )  # fmt: skip
+
+    def names(self) -> dict[int, str]:
+        """Return the symbols' names by instrument id, as far as they are known."""
+        numbers = self.records.normaliser.instrument_ids()
+        if not numbers:
+            return {symbol & 0xFFFF_FFFF: name for symbol, name in self._known.names.items()}
+        told = {
+            number: self._known.names.get(symbol) or self._feed.symbol_name(symbol)
+            for symbol, number in numbers.items()
+        }
+        return {number: name for number, name in told.items() if name}
+
+
+def write_records(
+    datagrams: Iterator[Datagram],
+    feed: Feed,
+    schema: str,
+    form: str,
+    out: str,
+    day: datetime.date | None = None,
+) -> Unduplicated:
+    """Write the capture's records to the file `out` ("-": stdout) in the form; return the account.
+
+    Raises `UsageError` for a feed without books, and for a form that stdout does not take.
+    """
+    if out == STDOUT and form == "parquet":
+        raise UsageError("a Parquet file is written from its end", "name a file: --out FILE")
+    source = Unduplicated(feed, schema, day)
+    with tempfile.TemporaryFile() as kept:
+        for number, datagram in enumerate(datagrams, 1):
+            source.take(datagram)
+            if number % LOT == 0:
+                kept.write(source.records.taken().tobytes())
+        kept.write(source.records.taken().tobytes())
+        kept.seek(0)
+        if out == STDOUT:
+            _FORMS[form](kept, sys.stdout.buffer, source, SCHEMAS[schema])
+        else:
+            with Path(out).open("wb") as file:
+                _FORMS[form](kept, file, source, SCHEMAS[schema])
+    return source
+
+
+def _write_dbn(kept: IO[bytes], file: IO[bytes], source: Unduplicated, schema: Schema) -> None:
+    day = source.day or datetime.date(1970, 1, 1)
+    name = source.records.normaliser.feed.name
+    head = encode_metadata(name, schema, source.first_ns, source.last_ns, source.names(), day)
+    file.write(head)
+    shutil.copyfileobj(kept, file)
+
+
+def _write_csv(kept: IO[bytes], file: IO[bytes], source: Unduplicated, schema: Schema) -> None:
+    with pyarrow.csv.CSVWriter(file, _arrow_schema(schema)) as writer:
+        for table in _tables(kept, schema):
+            writer.write_table(table)
+
+
+def _write_arrow(kept: IO[bytes], file: IO[bytes], source: Unduplicated, schema: Schema) -> None:
+    with pyarrow.ipc.new_stream(file, _arrow_schema(schema)) as writer:
+        for table in _tables(kept, schema):
+            writer.write_table(table)
+
+
+def _write_parquet(kept: IO[bytes], file: IO[bytes], source: Unduplicated, schema: Schema) -> None:
+    with pyarrow.parquet.ParquetWriter(file, _arrow_schema(schema)) as writer:
+        for table in _tables(kept, schema):
+            writer.write_table(table)
+
+
+_FORMS: Mapping[str, Callable[[IO[bytes], IO[bytes], Unduplicated, Schema], None]] = {
+    "dbn": _write_dbn,
+    "csv": _write_csv,
+    "arrow": _write_arrow,
+    "parquet": _write_parquet,
+}
+FORMS: Final = tuple(_FORMS)
+
+
+def _tables(kept: IO[bytes], schema: Schema) -> Iterator[pyarrow.Table]:
+    while block := kept.read(LOT * schema.records.itemsize):
+        yield _table(numpy.frombuffer(block, schema.records))
+
+
+def _table(records: Array) -> pyarrow.Table:
+    """Return the records as a table, a column a field; one letter is text, `length` is left out."""
+    columns = {}
+    for name in records.dtype.names or ():
+        if name != "length":
+            column = numpy.ascontiguousarray(records[name])
+            columns[name] = column.astype("U1") if column.dtype.kind == "S" else column
+    return pyarrow.table(columns)
+
+
+def _arrow_schema(schema: Schema) -> pyarrow.Schema:
+    return _table(numpy.zeros(0, schema.records)).schema
