@@ -27,7 +27,7 @@ its caller, and says in the records what that tells it (`maybe_bad`).
 """
 
 from datetime import date
-from typing import Any
+from operator import attrgetter
 
 import cython
 import numpy
@@ -60,7 +60,6 @@ _DOES = (
 )  # fmt: skip
 _C_ADD = cython.declare(cython.int, 0)
 _C_MODIFY = cython.declare(cython.int, 1)
-_C_REPLACE = cython.declare(cython.int, 0), cython.declare(cython.int, 1), 2
 _C_REPLACE = cython.declare(cython.int, 2)
 _C_REDUCE = cython.declare(cython.int, 3)
 _C_EXECUTE = cython.declare(cython.int, 4)
@@ -217,10 +216,10 @@ class Normaliser:
         self.by_level = feed.book.by == "level"
         self.messages = [None]
         self.slots = memoryview(bytearray(65_536))
-        for code in dict.fromkeys(each.code for each in feed.book.messages):
-            ways = [WireMessage(each) for each in feed.book.messages if each.code == code]
+        by_size = sorted(feed.book.messages, key=attrgetter("size"))
+        for code in dict.fromkeys(each.code for each in by_size):
             self.slots[code] = len(self.messages)
-            self.messages.append(sorted(ways, key=_least_size))
+            self.messages.append([WireMessage(each) for each in by_size if each.code == code])
         self.numbers_symbols = any(
             rule.symbol is not None and (rule.symbol.text or rule.symbol.size > 4)
             for each in feed.book.messages
@@ -257,7 +256,8 @@ class Normaliser:
         Without it, the day of the first send or receive time that is known.
         """
         self.midnights = self.feed.midnights(day)
-        self.begins_ns, self.early_ns, self.late_ns = self.midnights
+        # Moments before 1970 count modulo 2^64, as the sums do.
+        self.begins_ns, self.early_ns, self.late_ns = (each & _MASK for each in self.midnights)
 
     def instrument_ids(self) -> dict[int, int]:
         """Return the numbers of symbols, by the symbol as the scanner's index has it.
@@ -317,14 +317,14 @@ class Normaliser:
                 self.scales[self.number_of(self.reference.symbol(whole))] = scale
         return 0
 
-    def guess_day(self) -> None:
+    def guess_day(self):
         """Set the day by the time of sending or receiving, where one is known."""
         for known_ns in (self.send_ns, self.received_ns):
             if known_ns != _NO_TIME and known_ns < 1 << 62:
                 self.set_day(self.feed.trading_day.of(known_ns))
                 return
 
-    def number_of(self, symbol: int) -> int:
+    def number_of(self, symbol):
         """Return the instrument id of a symbol; 0 where there are too many symbols."""
         if not self.numbers_symbols:
             return symbol & 0xFFFF_FFFF
@@ -565,8 +565,8 @@ class Normaliser:
             if self.send_ns == _NO_TIME:
                 return _NO_TIME
             within = self.send_ns % _SECOND_NS
-            total += self.send_ns - within
-            return total if total <= self.send_ns else total - _SECOND_NS
+            total = (total + self.send_ns - within) & _MASK
+            return total if total <= self.send_ns else (total - _SECOND_NS) & _MASK
         return total
 
     def name_instrument(self, rule):
@@ -848,7 +848,3 @@ class Normaliser:
                 if instrument not in seen:
                     self.words[7 * place + 4] |= _LAST << 32
         return 0
-
-
-def _least_size(message: Any) -> int:
-    return message.size
