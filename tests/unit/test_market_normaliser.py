@@ -9,8 +9,14 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, UsageError, load_feed, scanner
-from feedhandler.codecs.dbn import FLAG_LAST, FLAG_MAYBE_BAD_BOOK, FLAG_SNAPSHOT, MBO
-from feedhandler.codecs.dbn import UNDEFINED_PRICE, UNDEFINED_TIME
+from feedhandler.codecs.dbn import (
+    FLAG_LAST,
+    FLAG_MAYBE_BAD_BOOK,
+    FLAG_SNAPSHOT,
+    MBO,
+    UNDEFINED_PRICE,
+    UNDEFINED_TIME,
+)
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds
 from feedhandler.market import normaliser as compiled
@@ -142,9 +148,7 @@ def test_pitch_times_count_from_the_clock_of_the_unit(twin):
     assert int(told.records("add_order_short", **add)[0]["ts_event"]) == SENT_NS
     assert told("time", time=36_000) == ""
     add["order_id"] = 10
-    assert int(told.records("add_order_short", **add)[0]["ts_event"]) == (
-        1_699_974_000_000_000_012
-    )
+    assert int(told.records("add_order_short", **add)[0]["ts_event"]) == (1_699_974_000_000_000_012)
 
 
 @pytest.mark.parametrize("name", ["nyse-integrated-xdp", "nyse-integrated-pillar"])
@@ -350,9 +354,7 @@ def test_messages_append_until_the_records_are_begun_anew(twin):
     for number in range(1, 6):
         message = feed.encode_message("order_added", security_id=1, order_id=number, side="B")
         code = feed.layout("order_added").code
-        normaliser.message(
-            message, 0, len(message), code, SENT_NS, UNDEFINED_TIME, number, CHANNEL
-        )
+        normaliser.message(message, 0, len(message), code, SENT_NS, UNDEFINED_TIME, number, CHANNEL)
     assert [int(each) for each in normaliser.records["order_id"]] == [1, 2, 3, 4, 5]
     assert {int(each) for each in normaliser.records["ts_recv"]} == {SENT_NS}
     normaliser.clear()
