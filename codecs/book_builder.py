@@ -265,8 +265,8 @@ class BookBuilder:
     def _step(self, layout: Layout, part: Group) -> GroupStep:
         given: Dimensions | None = part.dimensions
         if given is not None:
-            block = given.block_length
-            length = None if block is None else self.place_of(block)
+            told = given.block_length
+            length = None if told is None else self.place_of(told)
             return GroupStep(
                 given.size, self.place_of(given.count), False, length, part.elements.size
             )

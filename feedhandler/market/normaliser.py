@@ -672,7 +672,7 @@ class Normaliser:
         return 0
 
     def apply_unknown(self, rule, order_id, side):
-        """Do what can be done about an unknown order: tell its trade, or what is left of it."""
+        """Append what a message tells of an order that is not known: its trade, or all of it."""
         price: cython.longlong
         if rule.symbol is None or rule.price is None:
             return 0

@@ -9,7 +9,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-
 from feedhandler.cli.app import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_LAST, SCHEMAS, UNDEFINED_PRICE, encode_metadata

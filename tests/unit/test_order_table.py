@@ -1,0 +1,49 @@
+"""The table of resting orders against a dictionary, through growth, removal and clearance."""
+
+from random import Random
+
+import pytest
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.market import order_table as compiled
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
+def twin(request: pytest.FixtureRequest):
+    if request.param == "compiled":
+        return compiled
+    return load_interpreted("feedhandler.market.order_table")
+
+
+def test_what_is_known_is_what_a_dictionary_knows(twin) -> None:
+    seed = Random().randrange(2**32)
+    print(f"seed {seed}")
+    random = Random(seed)
+    table = twin.OrderTable()
+    known: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+    for _ in range(12_000):
+        scope, order_id = random.randrange(4), random.choice((1, 2**64 - 1)) * random.randrange(999)
+        key = (scope, order_id & (2**64 - 1))
+        chance = random.random()
+        if chance < 0.6:
+            order = (random.randrange(6), random.choice((1, 2)), -random.randrange(99), 7)
+            known[key] = order
+            table.put(*key, *order)
+        elif chance < 0.997:
+            slot = table.find(*key)
+            assert (slot >= 0) == (key in known)
+            if slot >= 0:
+                kept = (table.instruments, table.sides, table.prices, table.sizes)
+                assert tuple(each[slot] for each in kept) == known.pop(key)
+                table.remove(slot)
+        elif chance < 0.9985:
+            gone = random.randrange(6)
+            table.clear(gone)
+            known = {each: order for each, order in known.items() if order[0] != gone}
+        else:
+            table.clear_scope(scope)
+            known = {each: order for each, order in known.items() if each[0] != scope}
+    for key in known:
+        assert table.find(*key) >= 0
+    table.clear_all()
+    assert table.count == 0
