@@ -117,7 +117,7 @@ class DepthBook:
             raise UsageError(f"a book takes MBO records, not {records.dtype}", "see codecs/dbn.py")
         if not len(records):
             return 0
-        records = numpy.ascontiguousarray(records)
+        records = numpy.require(records, requirements=("C", "W"))
         words: cython.ulonglong[::1] = memoryview(records.view(numpy.uint64))
         signed: cython.longlong[::1] = memoryview(records.view(numpy.int64))
         for index in range(len(records)):
