@@ -454,3 +454,17 @@ def test_a_twin_says_nothing_again_of_what_is_compiled(source: str) -> None:
         if isinstance(node, ast.If) and "cython.compiled" in ast.unparse(node.test):
             other = node.body if "not" in ast.unparse(node.test) else node.orelse
             assert all(isinstance(each, ast.FunctionDef) for each in other), ast.unparse(node)
+
+
+def test_the_table_of_rooms_and_a_rooms_readme_name_the_same_place_to_begin() -> None:
+    differ = []
+    for line in (CHECKOUT / "docs" / "rooms.md").read_text().splitlines():
+        row = re.search(r"^\| `([\w.]+)` \|.*\| `([\w/]+)/(\w+\.pyx?)` \|$", line)
+        if row is None or row[3] == "__init__.py" or not row[2].endswith(row[1].replace(".", "/")):
+            continue  # a room of single modules
+        readme = CHECKOUT / row[2] / "README.md"
+        text = readme.read_text() if readme.exists() else ""
+        named = re.search(r"\*\*Begin reading\*\* at\s`([\w./]+)`", text)
+        if named is not None and named[1] != row[3]:
+            differ.append(f"{row[2]}: {named[1]}, {row[3]}")
+    assert differ == []
