@@ -41,6 +41,7 @@ from bench import against
 BENCHMARKS = [
     "codecs",
     "fix_codec",
+    "books",
     "captures",
     "generate",
     "top_speed",
@@ -91,6 +92,7 @@ SOAK = ["soak"]
 OFFLINE = [
     "codecs",
     "fix_codec",
+    "books",
     "captures",
     "generate",
     "journal",
