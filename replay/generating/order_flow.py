@@ -2,10 +2,9 @@
 
 An `OrderFlow` yields `Action`s: every instrument is told and opened, then orders are added,
 reduced, replaced by new ones, deleted and executed, trades against hidden orders happen, and now
-and then an
-instrument halts and opens again. The same seed and settings give the same actions on any machine;
-`order_writers` makes each feed's messages of them, so sessions of several feeds tell the same
-market.
+and then an instrument halts and opens again. The same seed and settings give the same actions on
+any machine; `order_writers` makes each feed's messages of them, so that sessions of several feeds
+tell the same market.
 
 Books never cross: an incoming order that reaches the other side executes the oldest order at the
 best price there, and what is left of it lapses. An execution has the price of the order. Each side
@@ -19,11 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from feedhandler.codecs.dbn import (
-    FLAG_LAST,
-    MBO,
-    RTYPE_MBO,
-)
+from feedhandler.codecs.dbn import FLAG_LAST, MBO, RTYPE_MBO
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.prng import Prng
 
