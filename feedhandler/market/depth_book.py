@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Order books of many instruments, kept by MBO records of any feed, in some 50 bytes an order.
+"""Order books of many instruments, kept by MBO records of any feed, in some 110 bytes an order.
 
 What it holds: for each instrument the price levels of both sides, best first, and in each level its
 orders in the order of their priority. By-level feeds, whose records have order id 0, have levels
@@ -46,6 +46,7 @@ _DEEP = cython.declare(cython.int, UNCHANGED)
 _MASK = cython.declare(cython.ulonglong, (1 << 64) - 1)
 #: Multipliers that spread keys over slots: 2^64 and 2^32 divided by the golden ratio.
 _SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
+_SPREAD_FAR = cython.declare(cython.ulonglong, 0xC2B2_AE3D_27D4_EB4F)
 _SPREAD_BOOKS = cython.declare(cython.ulonglong, 0x9E37_79B1)
 _PRICE_MAX = cython.declare(cython.longlong, UNDEFINED_PRICE - 1)
 _NO_PRICE = cython.declare(cython.ulonglong, UNDEFINED_PRICE)
@@ -117,7 +118,7 @@ class DepthBook:
             raise UsageError(f"a book takes MBO records, not {records.dtype}", "see codecs/dbn.py")
         if not len(records):
             return 0
-        records = numpy.require(records, requirements=("C", "W"))
+        records = numpy.require(records, requirements=("C", "A", "W"))
         words: cython.ulonglong[::1] = memoryview(records.view(numpy.uint64))
         signed: cython.longlong[::1] = memoryview(records.view(numpy.int64))
         for index in range(len(records)):
@@ -297,7 +298,10 @@ class DepthBook:
 
     def order_home(self, book, order_id):
         """Return the slot where the search for an order begins."""
-        mixed: cython.ulonglong = order_id ^ (cython.cast(cython.ulonglong, book) << 40)
+        # Ids may repeat from book to book, or differ in their highest bits alone.
+        mixed: cython.ulonglong = cython.cast(cython.ulonglong, book) * _SPREAD_FAR
+        mixed = (mixed + order_id) & _MASK
+        mixed ^= mixed >> 32
         mixed = (mixed * _SPREAD) & _MASK
         mixed ^= mixed >> 32
         return cython.cast(cython.Py_ssize_t, mixed & 0x7FFF_FFFF) & self.order_mask
@@ -615,8 +619,10 @@ class DepthBook:
         """Write `depth` levels of both sides into `words` from `at` on, as DBN's records have them.
 
         A level takes four words of eight bytes: bid price, ask price, both sizes, both counts;
-        `UNDEFINED_PRICE` and zeros where there is none.
+        `UNDEFINED_PRICE` and zeros where there is none. Raises `UsageError` where they do not fit.
         """
+        if depth < 0 or at < 0 or at + 4 * depth > len(words):
+            raise UsageError(f"{depth} levels do not fit", "four words a level")
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
         place: cython.Py_ssize_t
         level: cython.Py_ssize_t
@@ -647,6 +653,7 @@ class DepthBook:
 
     def levels(self, instrument: int, side: int, depth: int = 10) -> list[tuple[int, int, int]]:
         """Return (price, size, orders) of at most `depth` levels of a side, best first."""
+        _check_side(side)
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
         if book < 0:
             return []
@@ -682,6 +689,7 @@ class DepthBook:
 
     def orders(self, instrument: int, side: int) -> list[tuple[int, int, int]]:
         """Return (order id, price, size) of a side's orders in their priority."""
+        _check_side(side)
         book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
         rows: list = []
         if book < 0:
@@ -715,6 +723,11 @@ class DepthBook:
             self.ladder_rooms, self.ladder_lengths, self.rung_keys, self.rung_levels,
         ]  # fmt: skip
         return sum(numpy.asarray(each).nbytes for each in tables)
+
+
+def _check_side(side: int) -> None:
+    if side not in (BID, ASK):
+        raise UsageError(f"{side} is no side of a book", "BID or ASK")
 
 
 def _grown(table, room):

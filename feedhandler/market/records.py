@@ -87,19 +87,20 @@ class Records:
         instrument = int(event["instrument_id"])
         if event["action"] == _TRADE:
             self._tell(event, 0, self._levels_of(instrument))
-            return
-        if self._before is None:
-            self._before = self._levels_of(instrument)
-        depth = self.book.take(
-            instrument, int(event["order_id"]), int(event["price"]), int(event["size"]),
-            event["action"][0], event["side"][0], int(event["channel_id"]),
-        )  # fmt: skip
-        if depth < self._depth:
-            self._changed = (event.copy(), depth)
+        else:
+            if self._before is None:
+                self._before = self._levels_of(instrument)
+            depth = self.book.take(
+                instrument, int(event["order_id"]), int(event["price"]), int(event["size"]),
+                event["action"][0], event["side"][0], int(event["channel_id"]),
+            )  # fmt: skip
+            if depth < self._depth:
+                self._changed = (event.copy(), depth)
         if event["flags"] & FLAG_LAST:
-            levels = self._levels_of(instrument)
-            if self._changed is not None and not numpy.array_equal(levels, self._before):
-                self._tell(*self._changed, levels)
+            if self._changed is not None:
+                levels = self._levels_of(instrument)
+                if not numpy.array_equal(levels, self._before):
+                    self._tell(*self._changed, levels)
             self._changed = self._before = None
 
     def _levels_of(self, instrument: int) -> Array:

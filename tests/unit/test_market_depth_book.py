@@ -10,6 +10,7 @@ import pytest
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs.dbn import MBO, UNDEFINED_PRICE
+from feedhandler.codecs.errors import UsageError
 from feedhandler.market import depth_book
 
 TICK = 10_000_000
@@ -257,3 +258,12 @@ def test_many_orders_take_less_than_200_bytes_each() -> None:
 def test_a_book_takes_order_records_alone() -> None:
     with pytest.raises(Exception, match="a book takes MBO records, not"):
         depth_book.DepthBook().apply(np.zeros(1, np.uint8))
+
+
+def test_what_is_no_side_or_does_not_fit_is_refused(module: ModuleType) -> None:
+    book = module.DepthBook()
+    for ask in (book.levels, book.orders):
+        with pytest.raises(UsageError, match="no side"):
+            ask(7, 50_000_000)
+    with pytest.raises(UsageError, match="do not fit"):
+        book.write_levels(7, 10, memoryview(np.zeros(39, np.uint64)), 0)
