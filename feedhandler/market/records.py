@@ -97,7 +97,7 @@ class Records:
             if depth < self._depth:
                 self._changed = (event.copy(), depth)
         if event["flags"] & FLAG_LAST:
-            if self._changed is not None:
+            if self._changed is not None and self._before is not None:
                 levels = self._levels_of(instrument)
                 if not numpy.array_equal(levels, self._before):
                     self._tell(*self._changed, levels)
