@@ -1,4 +1,4 @@
-"""What a description's `[book]` says, resolved to offsets: which bytes of a message tell what.
+"""The rules of a description's `[book]`, resolved to offsets: which bytes of a message tell what.
 
 `book_builder` makes a `BookRules` of a description that it has checked; `Feed.book` holds it. The
 normaliser (`market`) runs by it and asks no name of a field again.

@@ -7,8 +7,8 @@ record is its length in words of four bytes.
 Source: the DBN specification, "Schemas and data formats"; its own library is the judge in tests.
 """
 
-from collections.abc import Mapping
-from datetime import date
+from collections.abc import Mapping, Sized
+from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -115,8 +115,8 @@ def encode_metadata(
 ) -> bytes:
     """Return what stands in front of the records of a file.
 
-    `symbols` are the names of instruments by their `instrument_id`, good on `day`. Text that is too
-    long is cut.
+    `symbols` are the names of instruments by their `instrument_id`, good on `day`; several may have
+    one name. Text that is too long is cut.
     """
     fixed = b"".join(
         (
@@ -131,32 +131,30 @@ def encode_metadata(
             bytes(4),  # no definition of the schema
         )
     )
-    names = [_text(name, SYMBOL_BYTES) for name in symbols.values()]
-    body = fixed + _count(names) + b"".join(names) + bytes(8)  # none in part, none not found
-    body += _count(names) + b"".join(
-        _mapping(name, number, day) for name, number in zip(names, symbols, strict=True)
-    )
+    numbers: dict[bytes, list[int]] = {}
+    for number, name in symbols.items():
+        numbers.setdefault(_text(name, SYMBOL_BYTES), []).append(number)
+    body = fixed + _count(numbers) + b"".join(numbers) + bytes(8)  # none in part, none not found
+    body += _count(numbers) + b"".join(_mapping(name, numbers[name], day) for name in numbers)
     body += bytes(-len(body) % 8)
     return b"DBN" + bytes((VERSION,)) + len(body).to_bytes(4, "little") + body
 
 
-def _mapping(name: bytes, number: int, day: date) -> bytes:
-    """Return the interval of one day in which `name` is the instrument of that number."""
-    begins = int(f"{day:%Y%m%d}")
-    ends = int(f"{date.fromordinal(day.toordinal() + 1):%Y%m%d}")
+def _mapping(name: bytes, numbers: list[int], day: date) -> bytes:
+    """Return the intervals of one day in which `name` is each instrument of these numbers."""
+    begins = int(f"{day:%Y%m%d}").to_bytes(4, "little")
+    ends = int(f"{day + timedelta(days=1):%Y%m%d}").to_bytes(4, "little")
     return (
         name
-        + (1).to_bytes(4, "little")
-        + begins.to_bytes(4, "little")
-        + ends.to_bytes(4, "little")
-        + _text(str(number), SYMBOL_BYTES)
+        + _count(numbers)
+        + b"".join(begins + ends + _text(str(number), SYMBOL_BYTES) for number in numbers)
     )
 
 
-def _count(items: list[bytes]) -> bytes:
+def _count(items: Sized) -> bytes:
     return len(items).to_bytes(4, "little")
 
 
 def _text(text: str, size: int) -> bytes:
-    """Return the text in `size` bytes, the last of them a NUL at least."""
-    return text.encode()[: size - 1].ljust(size, b"\0")
+    """Return whole characters of the text in `size` bytes, the last of them a NUL at least."""
+    return text.encode()[: size - 1].decode(errors="ignore").encode().ljust(size, b"\0")

@@ -37,6 +37,7 @@ from feedhandler.cli.options import (
     LossA,
     LossB,
     MessageRate,
+    Overwrite,
     PasswordEnv,
     PasswordFile,
     PlainOverNetwork,
@@ -347,6 +348,7 @@ def decode(
         RecordForm | None, typer.Option("--format", help="Of records: csv by default.")
     ] = None,
     out: Annotated[str, typer.Option(help="File for records; -: stdout.")] = "-",
+    overwrite: Overwrite = False,
 ) -> Work:
     """Print every message of a capture, or write its normalised records.
 
@@ -372,6 +374,7 @@ def decode(
         records=records or "",
         form=form or "",
         out=out,
+        overwrite=overwrite,
     )
     return lambda: ops.run(options)
 

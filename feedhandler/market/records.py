@@ -29,7 +29,7 @@ DEPTHS: Final = {"bbo": 1, "mbp10": 10}
 #: Fields that records of trades and levels have as the order event has them.
 _SHARED = [name for name in SCHEMAS["trades"].records.names or () if name in (MBO.names or ())]
 _SHARED = [name for name in _SHARED if name not in ("length", "rtype")]
-_TRADE = b"T"
+_TRADE, _CLEAR = b"T", b"R"
 
 
 class Records:
@@ -46,10 +46,11 @@ class Records:
         self._name, self._schema = schema, SCHEMAS[schema]
         self._depth = DEPTHS.get(schema, 0)
         self._levels = numpy.zeros(4 * self._depth, numpy.uint64)
-        self._before: Array | None = None
         self._found: list[Array] = []
-        #: Of the event under way: its last part that changed a level, and that level's depth.
-        self._changed: tuple[Array, int] | None = None
+        #: Of the events under way, by instrument: the levels before.
+        self._before: dict[int, Array] = {}
+        #: The same: the last part that changed a level, and that level's depth.
+        self._changed: dict[int, tuple[Array, int]] = {}
 
     def take(
         self,
@@ -69,7 +70,10 @@ class Records:
             data, at, size, message_type, send_ns, received_ns, sequence, channel
         ):
             return
-        events = self.normaliser.records
+        self.apply(self.normaliser.records)
+
+    def apply(self, events: Array) -> None:
+        """Take order events (dtype `MBO`) of whole messages, in the order of the stream."""
         if self._name == "mbo":
             self._found.append(events.copy())
         elif self._name == "trades":
@@ -85,23 +89,41 @@ class Records:
 
     def _apply(self, event: Array) -> None:
         instrument = int(event["instrument_id"])
+        if event["action"] == _CLEAR and not instrument:
+            self._clear_all(event)
+            return
         if event["action"] == _TRADE:
             self._tell(event, 0, self._levels_of(instrument))
         else:
-            if self._before is None:
-                self._before = self._levels_of(instrument)
-            depth = self.book.take(
-                instrument, int(event["order_id"]), int(event["price"]), int(event["size"]),
-                event["action"][0], event["side"][0], int(event["channel_id"]),
-            )  # fmt: skip
+            self._before.setdefault(instrument, self._levels_of(instrument))
+            depth = self._take(event)
             if depth < self._depth:
-                self._changed = (event.copy(), depth)
+                self._changed[instrument] = (event.copy(), depth)
         if event["flags"] & FLAG_LAST:
-            if self._changed is not None and self._before is not None:
-                levels = self._levels_of(instrument)
-                if not numpy.array_equal(levels, self._before):
-                    self._tell(*self._changed, levels)
-            self._changed = self._before = None
+            before = self._before.pop(instrument, None)
+            changed = self._changed.pop(instrument, None)
+            levels = self._levels_of(instrument)
+            if changed and before is not None and not numpy.array_equal(levels, before):
+                self._tell(*changed, levels)
+
+    def _clear_all(self, event: Array) -> None:
+        """Empty all books of a channel, and tell each that was not empty."""
+        instruments = self.book.instruments()
+        before = {instrument: self._levels_of(instrument) for instrument in instruments}
+        self._take(event)
+        for instrument, levels in before.items():
+            after = self._levels_of(instrument)
+            if not numpy.array_equal(levels, after):
+                one = event.copy()
+                one["instrument_id"] = instrument
+                self._tell(one, 0, after)
+
+    def _take(self, event: Array) -> int:
+        """Apply an event to the books; return the depth at which a level changed."""
+        return self.book.take(
+            int(event["instrument_id"]), int(event["order_id"]), int(event["price"]),
+            int(event["size"]), event["action"][0], event["side"][0], int(event["channel_id"]),
+        )  # fmt: skip
 
     def _levels_of(self, instrument: int) -> Array:
         self.book.write_levels(instrument, self._depth, memoryview(self._levels), 0)

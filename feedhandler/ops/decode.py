@@ -19,7 +19,12 @@ from feedhandler.codecs import Feed, ReferenceData
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
-from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
+from feedhandler.ops.captures import (
+    complain_if_cut,
+    open_capture,
+    refuse_taken,
+    tell_reading,
+)
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import fitting_hint, open_feed
 from feedhandler.replay.captures.reading import Capture, Datagram
@@ -52,6 +57,7 @@ class Options(Struct, frozen=True, kw_only=True):
     records: str = ""
     form: str = ""
     out: str = "-"
+    overwrite: bool = False
 
 
 def run(options: Options) -> int:
@@ -59,6 +65,8 @@ def run(options: Options) -> int:
     feed = open_feed(options.feed)
     if options.records or options.form:
         return _run_records(feed, options)
+    if options.out != "-":
+        raise UsageError("messages are printed, not written to a file", "name records: --as mbo")
     decoder = Decoder(feed, options)
     capture = open_capture(options.capture)
     write_line = _json_line if options.as_json else _text_line
@@ -86,13 +94,17 @@ def run(options: Options) -> int:
 
 def _run_records(feed: Feed, options: Options) -> int:
     """Write normalised records instead."""
-    from feedhandler.ops.decode_records import write_records
+    from feedhandler.ops.decode_records import STDOUT, write_records
 
-    if options.service is not None or options.symbol or options.types or options.limit:
+    chosen = (options.service is not None, options.symbol, options.types, options.limit)
+    shown = (options.names, options.control, options.as_json)
+    if any(chosen) or any(shown):
         raise UsageError(
             "records are made of all messages of a capture",
-            "leave out --service, --symbol, --types and --limit",
+            "leave out --service, --symbol, --types, --limit, --names, --control and --json",
         )
+    if options.out != STDOUT:
+        refuse_taken(options.overwrite, Path(options.out))
     capture = open_capture(options.capture)
     with progress(f"decoding {capture.path.name}", total=1.0) as advance:
         source = write_records(

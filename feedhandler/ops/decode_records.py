@@ -1,8 +1,9 @@
 """`feedhandler decode --as`: normalised records of a capture, in a file that other programs read.
 
 Of each packet the first copy counts, in the order of the capture: a packet whose number came before
-is passed over, and after numbers that never came the records say that books may be wrong
-(FLAG_MAYBE_BAD_BOOK), until a reset begins new numbers.
+is passed over. After numbers that did not come in order the records of that service say that its
+books may be wrong (FLAG_MAYBE_BAD_BOOK), until new numbers begin: with a new session, or with a
+reset on a line that had brought the reset before.
 """
 
 import datetime
@@ -33,63 +34,90 @@ LOT = 10_000
 STDOUT: Final = "-"
 
 
+class _Numbering:
+    """The numbers of one service and session: what comes next, and whether something is missing."""
+
+    def __init__(self) -> None:
+        self.following: int | None = None
+        self.has_gap = False
+        #: The lines that have brought the reset with which the numbers began.
+        self.reset_by: set[tuple[str, int]] = set()
+
+    def reset(self, line: tuple[str, int], following: int) -> bool:
+        """Take a reset; return whether it begins new numbers, or is another line's copy."""
+        if self.reset_by and line not in self.reset_by:
+            self.reset_by.add(line)
+            return False
+        self.following, self.has_gap, self.reset_by = following, False, {line}
+        return True
+
+    def take(self, first: int, following: int) -> bool:
+        """Take a data packet; return whether it is new."""
+        if self.following is not None and first < self.following:
+            return False
+        self.has_gap |= self.following is not None and first > self.following
+        self.following = following
+        return True
+
+
 class Unduplicated:
     """Messages of datagrams to records, each packet once; `rejected` are other feeds' datagrams.
 
-    `names` are the symbols' names by instrument, as far as they were told.
+    `day` is the trading day; None: that of the first datagram.
     """
 
     def __init__(self, feed: Feed, schema: str, day: datetime.date | None) -> None:
         self.records = Records(feed, schema)
         self.rejected = self.copies = self.packets = 0
         self.first_ns = self.last_ns = 0
-        self.day = day
+        self.day: datetime.date | None = None
         self._feed = feed
         self._known = ReferenceData(feed)
-        self._next: dict[int, int] = {}
+        self._numberings: dict[tuple[int, int], _Numbering] = {}
+        if day is not None:
+            self._set_day(day)
+
+    def _set_day(self, day: datetime.date) -> None:
+        self.day = day
+        self.records.normaliser.set_day(day)
 
     def take(self, datagram: Datagram) -> None:
         """Take one datagram of the capture."""
         if self.day is None:
-            self.day = self._feed.trading_day.of(datagram.time_ns)
-            self.records.normaliser.set_day(self.day)
+            self._set_day(self._feed.trading_day.of(datagram.time_ns))
         self.first_ns, self.last_ns = self.first_ns or datagram.time_ns, datagram.time_ns
         try:
-            for header, index in self._packets(datagram.payload):
-                self._packet(datagram, header, index)
+            for begin, header, index in self._feed.scanned(datagram.payload):
+                self.packets += 1
+                if self._is_new(datagram, header):
+                    self._packet(datagram, begin, header, index)
+                else:
+                    self.copies += 1
         except BadPacket:
             self.rejected += 1
 
-    def _packets(self, payload: bytes) -> Iterator[tuple[Any, Any]]:
-        for _, header, index in self._feed.scanned(payload):
-            self.packets += 1
-            if header.kind == PacketKind.RESET:
-                self._next[header.service] = header.next_sequence
-                self.records.normaliser.maybe_bad = False
-            elif header.kind == PacketKind.DATA and not self._is_new(header):
-                self.copies += 1
-                continue
-            yield header, index
+    def _is_new(self, datagram: Datagram, header: Any) -> bool:
+        """Return whether a packet is no copy; set what its records say of the books."""
+        key = (header.service, header.session)
+        numbering = self._numberings.setdefault(key, _Numbering())
+        is_new = True
+        if header.kind == PacketKind.RESET:
+            line = (datagram.group, datagram.port)
+            is_new = numbering.reset(line, header.next_sequence)
+        elif header.kind == PacketKind.DATA:
+            is_new = numbering.take(header.sequence, header.next_sequence)
+        self.records.normaliser.maybe_bad = numbering.has_gap
+        return is_new
 
-    def _is_new(self, header: Any) -> bool:
-        wanted = self._next.get(header.service)
-        if wanted is not None and header.sequence < wanted:
-            return False
-        if wanted is not None and header.sequence > wanted:
-            self.records.normaliser.maybe_bad = True
-        self._next[header.service] = header.next_sequence
-        return True
-
-    def _packet(self, datagram: Datagram, header: Any, index: Any) -> None:
-        feed = self._feed
+    def _packet(self, datagram: Datagram, begin: int, header: Any, index: Any) -> None:
+        feed, data = self._feed, datagram.payload
         sent_ns = feed.send_time_ns(header.send_time, feed.midnights(self.day))
-        begin = datagram.payload
         for place in range(index.count):
-            at, size, code = index.offsets[place], index.sizes[place], index.types[place]
+            at, size, code = begin + index.offsets[place], index.sizes[place], index.types[place]
             if code == self._known.code:
-                self._known.learn(begin[at : at + size])
+                self._known.learn(data[at : at + size])
             self.records.take(
-                begin, at, size, code,
+                data, at, size, code,
                 send_ns=UNDEFINED_TIME if sent_ns is None else sent_ns,
                 received_ns=datagram.time_ns,
                 sequence=index.sequences[place],
@@ -170,6 +198,7 @@ _FORMS: Mapping[str, Callable[[IO[bytes], IO[bytes], Unduplicated, Schema], None
     "arrow": _write_arrow,
     "parquet": _write_parquet,
 }
+#: The forms of a file, by name.
 FORMS: Final = tuple(_FORMS)
 
 

@@ -147,7 +147,8 @@ def fix_plan(options: Options) -> "FixExchangePlan":
 def plan(options: Options) -> ExchangePlan:
     """Convert the options into a plan of the exchange. Raises `UsageError`.
 
-    The servers and refresh lines are UTP-MD's: those of other feeds have lines alone."""
+    Servers and refresh lines are UTP-MD's; other feeds have lines alone.
+    """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
     served = options.servers and feed == FEED_NAME
     loss_a, loss_b = options.losses

@@ -1,10 +1,9 @@
 """A simulated exchange: a generated session, sent in real time on lines A and B.
 
-`Exchange.run` draws packets from a `SessionGenerator` (UTP-MD) or an `OrderSession`
-a step ahead of time, notes each in the
-ledger, gives it to both lines with their faults, and hands blocks to a thread that sends them on
-schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow step delays
-nothing; more it never does, so stopping takes no longer than that.
+`Exchange.run` draws packets from a `SessionGenerator` (UTP-MD) or an `OrderSession` a step ahead of
+time, notes each in the ledger, gives it to both lines with their faults, and hands blocks to a
+thread that sends them on schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a
+slow step delays nothing; more it never does, so stopping takes no longer than that.
 
 What the lines lose can be had from the servers, where the plan has them (`servers`, a
 thread of its own): the retransmission server has the latest packets that have been due, the refresh

@@ -1,11 +1,9 @@
 """Generated sessions of the feeds that have a writer: an order flow as packets of one channel.
 
-An `OrderSession` answers like `SessionGenerator`: fed with simulated time, it gives the
-packets that
-fall due, so that a capture and the real-time exchange draw from it alike. Messages that come within
-`BATCH_NS` share a packet, as many as fit; an
-idle channel sends heartbeats; `close` ends the session
-as the feed's framing does. Sans-IO.
+An `OrderSession` answers like `SessionGenerator`: fed with simulated time, it gives the packets
+that fall due, so that a capture and the real-time exchange draw from it alike. Messages that come
+within `BATCH_NS` share a packet, as many as fit; an idle channel sends heartbeats; `close` ends the
+session as the feed's framing does. Sans-IO.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a player sends its blocks through as raw frames; `senders.raw` makes it.
+"""The sender of a player's blocks as raw frames; `senders.raw` makes it.
 
 Frames of captures leave with the group and port of the line that they are for, and say of their
 sender what they are told to; what was in no capture gets headers with the interface's addresses.

@@ -1,4 +1,4 @@
-"""What a sender counts while it sends, and the same columns as plain numbers for compiled code."""
+"""Counts of a sender while it sends, and the same columns as plain numbers for compiled code."""
 
 from enum import IntEnum
 

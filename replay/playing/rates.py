@@ -1,4 +1,4 @@
-"""How far a run is: rates, lateness and the time left, out of looks at a player's counts.
+"""Progress of a run: rates, lateness and the time left, out of looks at a player's counts.
 
 A `Watch` is shown a `Sample` at every look and answers with what changed since an earlier one.
 However many look, and however often, rates are over `LOOK_NS` or more. The clock of the samples is

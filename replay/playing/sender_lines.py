@@ -1,4 +1,4 @@
-"""Where datagrams are sent: multicast lines, their sockets and their groups.
+"""Multicast lines that datagrams are sent to: their sockets and their groups.
 
 A `MulticastLine` is one of the identical lines of a feed: an interface and either one group and
 port for everything, or a group and port for each of several channels (a service, say), by key.

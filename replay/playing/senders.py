@@ -1,4 +1,4 @@
-"""What a player sends its blocks through: UDP sockets, or packet sockets for raw frames.
+"""Senders of a player's blocks: UDP sockets, or packet sockets for raw frames.
 
 A `BlockSender` takes blocks in turn and sends each datagram when it is due. It can be stopped,
 paused, and told to drop the block that is being sent, all from any thread (`sender_loop`). A

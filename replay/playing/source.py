@@ -1,4 +1,4 @@
-"""What a player plays, as chunks: captures, iterables, and the channel of each datagram.
+"""Sources of a player, as chunks: captures, iterables, and the channel of each datagram.
 
 A chunk is some thousand datagrams as columns. The channel of a datagram is a number into the
 lines' channel keys, or -1 where no line has its key.

@@ -1,1 +1,1 @@
-"""What a stream says of its market, kept: books, quotes, trades, reference data."""
+"""State of a market, kept from its stream: books, quotes, trades, reference data."""

@@ -1,4 +1,4 @@
-"""What a `Market` counts instead of raising, by name."""
+"""Problems that a `Market` counts instead of raising, by name."""
 
 #: What `Market.problems` counts.
 PROBLEMS: dict[str, str] = {

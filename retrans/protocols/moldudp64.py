@@ -245,10 +245,10 @@ class MoldClient:
         for asked in same:
             if next(iter(asked.missing))[0] == number:
                 self.counts["rejected"] += 1
-                self._heard(now_ns)
                 reason = RetransReject.NO_LONGER_AVAILABLE
                 events.append(Rejected(asked.request_id, reason))
                 del self._asked[asked.request_id]
+                self._heard(now_ns)
         return events
 
     def _taken(self, data: bytes, same: list[_Asked], now_ns: int) -> list[Event]:
@@ -267,7 +267,6 @@ class MoldClient:
     def _hand(
         self, asked: _Asked, first: int, end: int, data: bytes, events: list[Event], now_ns: int
     ) -> None:
-        self._heard(now_ns)
         if not asked.accepted:
             asked.accepted = True
             events.append(Accepted(asked.request_id))
@@ -276,16 +275,15 @@ class MoldClient:
         events.append(Packet(asked.request_id, asked.service, first, end, data))
         if asked.missing:
             self._send(asked, now_ns)
-            return
-        self.counts["answered"] += 1
-        events.append(Answered(asked.request_id))
-        del self._asked[asked.request_id]
-        if not self._asked:
-            self._owing_ns = NEVER_NS
+        else:
+            self.counts["answered"] += 1
+            events.append(Answered(asked.request_id))
+            del self._asked[asked.request_id]
+        self._heard(now_ns)
 
     def _heard(self, now_ns: int) -> None:
-        """Note that the server has answered something: what it owes it owes from now on."""
-        self._owing_ns = now_ns
+        """Note that the server has answered: what it owes, if anything, it owes from now on."""
+        self._owing_ns = now_ns if self._asked else NEVER_NS
 
 
 class MoldServer:

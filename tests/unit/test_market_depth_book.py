@@ -138,7 +138,8 @@ def test_the_depth_told_is_the_least_at_which_a_level_changed(
             )
             for old, new in zip(before, after, strict=True)
         ]
-        assert depth <= min(changed), made
+        if min(changed) < depth_book.UNCHANGED:
+            assert depth == min(changed), made
 
 
 def test_the_twins_hold_the_same(seed: int) -> None:

@@ -1,6 +1,9 @@
 """Normalised records of captures, with DBN's own library as the judge."""
 
+from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import databento_dbn
 import numpy as np
@@ -9,13 +12,17 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from feedhandler.cli.app import chosen
+from feedhandler.cli.app import ExchangedFeed, RecordForm, RecordSchema, chosen
+from feedhandler.cli.generate import GeneratedFeed
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.dbn import FLAG_LAST, SCHEMAS, UNDEFINED_PRICE, encode_metadata
+from feedhandler.codecs.dbn import FLAG_LAST, MBO, SCHEMAS, UNDEFINED_PRICE, encode_metadata
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import day_start_ns
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.ops.console import run_guarded
+from feedhandler.ops.decode_records import FORMS, Unduplicated
+from feedhandler.replay.generating.order_writers import WRITERS
 
 ITCH = "nasdaq-totalview-itch"
 TYPES = {
@@ -142,7 +149,9 @@ def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path)
     [
         (["--feed", "fix-marketdata", "--as", "mbo"], "has no order books"),
         (["--feed", ITCH, "--as", "mbo", "--limit", "5"], "leave out --service"),
+        (["--feed", ITCH, "--as", "mbo", "--json"], "--control and --json"),
         (["--feed", ITCH, "--format", "parquet"], "name a file: --out FILE"),
+        (["--feed", ITCH, "--out", "day.txt"], "name records: --as mbo"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(
@@ -158,8 +167,6 @@ def test_an_unknown_schema_is_refused() -> None:
 
 
 def test_metadata_are_a_multiple_of_eight_bytes_and_read_back() -> None:
-    from datetime import date
-
     for count in range(4):
         names = {number: f"S{number}" for number in range(1, count + 1)}
         made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names, date(2026, 11, 20))
@@ -168,3 +175,121 @@ def test_metadata_are_a_multiple_of_eight_bytes_and_read_back() -> None:
         assert (read.dataset, read.start, read.end, read.symbols) == (
             "XNAS.ITCH", 1, 2, list(names.values()),
         )  # fmt: skip
+
+
+def test_a_file_that_is_there_is_kept_unless_told_otherwise(session: Path, tmp_path: Path) -> None:
+    out = tmp_path / "day.csv"
+    out.write_text("kept")
+    words = ["decode", str(session), "--feed", ITCH, "--as", "trades", "--out", str(out)]
+    assert main(words) == 2
+    assert out.read_text() == "kept"
+    assert main([*words, "--overwrite"]) == 0
+    assert "ts_event" in out.read_text()
+
+
+def test_names_are_cut_between_characters_and_may_be_those_of_several_instruments() -> None:
+    names = {1: "TWICE", 2: "x" * 69 + "\u00e9", 3: "TWICE"}
+    made = encode_metadata("XNAS.ITCH", SCHEMAS["mbo"], 1, 2, names, date(2026, 12, 31))
+    read = databento_dbn.Metadata.decode(made)
+    assert read.symbols == ["TWICE", "x" * 69]
+    assert [each["symbol"] for each in read.mappings["TWICE"]] == ["1", "3"]
+
+
+def event(action: str, instrument: int, order_id: int, price: int, last: bool) -> Any:
+    made = np.zeros(1, MBO)
+    made["action"], made["side"] = action.encode(), b"N" if action == "R" else b"B"
+    made["instrument_id"], made["order_id"] = instrument, order_id
+    made["price"], made["size"], made["flags"] = price, 10, FLAG_LAST if last else 0
+    return made
+
+
+def test_parts_of_several_instruments_in_one_message_are_kept_apart() -> None:
+    records = Records(load_feed(ITCH), "bbo")
+    parts = [event("A", 1, 1, 100, False), event("A", 2, 2, 200, True), event("A", 1, 3, 99, True)]
+    records.apply(np.concatenate(parts))
+    told = records.taken()
+    assert told[["instrument_id", "bid_px_00"]].tolist() == [(2, 200), (1, 100)]
+
+
+def test_a_clear_of_all_books_tells_each_that_was_not_empty() -> None:
+    records = Records(load_feed(ITCH), "bbo")
+    adds = [event("A", number, number, 100 + number, True) for number in (1, 2)]
+    records.apply(np.concatenate([*adds, event("A", 3, 3, 50, True), event("C", 3, 3, 50, True)]))
+    records.taken()
+    records.apply(event("R", 0, 0, 0, True))
+    told = records.taken()
+    assert told[["instrument_id", "bid_px_00"]].tolist() == [
+        (1, UNDEFINED_PRICE), (2, UNDEFINED_PRICE),
+    ]  # fmt: skip
+
+
+def datagram(payload: bytes, port: int = 1) -> Any:
+    return SimpleNamespace(payload=payload, time_ns=1 << 60, group="239.0.0.1", port=port)
+
+
+class Line:
+    """Datagrams of UTP-MD's line of a service, as a capture has them."""
+
+    def __init__(self, source: Unduplicated, port: int) -> None:
+        self.source, self.port = source, port
+        self.feed = load_feed("euronext-utp-md")
+
+    def send(self, sequence: int, service: int = 1, kind: str = "data") -> bool:
+        """Hand one datagram on; whether it says that books may be wrong."""
+        message = self.feed.encode_message("end_reference_data")
+        packet = self.feed.encode_packet(
+            sequence=sequence, service=service, kind=kind,
+            messages=[message] if kind == "data" else (),
+        )  # fmt: skip
+        self.source.take(datagram(packet, self.port))
+        return bool(self.source.records.normaliser.maybe_bad)
+
+
+def test_a_loss_concerns_its_own_service_until_its_numbers_begin_anew() -> None:
+    source = Unduplicated(load_feed("euronext-utp-md"), "mbo", None)
+    line = Line(source, 1)
+    assert [line.send(1), line.send(3), line.send(1, service=2)] == [False, True, False]
+    assert not line.send(1, service=2, kind="reset")
+    assert line.send(4)
+    assert not line.send(1, kind="reset")
+    assert not line.send(2)
+    assert (source.rejected, source.copies) == (0, 0)
+
+
+def test_the_other_lines_reset_is_a_copy() -> None:
+    source = Unduplicated(load_feed("euronext-utp-md"), "mbo", None)
+    first, second = Line(source, 1), Line(source, 2)
+    first.send(1, kind="reset")
+    assert not any([first.send(2), first.send(3), second.send(1, kind="reset")])
+    assert not any([second.send(2), second.send(3), first.send(4)])
+    assert (source.rejected, source.copies) == (0, 3)
+
+
+def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
+    feed, day = load_feed(ITCH), date(2026, 11, 20)
+    source = Unduplicated(feed, "mbo", day)
+    added = feed.encode_message("add_order_no_mpid_attribution", stock_locate=1, timestamp=5000,
+                                order_reference_number=1, buy_sell_indicator="B", shares=1,
+                                stock="AAAA", price=1)  # fmt: skip
+    source.take(datagram(feed.encode_packet(sequence=1, messages=[added])))
+    (told,) = source.records.taken()
+    assert told["ts_event"] == day_start_ns(day, feed.zone) + 5000
+
+
+def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
+    feed = load_feed("miax-onyx-tom")
+    sold = [feed.encode_message("last_sale", instrument_id=7, price=price, size=3)
+            for price in (100, 200)]  # fmt: skip
+    packets = [feed.encode_packet(sequence=at, messages=[each]) for at, each in enumerate(sold, 1)]
+    source = Unduplicated(feed, "trades", None)
+    source.take(datagram(b"".join(packets)))
+    told = source.records.taken()
+    assert told["sequence"].tolist() == [1, 2]
+    assert told["price"][1] == 2 * told["price"][0] > 0
+
+
+def test_the_commands_offer_what_there_is() -> None:
+    assert [*RecordSchema] == [*SCHEMAS]
+    assert [*RecordForm] == [*FORMS]
+    assert set(WRITERS) == {*ExchangedFeed} - {"euronext", "fix"}
+    assert set(WRITERS) == {*GeneratedFeed} - {"euronext-utp-md"}

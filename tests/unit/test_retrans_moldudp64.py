@@ -175,6 +175,14 @@ def test_a_silent_server_is_given_up_and_one_that_answers_is_not() -> None:
     assert asking.tick(10_000 * MS) == []
 
 
+def test_a_server_that_refused_all_that_was_asked_owes_nothing() -> None:
+    asking = client(heartbeat_us=1_000, dead_us=50_000)
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), 10 * MS)
+    asking.feed(HEADER.pack(SESSION, 7, 0), 20 * MS)
+    assert asking.tick(10_000 * MS) == []
+    assert asking.up
+
+
 def test_nothing_is_asked_before_the_stream_has_told_its_session() -> None:
     asking = client(latest=b"")
     assert not asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
