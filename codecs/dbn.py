@@ -20,6 +20,7 @@ PRICE_SCALE: Final = 1_000_000_000
 #: `rtype` of each kind of record.
 RTYPE_TRADE, RTYPE_MBP_1, RTYPE_MBP_10 = 0x00, 0x01, 0x0A
 RTYPE_STATUS, RTYPE_DEFINITION, RTYPE_MBO = 0x12, 0x13, 0xA0
+RTYPE_SYMBOL_MAPPING = 0x16
 
 #: Bits of `flags`: the last record of an event; one of a snapshot; a book that may be wrong.
 FLAG_LAST, FLAG_SNAPSHOT, FLAG_MAYBE_BAD_BOOK = 1 << 7, 1 << 5, 1 << 2
@@ -87,6 +88,23 @@ MBP_1: Final = np.dtype([*_TRADE, *_levels(1)])
 MBP_10: Final = np.dtype([*_TRADE, *_levels(10)])
 
 
+#: Bytes of a symbol's text, with its NUL.
+SYMBOL_BYTES: Final = 71
+#: The symbol of an instrument, told in a stream before its first record, 176 bytes. `start_ts` is
+#: the moment from which on it holds.
+SYMBOL_MAPPING: Final = np.dtype(
+    [
+        *_HEADER,
+        ("stype_in", "u1"),
+        ("stype_in_symbol", f"S{SYMBOL_BYTES}"),
+        ("stype_out", "u1"),
+        ("stype_out_symbol", f"S{SYMBOL_BYTES}"),
+        ("start_ts", "<u8"),
+        ("end_ts", "<u8"),
+    ]
+)
+
+
 class Schema(NamedTuple):
     """A kind of records: DBN's number of the schema, the records, and their `rtype`."""
 
@@ -102,9 +120,10 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "mbp10": Schema(2, MBP_10, RTYPE_MBP_10),
     "trades": Schema(4, TRADE, RTYPE_TRADE),
 }
+#: Those that give levels of the book, of which the newest is all that a slow receiver needs.
+LEVEL_SCHEMAS: Final = ("bbo", "mbp10")
+_BY_RTYPE: Final = {schema.rtype: schema for schema in SCHEMAS.values()}
 VERSION: Final = 3
-#: Bytes of a symbol's text, with its NUL.
-SYMBOL_BYTES: Final = 71
 _DATASET_BYTES = 16
 _RESERVED_BYTES = 53
 _INSTRUMENT_ID, _RAW_SYMBOL = 0, 1
@@ -138,6 +157,72 @@ def encode_metadata(
     body += _count(numbers) + b"".join(_mapping(name, numbers[name], day) for name in numbers)
     body += bytes(-len(body) % 8)
     return b"DBN" + bytes((VERSION,)) + len(body).to_bytes(4, "little") + body
+
+
+def encode_symbol_mapping(publisher_id: int, instrument_id: int, symbol: str, at_ns: int) -> bytes:
+    """Return the record that tells the symbol of an instrument. Text that is too long is cut."""
+    made = np.zeros(1, SYMBOL_MAPPING)
+    made["length"], made["rtype"] = made.itemsize // 4, RTYPE_SYMBOL_MAPPING
+    made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
+    made["ts_event"] = made["start_ts"] = at_ns
+    made["end_ts"] = UNDEFINED_TIME
+    made["stype_in"], made["stype_out"] = _INSTRUMENT_ID, _RAW_SYMBOL
+    made["stype_in_symbol"] = str(instrument_id).encode()
+    made["stype_out_symbol"] = _text(symbol, SYMBOL_BYTES)
+    return made.tobytes()
+
+
+class Records(NamedTuple):
+    """What stands in a body of records: those of one schema, and symbols by instrument id."""
+
+    records: np.ndarray
+    symbols: Mapping[int, str]
+
+
+def decode_records(body: bytes) -> Records:
+    """Read a body: records of one schema, with or without symbol mappings between them.
+
+    Raises ValueError where it is anything else, or breaks off.
+    """
+    schema = _BY_RTYPE.get(body[1]) if len(body) > 1 else None
+    if schema is not None and len(body) % schema.records.itemsize == 0:
+        records = np.frombuffer(body, schema.records)
+        same = (records["length"] == schema.records.itemsize // 4) & (
+            records["rtype"] == schema.rtype
+        )
+        if same.all():
+            return Records(records, {})
+    return _walk(body)
+
+
+def schema_of(records: np.ndarray) -> str:
+    """Return the name of the schema of records that were read."""
+    return next(name for name, schema in SCHEMAS.items() if schema.records == records.dtype)
+
+
+def _walk(body: bytes) -> Records:
+    """Read a body record by record."""
+    symbols: dict[int, str] = {}
+    kept: list[bytes] = []
+    kind: Schema | None = None
+    at = 0
+    while at < len(body):
+        size = 4 * body[at]
+        if size < 16 or at + size > len(body):
+            raise ValueError(f"no whole record at byte {at} of {len(body)}")
+        rtype, part = body[at + 1], body[at : at + size]
+        if rtype == RTYPE_SYMBOL_MAPPING and size == SYMBOL_MAPPING.itemsize:
+            told = np.frombuffer(part, SYMBOL_MAPPING)[0]
+            symbols[int(told["instrument_id"])] = told["stype_out_symbol"].decode(errors="replace")
+        else:
+            schema = _BY_RTYPE.get(rtype)
+            if schema is None or schema.records.itemsize != size or (kind or schema) != schema:
+                raise ValueError(f"an unexpected record of type {rtype} at byte {at}")
+            kind = schema
+            kept.append(part)
+        at += size
+    dtype = MBO if kind is None else kind.records
+    return Records(np.frombuffer(b"".join(kept), dtype), symbols)
 
 
 def _mapping(name: bytes, numbers: list[int], day: date) -> bytes:

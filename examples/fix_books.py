@@ -26,6 +26,8 @@ from feedhandler.replay.state.fix_book import book_of
 from feedhandler.retrans.fix.market_state import MarketState
 from feedhandler.retrans.settings import RecoverySettings
 
+#: With this seed one of the exchange's first datagrams is lost on both lines.
+SEED = 50
 #: The channel whose books are kept, and its most told security.
 CHANNEL, SECURITY = 1, b"EQ1001"
 PATIENCE_S = 120.0
@@ -61,6 +63,7 @@ class Books:
 
 async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
     plan = FixExchangePlan(
+        seed=SEED,
         seconds=seconds,
         messages_per_s=rate,
         losses=(0.02, 0.02),

@@ -142,9 +142,12 @@ UNITS: dict[str, tuple[str, ...]] = {
         "replay.playing.frame_sender",
     ),
     "market": (
+        "amqp.level_queue",
+        "amqp.record_fanout",
         "market.depth_book",
         "market.normaliser",
         "market.order_table",
+        "market.records",
     ),
     "characterise": (
         "characterise.boundaries",

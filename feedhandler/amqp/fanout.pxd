@@ -22,6 +22,7 @@ cdef class Fanout(Splitter):
     cdef Py_ssize_t stamp_count
     cdef public Ring tap
     cdef public object book_cache
+    cdef public object records
     cdef readonly unsigned long long tap_drops
     cdef unsigned long long tap_ns
     cdef readonly unsigned long long quality_messages
@@ -38,6 +39,9 @@ cdef class Fanout(Splitter):
     cdef int _outside(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t count)
+    cdef int _records(
+        self, Stream stream, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)
     cdef int _note_stamp(self, Stream stream, long long received_ns)
     cdef int _tap(
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,

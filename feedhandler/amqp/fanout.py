@@ -63,6 +63,7 @@ from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 if TYPE_CHECKING:
     from feedhandler.amqp.queueing.book_cache import BookCache
+    from feedhandler.amqp.record_fanout import RecordFanout
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -97,7 +98,8 @@ class Fanout(Splitter):
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
     snapshots included; `tap_drops` counts those it had no room for. `book_cache`, where it is set,
-    hears what is published: it keeps the books for links that conflate.
+    hears what is published: it keeps the books for links that conflate. `records`, where it is set,
+    makes normalised records of what is published, for links that take those.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Fanout(Splitter):
         self.tap_drops = 0
         self.tap_ns = 0
         self.book_cache: "BookCache | None" = None
+        self.records: "RecordFanout | None" = None
         self.sender_queues: list[SenderQueue] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
@@ -134,6 +137,8 @@ class Fanout(Splitter):
     def add(self, sender_queue: SenderQueue, resumed: Sequence[Stream] = ()) -> None:
         """Let a link take part from the next packet on, but not yet in the streams `resumed`."""
         self.sender_queues.append(sender_queue)
+        if self.records is not None and sender_queue.subscription.schema:
+            self.records.add(sender_queue)
         for stream in self.streams:
             if stream not in resumed:
                 stream.admit(sender_queue)
@@ -145,6 +150,8 @@ class Fanout(Splitter):
         self.sender_queues.remove(sender_queue)
         if sender_queue in self.batching:
             self.batching.remove(sender_queue)
+        if self.records is not None:
+            self.records.remove(sender_queue)
         for stream in self.streams:
             stream.withhold(sender_queue)
 
@@ -158,6 +165,8 @@ class Fanout(Splitter):
         """
         if sender_queues is None and stream.history is not None:
             stream.history.note(stream.prefix, stream.next_sequence, body)
+        if sender_queues is None and self.records is not None:
+            self.records.heard(stream, body)
         self.plain.begin(stream.quality_template, stream.next_sequence, _QUALITY, 0)
         self.plain.append(body, 0, len(body))
         self.plain.finish(0)
@@ -195,9 +204,10 @@ class Fanout(Splitter):
         chosen = [
             each for each in stream.concerned if sender_queues is None or each in sender_queues
         ]
-        if chosen:
+        is_published = sender_queues is None and self.records is not None
+        if chosen or is_published:
             place = (last & BLOCK_LAST_MASK) << BLOCK_SHIFT
-            self._block(stream, begin, packets, place, end, chosen)
+            self._block(stream, begin, packets, place, end, chosen, is_published)
 
     def books(
         self,
@@ -226,8 +236,10 @@ class Fanout(Splitter):
         place: int,
         end: bytes,
         chosen: list[SenderQueue],
+        makes_records: bool = False,
     ) -> None:
-        """Send a block to the links `chosen`."""
+        """Send a block to the links `chosen`; `makes_records`: and as records to those that take
+        them."""
         number: int
         data: bytes
         sender_queue: SenderQueue
@@ -237,14 +249,21 @@ class Fanout(Splitter):
             sender_queue.chosen = True
         self.restricted = True
         try:
+            if makes_records:
+                self.records.reset(stream, tag, 0)
             for number, data in enumerate(packets):
                 count = self._take(data)
+                if makes_records and count > 0:
+                    self._records(stream, tag + number, 0, 0, len(data), 0)
                 self._deliver(stream, tag + number, 0, 0, len(data), count, 0)
         finally:
             self.restricted = False
             self.source = self.ring.data
             for sender_queue in chosen:
                 sender_queue.chosen = False
+        if makes_records:
+            self._note_opened()
+            self.records.heard(stream, end)
         self.quality(stream, end, chosen)
         self._end(False)
 
@@ -423,6 +442,9 @@ class Fanout(Splitter):
         stream.next_sequence = event.next_sequence
         if self.book_cache is not None and event.kind == RESET:
             self.book_cache.clear(stream.service)
+        if self.records is not None and event.kind == RESET:
+            self.records.reset(stream, event.next_sequence, event.received_ns)
+            self._note_opened()
         if stream.history is not None:
             stream.history.begin(stream.prefix, event.next_sequence, stream.store.end)
         if stream.store is not None:
@@ -546,6 +568,8 @@ class Fanout(Splitter):
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
         if self.book_cache is not None and not self.restricted:
             self.book_cache.packet(self._bytes(start, size))
+        if self.records is not None and count > 0 and not self.restricted:
+            self._records(stream, sequence, received_ns, start, size, skip)
         if self.tap is not None:
             self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:
@@ -554,6 +578,34 @@ class Fanout(Splitter):
             self._split(stream, sequence, received_ns, start, size, skip)
         self.scanned = False
         return 0
+
+    @cython.cfunc
+    def _records(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        skip: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Make normalised records of a packet that is published, for the links that take those."""
+        if not self.scanned and not self._scan(start, size):
+            return 0
+        self.scanned = True
+        self.records.packet(
+            stream, sequence, received_ns, self.source, start, self.header, self.index, skip
+        )
+        self._note_opened()
+        return 0
+
+    def _note_opened(self) -> None:
+        """Take the links that have records in an open batch."""
+        sender_queue: SenderQueue
+        for sender_queue in self.records.opened:
+            if sender_queue not in self.batching:
+                self.batching.append(sender_queue)
+        self.records.opened.clear()
 
     @cython.ccall
     def flush(self) -> list[Peer]:

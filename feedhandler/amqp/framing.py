@@ -43,6 +43,8 @@ def is_unsequenced(sequence: int) -> bool:
 CONTENT_PACKET = "application/vnd.feedhandler.packet"
 CONTENT_BATCH = "application/vnd.feedhandler.batch"
 CONTENT_MESSAGE = "application/vnd.feedhandler.message"
+#: Normalised records (DBN) of one schema, and the symbols of their instruments.
+CONTENT_RECORDS = "application/vnd.feedhandler.records"
 CONTENT_QUALITY = "application/vnd.feedhandler.quality+json"
 
 #: Message annotation with the kernel's receive stamp, ns since 1970, for links with `stamp=1`.

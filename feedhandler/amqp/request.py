@@ -9,12 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
+from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.codecs.errors import UsageError
 
 DEFAULT_PORT = 5672
 TLS_PORT = 5671
 #: Messages granted ahead of consumption, by grain: some hundred KB to a few MB on their way.
-CREDIT = {"packet": 4096, "message": 16_384, "batch": 64}
+CREDIT = {"packet": 4096, "message": 16_384, "batch": 64, **dict.fromkeys(SCHEMAS, 64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def without_credentials(url: str) -> str:
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """What one subscription asks for; `quality`: the consumer wants quality messages."""
+    """What one subscription asks for; `grain`: packets, batches, messages, or a schema of
+    normalised records; `quality`: the consumer wants quality messages."""
 
     pattern: str
     grain: str = "packet"
@@ -80,9 +82,16 @@ class Request(Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Check the combination of options. Raises UsageError where no node could serve it."""
         if self.grain not in CREDIT:
-            raise UsageError(f"as_={self.grain!r}: it is packet, batch or message")
-        if self.snapshot and not self.quality:
+            raise UsageError(f"as_={self.grain!r}: it is one of {', '.join(CREDIT)}")
+        if self.holds_records and self.types is not None:
+            raise UsageError("types choose among the feed's messages", "leave types out")
+        if self.snapshot and not self.quality and not self.holds_records:
             raise UsageError("snapshots come between quality messages", "leave quality=False out")
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether normalised records are asked for: the node has no history of those."""
+        return self.grain in SCHEMAS
 
     def address(
         self, tags: Iterable[bytes] = (), *, snapshot: bool = False, quality: bool = False
@@ -103,6 +112,8 @@ class Request(Struct, frozen=True, kw_only=True):
         if self.full is not None:
             options.append(f"full={self.full}")
         pattern = self.pattern
+        if self.holds_records:
+            tags = ()
         if words := [tag.hex() for tag in tags]:
             pattern = _without(pattern, "from")
             options.append("from=" + ",".join(words))

@@ -5,8 +5,9 @@ message; a message without symbol has `-` there. A pattern is a key in which `*`
 word and `#` for any number of words, none included: without wildcards the source paper's direct
 exchange, with them its topic exchange (paper, section 4).
 
-An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
-[&stamp=1][&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`. `snapshot`
+An address is `<pattern>[,<pattern>...][?as=packet|batch|message|mbo|bbo|mbp10|trades][&types=...]
+[&quality=0][&stamp=1][&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`.
+From `mbo` on they are normalised records (`codecs.dbn`), offered where books are kept. `snapshot`
 where there are no snapshots, `from` where no history is kept, and policies that the node does not
 have are known options that are not offered; they are refused as such, and anything else as an
 invalid field.
@@ -22,7 +23,8 @@ from typing import Protocol
 
 from feedhandler.amqp.framing import TAG_BYTES
 from feedhandler.amqp.patterns import WILDCARDS, PatternTrie
-from feedhandler.amqp.policies import DETACH, JOURNAL, LINK_POLICIES, POLICIES
+from feedhandler.amqp.policies import CONFLATE, DETACH, JOURNAL, LINK_POLICIES, POLICIES
+from feedhandler.codecs.dbn import LEVEL_SCHEMAS, SCHEMAS
 from feedhandler.codecs.errors import UsageError
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
@@ -41,7 +43,7 @@ RESERVED_WORD = "queue"
 
 
 class Grain(IntEnum):
-    """Content of one AMQP message."""
+    """Content of one AMQP message; of normalised records it is a batch."""
 
     PACKET = 0
     BATCH = 1
@@ -70,7 +72,8 @@ class Entitled(Protocol):
 class Subscription:
     """A link's request, within its user's `entitlement` (None: everything).
 
-    `types` is None for all message types; `resume` are tags, one a service at most, after which it
+    `schema` names normalised records, "" the feed's own messages. `types` is None for all message
+    types; `resume` are tags, one a service at most, after which it
     goes on; `full` is None for the policy that the node has for links that do not name one.
     """
 
@@ -83,6 +86,7 @@ class Subscription:
     resume: tuple[bytes, ...] = ()
     entitlement: Entitled | None = None
     full: str | None = None
+    schema: str = ""
     _named: dict[tuple[str, str], frozenset[str] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -131,12 +135,13 @@ def parse_address(
     snapshots: bool = False,
     history: bool = False,
     policies: tuple[str, ...] = LINK_POLICIES,
+    records: bool = False,
 ) -> Subscription:
     """Parse a source address.
 
     `message_type` turns a word of `types` into a type's number; `snapshots`: `snapshot=` is
-    offered; `history`: `from=` is; `policies`: what `full=` may be. Raises AddressError, with the
-    AMQP condition to answer.
+    offered; `history`: `from=` is; `policies`: what `full=` may be; `records`: normalised records
+    are offered. Raises AddressError, with the AMQP condition to answer.
     """
     if not address or len(address) > ADDRESS_CHARS_MAX:
         raise AddressError("an address is a routing key or pattern, such as euronext.104")
@@ -147,18 +152,16 @@ def parse_address(
     if sum(not WILDCARDS.isdisjoint(words) for words in patterns) > WILDCARD_PATTERNS_MAX:
         raise AddressError(f"more than {WILDCARD_PATTERNS_MAX} patterns with wildcards")
     options = _options(query)
-    grain = Grain.PACKET
-    if (name := options.pop("as", None)) is not None:
-        if name not in ("packet", "batch", "message"):
-            raise AddressError(f"as={name}: it is packet, batch or message")
-        grain = Grain[name.upper()]
+    grain, schema = _content(options, records)
+    if schema in LEVEL_SCHEMAS:
+        policies = tuple(dict.fromkeys((*policies, CONFLATE)))
     types = None
     if (listed := options.pop("types", None)) is not None:
         types = frozenset(_type(word, message_type) for word in listed.split(","))
     quality = _flag(options, "quality", True)
     stamp = _flag(options, "stamp", False)
-    snapshot = snapshots and _flag(options, "snapshot", False)
-    if snapshot and not quality:
+    snapshot = (snapshots or bool(schema)) and _flag(options, "snapshot", False)
+    if snapshot and not quality and not schema:
         raise AddressError("snapshot=1 needs the quality messages that mark its begin and end")
     resume = _tags(options.pop("from")) if history and "from" in options else ()
     full = _full(options, quality, policies)
@@ -170,7 +173,30 @@ def parse_address(
             f"unknown key {next(iter(options))!r}: "
             "known are as, types, quality, stamp, snapshot, from, full"
         )
-    return Subscription(patterns, grain, types, quality, stamp, snapshot, resume, full=full)
+    return Subscription(
+        patterns, grain, types, quality, stamp, snapshot, resume, full=full, schema=schema
+    )
+
+
+def _content(options: dict[str, str], records: bool) -> tuple[Grain, str]:
+    """Take what one AMQP message is to hold: the grain, and the schema of normalised records or "".
+    Raises AddressError."""
+    name = options.pop("as", "packet")
+    if name in ("packet", "batch", "message"):
+        return Grain[name.upper()], ""
+    if name not in SCHEMAS:
+        known = ", ".join(("packet", "batch", "message", *SCHEMAS))
+        raise AddressError(f"as={name}: it is one of {known}")
+    if not records:
+        raise AddressError(f"as={name} is not offered by this node", "amqp:not-implemented")
+    if "types" in options:
+        raise AddressError(f"types= chooses among the feed's messages, not records of {name}")
+    if "from" in options:
+        raise AddressError(f"from= is not offered for as={name}: snapshot=1 gives the state")
+    if options.get("full") == CONFLATE and name not in LEVEL_SCHEMAS:
+        known = " and ".join(LEVEL_SCHEMAS)
+        raise AddressError(f"full=conflate: only records of {known} are replaced by newer ones")
+    return Grain.BATCH, name
 
 
 def without_tags(address: str) -> str:

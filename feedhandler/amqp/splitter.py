@@ -179,6 +179,8 @@ class Splitter:
         for sender_queue in stream.fine:
             if sender_queue.grain == _BATCH_GRAIN:
                 sender_queue.close_batch(stream.index)
+        for sender_queue in stream.takes_records:
+            sender_queue.close_batch(stream.index)
         return 0
 
     @cython.cfunc

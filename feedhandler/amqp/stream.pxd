@@ -24,10 +24,13 @@ cdef class Stream:
     cdef Template packet_stamped
     cdef Template batch_plain
     cdef Template batch_stamped
+    cdef readonly Template records_plain
+    cdef readonly Template records_stamped
     cdef Template quality_template
     cdef readonly list whole
     cdef readonly list fine
     cdef readonly list concerned
+    cdef readonly list takes_records
     cdef SymbolMap symbols
     cdef list routes
     cdef dict places

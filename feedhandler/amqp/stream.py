@@ -71,6 +71,10 @@ class Stream:
     packet is kept there; with a `history`, the quality messages between them as well, and links
     that still read it are in the stream's `past`. A `closed` stream's packets are stored only: not
     delivered, not counted.
+
+    `whole` are the links that take all of the service, `fine` those that take messages or thinned
+    packets, `takes_records` those of normalised records; `concerned` those of them that hear of
+    quality.
     """
 
     def __init__(self, index: int, service: int, key: str, prefix: bytes, symbols_max: int) -> None:
@@ -80,6 +84,7 @@ class Stream:
         self.whole: list[SenderQueue] = []
         self.fine: list[SenderQueue] = []
         self.concerned: list[SenderQueue] = []
+        self.takes_records: list[SenderQueue] = []
         self.symbols = SymbolMap(symbols_max)
         self.symbols_max = symbols_max
         self.routes = []
@@ -112,6 +117,8 @@ class Stream:
         self.packet_stamped = Template(self.key, framing.CONTENT_PACKET, prefix, True)
         self.batch_plain = Template(self.key, framing.CONTENT_BATCH, prefix, False)
         self.batch_stamped = Template(self.key, framing.CONTENT_BATCH, prefix, True)
+        self.records_plain = Template(self.key, framing.CONTENT_RECORDS, prefix, False)
+        self.records_stamped = Template(self.key, framing.CONTENT_RECORDS, prefix, True)
         self.quality_template = Template(
             f"{self.key}.quality", framing.CONTENT_QUALITY, prefix, False
         )
@@ -174,10 +181,14 @@ class Stream:
             not subscription.concerns(feed, service)
             or sender_queue in self.whole
             or sender_queue in self.fine
+            or sender_queue in self.takes_records
         ):
             return
         if subscription.quality:
             self.concerned.append(sender_queue)
+        if subscription.schema:
+            self.takes_records.append(sender_queue)
+            return
         if (
             subscription.grain != Grain.MESSAGE
             and subscription.types is None
@@ -197,7 +208,7 @@ class Stream:
 
     def withhold(self, sender_queue: SenderQueue) -> None:
         """Remove a link from this service."""
-        for links in (self.whole, self.concerned):
+        for links in (self.whole, self.concerned, self.takes_records):
             if sender_queue in links:
                 links.remove(sender_queue)
         if sender_queue not in self.fine:

@@ -134,6 +134,10 @@ class Granularity(StrEnum):
     packet = "packet"
     batch = "batch"
     message = "message"
+    mbo = "mbo"
+    bbo = "bbo"
+    mbp10 = "mbp10"
+    trades = "trades"
 
 
 HoleAt = Annotated[
@@ -371,8 +375,8 @@ def decode(
         names=names,
         control=control,
         as_json=as_json,
-        records=records or "",
-        form=form or "",
+        records=records.value if records else "",
+        form=form.value if form else "",
         out=out,
         overwrite=overwrite,
     )
@@ -387,7 +391,7 @@ def subscribe(
     pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
     granularity: Annotated[
         Granularity | None,
-        typer.Option("--as", help="What one AMQP message holds; message, unless the address says."),
+        typer.Option("--as", help="What to have; message, unless the address says."),
     ] = None,
     types: Annotated[str | None, typer.Option(help="Only these message types.")] = None,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
@@ -422,6 +426,7 @@ def subscribe(
       feedhandler subscribe amqp://127.0.0.1:5672 euronext.104
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.*.10616' --types 230,240
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.#' --as packet --json --count 100
+      feedhandler subscribe amqp://127.0.0.1:5672 'nasdaq.#' --as mbo --snapshot
       feedhandler subscribe amqps://ann@gw1:5671 'iex.#' --ca ca.pem --password-file ann.txt
     """
     from feedhandler.amqp.identity import Login

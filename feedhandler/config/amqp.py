@@ -168,6 +168,13 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool,
         _setting("links may ask for full=conflate; the gateway keeps every book for that"),
     ] = False
+    records: Annotated[
+        bool,
+        _setting(
+            "links may ask for normalised records (as=mbo, bbo, mbp10, trades); the gateway keeps "
+            "every book for that"
+        ),
+    ] = False
     when_full: Annotated[
         str,
         _setting("links that do not ask by `full=`: detach, drop_oldest or conflate"),

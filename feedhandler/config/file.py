@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from feedhandler.addresses import is_endpoint, split_address
-from feedhandler.amqp.policies import CONFLATE, POLICIES, fault_of_policy
+from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
+from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.toml_text import (
     KeyLines,
@@ -554,7 +555,23 @@ def _check_amqp(config: Config) -> None:
         raise _Wrong(("amqp", *key), reason, hint)
 
 
+def _check_published_records(config: Config, number: int, published: PublishConfig) -> None:
+    """Check a destination that takes normalised records."""
+    if not config.amqp.records:
+        reason = f"{published.grain!r} needs order books, which the gateway does not keep"
+        raise _Wrong(("publish", number, "as"), reason, "records = true in [amqp]")
+    if published.when_full not in LINK_POLICIES:
+        reason = f"{published.when_full!r} is not offered with as = {published.grain!r}"
+        raise _Wrong(("publish", number, "when_full"), reason, f"one of {', '.join(LINK_POLICIES)}")
+    if published.types:
+        reason = f"chooses among the feed's messages, not records of {published.grain}"
+        raise _Wrong(("publish", number, "types"), reason, "leave it out")
+
+
 def _check_publish(config: Config) -> None:
+    for number, each in enumerate(config.publish):
+        if each.grain in SCHEMAS:
+            _check_published_records(config, number, each)
     if wrong := fault_of(config.publish):
         number, key, reason, hint = wrong
         raise _Wrong(("publish", number, key), reason, hint)

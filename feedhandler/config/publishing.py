@@ -102,8 +102,11 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ""
     )
     grain: Annotated[
-        Literal["packet", "batch", "message"],
-        _setting("what one AMQP message holds: packet, batch or message"),
+        Literal["packet", "batch", "message", "mbo", "bbo", "mbp10", "trades"],
+        _setting(
+            "what one AMQP message holds: packet, batch or message; or, where amqp.records is on, "
+            "a batch of normalised records: mbo, bbo, mbp10 or trades"
+        ),
     ] = msgspec.field(name="as", default="packet")
     quality: Annotated[bool, _setting("publish quality messages too")] = True
     stamp: Annotated[

@@ -91,6 +91,10 @@ def _has_refresh_lines(feed: Feed) -> bool:
     return feed.recovery is not None and feed.recovery.snapshot_lines
 
 
+def _has_book_table(feed: Feed) -> bool:
+    return feed.book is not None
+
+
 def _is_generated(feed: Feed) -> bool:
     return feed.name == GENERATED_FEED or feed.name in WRITERS
 
@@ -188,6 +192,13 @@ CAPABILITIES = (
         _works(Market),
     ),
     Capability(
+        "records",
+        "normalised records",
+        "order events, levels and trades in DBN's layout, the same of every feed: `as=mbo`, `bbo`, "
+        "`mbp10` and `trades` with `amqp.records`, and `feedhandler decode --as`",
+        _has_book_table,
+    ),
+    Capability(
         "exchange",
         "exchange",
         "the simulated exchange; `feedhandler demo` of UTP-MD and FIX",
@@ -278,6 +289,9 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         reason = f"{feed.name} describes no message that names symbols"
         hint = "index; or describe a [reference] message"
         return WrongKey(("gateway", "symbols"), reason, hint)
+    if config.amqp.records and not has["records"]:
+        reason = f"{feed.name} has no [book] table, which normalised records are made by"
+        return _misfit(("amqp", "records"), reason, "leave it out", "records")
     return None
 
 

@@ -249,6 +249,12 @@ class GatewayCore:
         fanout.tells_send_time = feed.needs_send_time
         if self.config.conflates:
             fanout.book_cache = book_cache_of(feed)
+        if self.config.amqp.records:
+            from feedhandler.amqp.record_fanout import RecordFanout
+
+            fanout.records = RecordFanout(
+                feed, self.streams, self.name_of, self.alias_of, self.names, self.day.today
+            )
         return fanout
 
     # -- what comes out of the ring -----------------------------------------------------------
@@ -290,7 +296,7 @@ class GatewayCore:
 
     def _learn(self, messages: Sequence[bytes]) -> None:
         """Take symbols' names from reference data: from here on their keys have the names."""
-        names, renamed = self.names, False
+        names, renamed = self.names, []
         for message in messages:
             found = None if self._reference is None else self._reference.read(message)
             if found is None or not found[1]:
@@ -298,10 +304,13 @@ class GatewayCore:
             symbol, word = found[0], key_word(found[1])
             known = names.get(symbol)
             if known != word and (known or len(names) < self.config.amqp.max_symbols):
-                names[symbol], renamed = word, True
+                names[symbol] = word
+                renamed.append(symbol)
         if renamed:
             for stream in self.streams:
                 stream.forget_routes()
+            if self.fanout.records is not None:
+                self.fanout.records.renamed(renamed)
 
     # -- what else happens ----------------------------------------------------------------------
 
@@ -344,6 +353,8 @@ class GatewayCore:
         self.names.clear()
         for stream in self.streams:
             stream.begin_day(self._prefix(stream.service))
+        if self.fanout.records is not None:
+            self.fanout.records.set_day(self.day.today)
         return True
 
     def group_datagram(self, server: str, data: bytes, now_ns: int) -> None:

@@ -18,7 +18,7 @@ cdef class DepthBook:
     cdef unsigned int level_free
 
     cdef unsigned int[::1] book_ids, book_slots
-    cdef unsigned char[::1] book_channels
+    cdef unsigned int[::1] book_channels
     cdef Py_ssize_t book_mask
 
     cdef Py_ssize_t[::1] ladder_begins
@@ -31,13 +31,13 @@ cdef class DepthBook:
     cpdef Py_ssize_t apply(self, object records) except -1
     cpdef int take(
         self, unsigned int instrument, unsigned long long order_id, long long price,
-        unsigned int size, unsigned char action, unsigned char side, unsigned char channel
+        unsigned int size, unsigned char action, unsigned char side, unsigned int channel
     ) except -1
     cpdef int write_levels(
         self, unsigned int instrument, int depth, unsigned long long[::1] words, Py_ssize_t at
     ) except -1
 
-    cdef Py_ssize_t book_of(self, unsigned int instrument, bint make, unsigned char channel) except -2
+    cdef Py_ssize_t book_of(self, unsigned int instrument, bint make, unsigned int channel) except -2
     cdef Py_ssize_t slot_of(self, Py_ssize_t book, unsigned long long order_id) except -1
     cdef Py_ssize_t order_home(self, Py_ssize_t book, unsigned long long order_id) noexcept
     cdef Py_ssize_t find_order(self, Py_ssize_t book, unsigned long long order_id) except -2
@@ -53,7 +53,7 @@ cdef class DepthBook:
     ) except -1
     cdef int clear_one(self, unsigned int instrument) except -1
     cdef int unlink_first(self, Py_ssize_t level) except -1
-    cdef int clear_all(self, unsigned char channel) except -1
+    cdef int clear_all(self, unsigned int channel) except -1
     cdef int clear_book(self, Py_ssize_t book) except -1
     cdef int drop_order(self, Py_ssize_t order) except -1
     cdef int forget_order(self, Py_ssize_t order) except -1

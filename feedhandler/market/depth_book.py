@@ -92,7 +92,7 @@ class DepthBook:
         self.level_last = memoryview(numpy.zeros(room, numpy.uint32))
         self.level_ladders = memoryview(numpy.zeros(room, numpy.uint32))
         self.book_ids = memoryview(numpy.zeros(room, numpy.uint32))
-        self.book_channels = memoryview(numpy.zeros(room, numpy.uint8))
+        self.book_channels = memoryview(numpy.zeros(room, numpy.uint32))
         self.book_slots = memoryview(numpy.zeros(2 * room, numpy.uint32))
         self.book_mask = 2 * room - 1
         self.ladder_begins = memoryview(numpy.zeros(2 * room, numpy.int64))
@@ -708,9 +708,14 @@ class DepthBook:
                 order = self.order_behind[order]
         return rows
 
-    def instruments(self) -> list[int]:
-        """Return the instruments that have a book, in the order of their first records."""
-        return [self.book_ids[book] for book in range(self.book_count)]
+    def instruments(self, channel: int = -1) -> list[int]:
+        """Return the instruments that have a book, in the order of their first records; of a
+        channel, or of all (-1)."""
+        return [
+            self.book_ids[book]
+            for book in range(self.book_count)
+            if channel < 0 or self.book_channels[book] == channel
+        ]
 
     @property
     def nbytes(self) -> int:

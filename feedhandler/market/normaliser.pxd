@@ -57,7 +57,7 @@ cdef class Normaliser:
     cdef public bint maybe_bad
     cdef FeedTable table
     cdef unsigned char[::1] slots
-    cdef list messages
+    cdef list messages, symbols
     cdef unsigned long long[::1] words
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots

@@ -231,6 +231,8 @@ class Normaliser:
         if feed.reference is not None and feed.reference.scale is not None:
             self.reference_code = feed.reference.code
         self.instruments, self.scales, self.clocks, self.snapshots = {}, {}, {}, {}
+        #: The symbols by instrument id, from 1.
+        self.symbols = []
         self.unknown_orders = self.unscaled = self.clamped = self.short = 0
         self.sideless = self.unnamed = 0
         self.status = self.status_instrument = 0
@@ -265,6 +267,14 @@ class Normaliser:
         Empty where the feed's own numbers are used.
         """
         return dict(self.instruments)
+
+    def instrument_of(self, symbol: int) -> int:
+        """Return the instrument id of a symbol as the scanner's index has it; 0: none yet."""
+        return self.instruments.get(symbol, 0) if self.numbers_symbols else symbol & 0xFFFF_FFFF
+
+    def symbol_of(self, instrument: int) -> int:
+        """Return the symbol of an instrument as the scanner's index has it."""
+        return self.symbols[instrument - 1] if self.numbers_symbols else instrument
 
     def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
         """Append the records of the message of `size` bytes at `at`; return how many they are.
@@ -334,6 +344,7 @@ class Normaliser:
                 self.unnamed += 1
                 return 0
             number = self.instruments[symbol] = len(self.instruments) + 1
+            self.symbols.append(symbol)
         return number
 
     def run(self, message):
@@ -642,6 +653,20 @@ class Normaliser:
             self.instrument = 0
             self.orders.clear_scope(self.channel)
         return self.put(_R, 0, 0, _NO_PRICE, 0)
+
+    def empty(self, channel: int, received_ns: int) -> None:
+        """Append a record that empties all books of a channel, whose numbers begin anew."""
+        self.channel, self.sequence, self.instrument = channel, 0, 0
+        self.flags = FLAG_LAST
+        self.event_ns = self.received_ns = received_ns
+        self.send_ns = _NO_TIME
+        self.snapshots.pop(channel, None)
+        self.clocks.pop(channel, None)
+        if self.names_symbols:
+            self.orders.clear_all()
+        else:
+            self.orders.clear_scope(channel)
+        self.put(_R, 0, 0, _NO_PRICE, 0)
 
     def apply_order(self, rule):
         """Do what a rule says of one order."""

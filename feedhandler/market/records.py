@@ -1,7 +1,8 @@
-"""Normalised records of one schema, made of order events and the books that they keep.
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Normalised records of several schemas, made of order events and the books that they keep.
 
-`Records.take` is given a feed's messages, one after the other in the order of the stream, and
-`taken` gives the records that followed from them:
+`Records.take` is given a feed's messages, one after the other in the order of the stream;
+`Records.of` gives the records of a schema that followed from them:
 
 * `mbo`: the events themselves.
 * `trades`: the trades.
@@ -9,136 +10,329 @@
   or one of ten, with the levels behind it. An event is all that one message does to an instrument:
   of its parts the last one that changed such a level stands in the record.
 
-Sans-IO.
+The books are kept once, whichever schemas are made of them. A schema that is not `active` is not
+made, and may be made again later (`LevelRecords.begin`). Sans-IO.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+import cython
 import numpy
+from cython.cimports.feedhandler.market.depth_book import DepthBook
+from cython.cimports.feedhandler.market.normaliser import Normaliser
 
-from feedhandler.codecs.dbn import FLAG_LAST, MBO, SCHEMAS
+from feedhandler.codecs.dbn import FLAG_LAST, MBO, SCHEMAS, UNDEFINED_PRICE, Schema
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.market.depth_book import DepthBook
-from feedhandler.market.normaliser import Normaliser
 
 Array = numpy.ndarray[Any, Any]
 
 #: How many levels of each side the records of a schema have.
-DEPTHS: Final = {"bbo": 1, "mbp10": 10}
-#: Fields that records of trades and levels have as the order event has them.
-_SHARED = [name for name in SCHEMAS["trades"].records.names or () if name in (MBO.names or ())]
-_SHARED = [name for name in _SHARED if name not in ("length", "rtype")]
-_TRADE, _CLEAR = b"T", b"R"
+DEPTHS: Final[Mapping[str, int]] = {"trades": 0, "bbo": 1, "mbp10": 10}
+#: Records, and instruments whose levels were told, that there is room for at first.
+_ROOM = 256
+#: Words of eight bytes: of an event; of a record in front of its levels; of a level.
+_EVENT_WORDS = cython.declare(cython.Py_ssize_t, MBO.itemsize // 8)
+_HEAD_WORDS = cython.declare(cython.Py_ssize_t, SCHEMAS["trades"].records.itemsize // 8)
+_LEVEL_WORDS = cython.declare(cython.Py_ssize_t, 4)
+_TRADE, _CLEAR = cython.declare(cython.int, 84), cython.declare(cython.int, 82)
+_NONE = cython.declare(cython.ulonglong, 78)
+_LAST = cython.declare(cython.ulonglong, FLAG_LAST)
+_NO_PRICE = cython.declare(cython.ulonglong, UNDEFINED_PRICE)
+_LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+_HIGH = cython.declare(cython.ulonglong, 0xFFFF_FFFF_0000_0000)
+_BYTE = cython.declare(cython.ulonglong, 0xFF)
 
 
+@cython.final
+@cython.cclass
+class LevelRecords:
+    """Trades, and what changes in the first `depth` levels of each side (0: trades alone).
+
+    `active`: records are made. `stride` is a record's length in words of eight bytes, `count` how
+    many there are.
+    """
+
+    def __init__(self, book: DepthBook, depth: int, schema: Schema, active: bool) -> None:
+        self.book, self.depth, self.dtype = book, depth, schema.records
+        self.stride = schema.records.itemsize // 8
+        self.head = schema.records.itemsize // 4 | schema.rtype << 8
+        self.active = active
+        self.room, self.count = _ROOM, 0
+        self.buffer = numpy.zeros(self.room, self.dtype)
+        self.words = memoryview(self.buffer.view(numpy.uint64))
+        self.is_pending = False
+        self.pending = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Take all levels for empty, as they are before any event."""
+        self.places, self.rows = {}, 0
+        self.told = memoryview(numpy.zeros(0, numpy.uint64))
+
+    def begin(self) -> None:
+        """Make records from here on, of changes of the levels as they are now."""
+        self.active = True
+        self.forget()
+        for instrument in self.book.instruments():
+            place: cython.Py_ssize_t = self.place_of(instrument)
+            self.book.write_levels(instrument, self.depth, self.told, place)
+
+    @property
+    def records(self) -> Array:
+        """The records since the last `clear`: a view, good until the next event."""
+        return self.buffer[: self.count]
+
+    def clear(self):
+        """Begin the records anew."""
+        self.count = 0
+        return 0
+
+    def present(self, instrument: int, now: Mapping[str, int]) -> Array:
+        """Return one record with the levels as they are; `now` are fields of it: publisher, times,
+        sequence, flags. No part of `records`."""
+        made = numpy.zeros(1, self.dtype)
+        for name, value in now.items():
+            made[name] = value
+        made["length"], made["rtype"] = made.itemsize // 4, self.head >> 8
+        made["instrument_id"], made["price"] = instrument, UNDEFINED_PRICE
+        made["action"], made["side"] = b"N", b"N"
+        self.book.write_levels(
+            instrument, self.depth, memoryview(made.view(numpy.uint64)), _HEAD_WORDS
+        )
+        return made
+
+    # -- of one event -----------------------------------------------------------------------
+
+    def tell(self, events, at, instrument, depth):
+        """Append a record of the event at `at`, with the levels as they are."""
+        place: cython.Py_ssize_t = self.count * self.stride
+        tail: cython.ulonglong = events[at + 4]
+        if self.count >= self.room:
+            self.grow()
+        self.words[place] = (events[at] & _HIGH) | (events[at] & 0xFFFF_0000) | self.head
+        if instrument:
+            self.words[place] = (self.words[place] & _LOW) | (
+                cython.cast(cython.ulonglong, instrument) << 32
+            )
+        self.words[place + 1] = events[at + 1]
+        self.words[place + 2] = events[at + 3]
+        self.words[place + 3] = (
+            (tail & _LOW)
+            | ((tail >> 48) & _BYTE) << 32
+            | (tail >> 56) << 40
+            | ((tail >> 32) & _BYTE) << 48
+            | cython.cast(cython.ulonglong, depth) << 56
+        )
+        self.words[place + 4] = events[at + 5]
+        self.words[place + 5] = events[at + 6]
+        if self.depth > 0:
+            self.book.write_levels(instrument, self.depth, self.words, place + _HEAD_WORDS)
+        self.count += 1
+        return 0
+
+    def note(self, at, instrument, depth):
+        """Remember that the event at `at` changed a level, of an instrument whose events go on."""
+        if depth >= self.depth:
+            return 0
+        if self.is_pending and self.pending_instrument != instrument:
+            self.pending[self.pending_instrument] = (self.pending_at, self.pending_depth)
+        self.is_pending, self.pending_instrument = True, instrument
+        self.pending_at, self.pending_depth = at, depth
+        return 0
+
+    def finish(self, events, instrument):
+        """End an instrument's events: where levels differ from those last told, tell them."""
+        if self.is_pending and self.pending_instrument == instrument:
+            self.is_pending = False
+            if self.pending:
+                self.pending.pop(instrument, None)
+            return self.keep_if_new(events, self.pending_at, instrument, self.pending_depth)
+        if self.pending and instrument in self.pending:
+            at, depth = self.pending.pop(instrument)
+            return self.keep_if_new(events, at, instrument, depth)
+        return 0
+
+    def keep_if_new(self, events, at, instrument, depth):
+        """Append a record where the levels are not those that were told last; return whether."""
+        index: cython.Py_ssize_t
+        is_new: cython.bint = False
+        place: cython.Py_ssize_t = self.place_of(instrument)
+        levels: cython.Py_ssize_t
+        self.tell(events, at, instrument, depth)
+        levels = (self.count - 1) * self.stride + _HEAD_WORDS
+        for index in range(_LEVEL_WORDS * self.depth):
+            if self.told[place + index] != self.words[levels + index]:
+                is_new = True
+                self.told[place + index] = self.words[levels + index]
+        if not is_new:
+            self.count -= 1
+        return is_new
+
+    def place_of(self, instrument):
+        """Return where the levels stand that were told last of an instrument: at first none."""
+        found = self.places.get(instrument)
+        width: cython.Py_ssize_t = _LEVEL_WORDS * self.depth
+        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
+        if found is not None:
+            return found
+        place = self.rows * width
+        if place + width > self.told.shape[0]:
+            wider = numpy.zeros(2 * len(self.told) + _ROOM * width, numpy.uint64)
+            wider[: len(self.told)] = self.told
+            self.told = memoryview(wider)
+        for index in range(place, place + width, _LEVEL_WORDS):
+            self.told[index] = self.told[index + 1] = _NO_PRICE
+        self.places[instrument] = place
+        self.rows += 1
+        return place
+
+    def grow(self):
+        """Double the room for records."""
+        buffer: object = numpy.zeros(2 * self.room, self.dtype)
+        buffer[: self.count] = self.buffer[: self.count]
+        self.buffer = buffer
+        self.words = memoryview(buffer.view(numpy.uint64))
+        self.room *= 2
+        return 0
+
+
+@cython.final
+@cython.cclass
 class Records:
-    """Records of one schema (`mbo`, `bbo`, `mbp10`, `trades`) of a feed.
+    """Records of the given schemas (`mbo`, `bbo`, `mbp10`, `trades`) of a feed; without any, of all
+    of them, none `active` but `mbo`.
 
     Raises `UsageError` for a feed without `[book]`, and for another schema.
     """
 
-    def __init__(self, feed: Feed, schema: str) -> None:
-        if schema not in SCHEMAS:
-            raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
+    def __init__(self, feed: Feed, *schemas: str) -> None:
+        for schema in schemas:
+            if schema not in SCHEMAS:
+                raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
         self.normaliser = Normaliser(feed)
         self.book = DepthBook()
-        self._name, self._schema = schema, SCHEMAS[schema]
-        self._depth = DEPTHS.get(schema, 0)
-        self._levels = numpy.zeros(4 * self._depth, numpy.uint64)
-        self._found: list[Array] = []
-        #: Of the events under way, by instrument: the levels before.
-        self._before: dict[int, Array] = {}
-        #: The same: the last part that changed a level, and that level's depth.
-        self._changed: dict[int, tuple[Array, int]] = {}
+        self.keeps_events = not schemas or "mbo" in schemas
+        self.outputs = {
+            name: LevelRecords(self.book, depth, SCHEMAS[name], bool(schemas))
+            for name, depth in DEPTHS.items()
+            if not schemas or name in schemas
+        }
+        self.levels = list(self.outputs.values())
+        #: The channel of the events under way; -1: as the events have it, in eight bits.
+        self.channel = -1
 
-    def take(
-        self,
-        data: bytes,
-        at: int,
-        size: int,
-        message_type: int,
-        *,
-        send_ns: int,
-        received_ns: int,
-        sequence: int,
-        channel: int,
-    ) -> None:
+    def take(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
         """Take the message of `size` bytes at `at`; times are ns since 1970."""
-        self.normaliser.clear()
-        if not self.normaliser.message(
+        first: cython.Py_ssize_t
+        if not self.keeps_events:
+            self.normaliser.clear()
+        first = self.normaliser.count
+        self.channel = channel
+        self.normaliser.message(
             data, at, size, message_type, send_ns, received_ns, sequence, channel
-        ):
-            return
-        self.apply(self.normaliser.records)
+        )
+        return self.apply_words(self.normaliser.words, first, self.normaliser.count)
+
+    def take_packet(self, data, start, index, skip, send_ns, received_ns, channel):
+        """Take the messages of the packet at `start`, as the scanner found them, but for the first
+        `skip`."""
+        place: cython.Py_ssize_t
+        for place in range(skip, index.count):
+            self.take(
+                data, start + index.offsets[place], index.sizes[place], index.types[place],
+                send_ns, received_ns, index.sequences[place], channel,
+            )  # fmt: skip
+        return 0
+
+    def empty(self, channel: int, received_ns: int) -> None:
+        """Empty all books of a channel, as numbers begin anew there."""
+        first: cython.Py_ssize_t
+        if not self.keeps_events:
+            self.normaliser.clear()
+        first = self.normaliser.count
+        self.channel = channel
+        self.normaliser.empty(channel, received_ns)
+        self.apply_words(self.normaliser.words, first, self.normaliser.count)
 
     def apply(self, events: Array) -> None:
-        """Take order events (dtype `MBO`) of whole messages, in the order of the stream."""
-        if self._name == "mbo":
-            self._found.append(events.copy())
-        elif self._name == "trades":
-            self._keep(events[events["action"] == _TRADE])
-        else:
-            for event in events:
-                self._apply(event)
-
-    def taken(self) -> Array:
-        """Return the records since the last call."""
-        found, self._found = self._found, []
-        return numpy.concatenate(found) if found else numpy.zeros(0, self._schema.records)
-
-    def _apply(self, event: Array) -> None:
-        instrument = int(event["instrument_id"])
-        if event["action"] == _CLEAR and not instrument:
-            self._clear_all(event)
+        """Take order events (dtype `MBO`) of whole messages, in the order of the stream; no records
+        of `mbo` follow from them."""
+        if not len(events):
             return
-        if event["action"] == _TRADE:
-            self._tell(event, 0, self._levels_of(instrument))
-        else:
-            self._before.setdefault(instrument, self._levels_of(instrument))
-            depth = self._take(event)
-            if depth < self._depth:
-                self._changed[instrument] = (event.copy(), depth)
-        if event["flags"] & FLAG_LAST:
-            before = self._before.pop(instrument, None)
-            changed = self._changed.pop(instrument, None)
-            levels = self._levels_of(instrument)
-            if changed and before is not None and not numpy.array_equal(levels, before):
-                self._tell(*changed, levels)
+        self.channel = -1
+        events = numpy.require(events, requirements=("C", "A", "W"))
+        self.apply_words(memoryview(events.view(numpy.uint64)), 0, len(events))
 
-    def _clear_all(self, event: Array) -> None:
-        """Empty all books of a channel, and tell each that was not empty."""
-        instruments = self.book.instruments()
-        before = {instrument: self._levels_of(instrument) for instrument in instruments}
-        self._take(event)
-        for instrument, levels in before.items():
-            after = self._levels_of(instrument)
-            if not numpy.array_equal(levels, after):
-                one = event.copy()
-                one["instrument_id"] = instrument
-                self._tell(one, 0, after)
+    def of(self, schema: str) -> Array:
+        """Return the records of a schema since the last `clear`: a view, good until the next
+        message. Raises KeyError for a schema that is not made."""
+        if schema == "mbo":
+            return self.normaliser.records
+        made: LevelRecords = self.outputs[schema]
+        return made.records
 
-    def _take(self, event: Array) -> int:
-        """Apply an event to the books; return the depth at which a level changed."""
-        return self.book.take(
-            int(event["instrument_id"]), int(event["order_id"]), int(event["price"]),
-            int(event["size"]), event["action"][0], event["side"][0], int(event["channel_id"]),
-        )  # fmt: skip
+    def clear(self):
+        """Begin the records of all schemas anew."""
+        made: LevelRecords
+        self.normaliser.clear()
+        for made in self.levels:
+            made.count = 0
+        return 0
 
-    def _levels_of(self, instrument: int) -> Array:
-        self.book.write_levels(instrument, self._depth, memoryview(self._levels), 0)
-        return self._levels.copy()
+    def apply_words(self, events, first, count):
+        """Apply the events `first` to `count`, without the latter."""
+        index: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        tail: cython.ulonglong
+        instrument: cython.uint
+        action: cython.uchar
+        depth: cython.int
+        made: LevelRecords
+        for index in range(first, count):
+            at = index * _EVENT_WORDS
+            tail = events[at + 4]
+            instrument = cython.cast(cython.uint, events[at] >> 32)
+            action = cython.cast(cython.uchar, (tail >> 48) & 0xFF)
+            if action == _CLEAR and instrument == 0:
+                self.clear_all(events, at)
+                continue
+            if action == _TRADE:
+                for made in self.levels:
+                    if made.active:
+                        made.tell(events, at, instrument, 0)
+            else:
+                depth = self.book.take(
+                    instrument, events[at + 2],
+                    cython.cast(cython.longlong, events[at + 3]),
+                    cython.cast(cython.uint, tail & _LOW), action,
+                    cython.cast(cython.uchar, tail >> 56), self.channel_of(tail),
+                )  # fmt: skip
+                for made in self.levels:
+                    if made.active:
+                        made.note(at, instrument, depth)
+            if (tail >> 32) & _LAST:
+                for made in self.levels:
+                    if made.active:
+                        made.finish(events, instrument)
+        return 0
 
-    def _tell(self, event: Array, depth: int, levels: Array) -> None:
-        """Add the record of an event."""
-        made = self._keep(event.reshape(1))
-        made["depth"] = depth
-        made.view(numpy.uint8)[-levels.nbytes :] = levels.view(numpy.uint8)
+    def channel_of(self, tail):
+        """Return the channel of an event, of which its fifth word is given."""
+        if self.channel >= 0:
+            return cython.cast(cython.uint, self.channel)
+        return cython.cast(cython.uint, (tail >> 40) & 0xFF)
 
-    def _keep(self, events: Array) -> Array:
-        made = numpy.zeros(len(events), self._schema.records)
-        for name in _SHARED:
-            made[name] = events[name]
-        made["length"], made["rtype"] = made.itemsize // 4, self._schema.rtype
-        self._found.append(made)
-        return made
+    def clear_all(self, events, at):
+        """Empty all books of a channel, and tell each whose levels were not empty."""
+        made: LevelRecords
+        instrument: cython.uint
+        tail: cython.ulonglong = events[at + 4]
+        self.book.take(0, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), self.channel_of(tail))
+        for made in self.levels:
+            if made.active and made.depth > 0:
+                for instrument in list(made.places):
+                    made.keep_if_new(events, at, instrument, 0)
+        return 0

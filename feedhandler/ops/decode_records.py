@@ -68,6 +68,7 @@ class Unduplicated:
 
     def __init__(self, feed: Feed, schema: str, day: datetime.date | None) -> None:
         self.records = Records(feed, schema)
+        self.schema = schema
         self.rejected = self.copies = self.packets = 0
         self.first_ns = self.last_ns = 0
         self.day: datetime.date | None = None
@@ -113,16 +114,21 @@ class Unduplicated:
         feed, data = self._feed, datagram.payload
         sent_ns = feed.send_time_ns(header.send_time, feed.midnights(self.day))
         for place in range(index.count):
-            at, size, code = begin + index.offsets[place], index.sizes[place], index.types[place]
-            if code == self._known.code:
-                self._known.learn(data[at : at + size])
-            self.records.take(
-                data, at, size, code,
-                send_ns=UNDEFINED_TIME if sent_ns is None else sent_ns,
-                received_ns=datagram.time_ns,
-                sequence=index.sequences[place],
-                channel=header.service,
-            )  # fmt: skip
+            if index.types[place] == self._known.code:
+                at = begin + index.offsets[place]
+                self._known.learn(data[at : at + index.sizes[place]])
+        sent_ns = UNDEFINED_TIME if sent_ns is None else sent_ns
+        self.records.take_packet(data, begin, index, 0, sent_ns, datagram.time_ns, header.service)
+
+    def taken(self) -> Array:
+        """Return the records since the last call."""
+        taken = self.records.of(self.schema).copy()
+        self.records.clear()
+        return taken
+
+    def write(self, file: IO[bytes]) -> None:
+        """Write the records since the last call."""
+        file.write(self.taken().tobytes())
 
     def names(self) -> dict[int, str]:
         """Return the symbols' names by instrument id, as far as they are known."""
@@ -155,8 +161,8 @@ def write_records(
         for number, datagram in enumerate(datagrams, 1):
             source.take(datagram)
             if number % LOT == 0:
-                kept.write(source.records.taken().tobytes())
-        kept.write(source.records.taken().tobytes())
+                source.write(kept)
+        source.write(kept)
         kept.seek(0)
         if out == STDOUT:
             _FORMS[form](kept, sys.stdout.buffer, source, SCHEMAS[schema])

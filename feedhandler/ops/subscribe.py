@@ -22,6 +22,7 @@ import feedhandler
 from feedhandler.amqp.identity import Login
 from feedhandler.amqp.subscribing.inbox import Message, feed_of, split_packets
 from feedhandler.codecs import Feed, list_feeds, load_feed
+from feedhandler.codecs.dbn import schema_of
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
 
@@ -29,6 +30,10 @@ from feedhandler.ops.feeds import open_feed
 FLUSH_INTERVAL_S = 0.05
 #: Ranges of a kind that a quality message on stderr shows, the latest.
 RANGES_SHOWN_MAX = 8
+#: Names of a normalised record's actions.
+_ACTIONS = {
+    "A": "add", "C": "cancel", "F": "fill", "M": "modify", "N": "none", "R": "clear", "T": "trade",
+}  # fmt: skip
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("key", "seq", "service", "type", "name", "symbol")
 
@@ -190,7 +195,24 @@ def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
         yield {"key": message.key, **stamps, **fields, **place}
 
 
+def _records(message: Message) -> Iterator[dict[str, Any]]:
+    """Yield normalised records, with their symbols' names."""
+    records = message.records()
+    schema, symbols = schema_of(records), message.symbols
+    for record in records:
+        fields = dict(zip(record.dtype.names, record.tolist(), strict=True))
+        symbol = symbols.get(fields["instrument_id"])
+        for letter in ("action", "side"):
+            fields[letter] = fields[letter].decode()
+        del fields["length"], fields["rtype"]
+        yield {"seq": fields["sequence"], "service": message.service, "type": schema,
+               "name": _ACTIONS.get(fields["action"], ""), "symbol": symbol, **fields}  # fmt: skip
+
+
 def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
+    if message.content == "records":
+        yield from _records(message)
+        return
     feed = feed_of(message)
     if message.content == "message":
         record = message.record()

@@ -12,6 +12,8 @@ from typing import Any
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
+from feedhandler.amqp.level_queue import LevelQueue
+from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.sender_queue import Peer, SenderQueue
@@ -181,6 +183,7 @@ class Rig:
         history_bytes: int = 0,
         symbols: str = "name",
         conflate: bool = False,
+        records: bool = False,
     ) -> None:
         self.feed = feed
         self.ring = Ring()
@@ -189,7 +192,10 @@ class Rig:
             gateway=GatewaySettings(feed=feed.name, symbols=symbols),
             trading_day=TradingDayConfig(date=DAY_DATE.isoformat()),
             amqp=AmqpConfig(
-                max_symbols=symbols_max, history_bytes=history_bytes, conflate=conflate
+                max_symbols=symbols_max,
+                history_bytes=history_bytes,
+                conflate=conflate,
+                records=records,
             ),
         )
         self.core = GatewayCore(config, feed, self.ring, NoIO(), STAMP_NS, seed=0)
@@ -212,9 +218,19 @@ class Rig:
     ) -> tuple[SenderQueue, FakeLink]:
         """A link to `address`, taking part from now on, within an entitlement."""
         link = FakeLink(grants)
-        subscription = parse_address(address, self.feed.type_code, snapshots=True, history=True)
+        subscription = parse_address(
+            address,
+            self.feed.type_code,
+            snapshots=True,
+            history=True,
+            records=self.fanout.records is not None,
+        )
         subscription = replace(subscription, entitlement=entitlement)
-        sender_queue = SenderQueue(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
+        given = (peer or self.peer, link, subscription, queue_bytes, batch_bytes)
+        if subscription.schema and subscription.full == CONFLATE:
+            sender_queue: SenderQueue = LevelQueue(*given, self.fanout.records)
+        else:
+            sender_queue = SenderQueue(*given)
         found = self.resumption.find(subscription)
         self.fanout.add(sender_queue, list(found))
         self.resumption.join(sender_queue, found)

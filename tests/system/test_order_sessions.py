@@ -1,30 +1,43 @@
-"""A generated TotalView-ITCH session in real time, both lines lossy, through a gateway."""
+"""Generated sessions of each family in real time, both lines lossy, through a gateway: as messages,
+as packets, as normalised records, and by symbol."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 import uvloop
 
 import feedhandler
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import UNDEFINED_TIME
+from feedhandler.codecs.kinds import PacketKind
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, GatewaySettings, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.market.records import Records
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
-from feedhandler.replay.generating.order_session import CHANNEL
+from feedhandler.replay.generating.order_session import CHANNEL, OrderSession
+from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.playing.inject import LineFaults
 from tests.support import places
 from tests.support.gateway import amqp_url, run_command
 
-FEED = "nasdaq-totalview-itch"
 RUN_SECONDS = 120
+#: The name of the second instrument.
+NAME = "AAAB"
+#: What a record has of the receiver alone.
+RECEIVED = ("ts_recv", "ts_in_delta")
 
 
-def plan(ledger: Path) -> ExchangePlan:
+def plan(feed: str, ledger: Path) -> ExchangePlan:
     """A few seconds, 10 % loss on each line, never of the same packet."""
     groups = [places.group().rsplit(".", 1)[0] for _ in "AB"]
     return ExchangePlan(
-        feed=FEED,
+        feed=feed,
         seed=11,
         seconds=2.0,
         messages_per_s=500.0,
@@ -37,47 +50,155 @@ def plan(ledger: Path) -> ExchangePlan:
     )
 
 
+def service_of(name: str) -> int:
+    """The service that the generated packets of a feed say; 1 where they say none."""
+    feed = load_feed(name)
+    for each in OrderSession(feed, 1).packets(10**8):
+        for _, header, _ in feed.scanned(each.packet):
+            if header.kind == PacketKind.DATA:
+                return header.service or 1
+    raise AssertionError("no data")
+
+
 def configuration(sent: ExchangePlan) -> Config:
     addresses = [(name, *sent.address(name, CHANNEL)) for name in "AB"]
     lines = tuple(LineConfig(name=n, group=group, port=port) for n, group, port in addresses)
     return Config(
-        gateway=GatewaySettings(feed=FEED),
+        gateway=GatewaySettings(feed=sent.feed),
         arbitration=ArbitrationSettings(gap_wait_us=2_000_000, start_wait_us=100_000),
-        amqp=AmqpConfig(listen="127.0.0.1:0"),
-        channels=(ChannelConfig(service=1, lines=lines),),
+        amqp=AmqpConfig(listen="127.0.0.1:0", records=True),
+        channels=(ChannelConfig(service=service_of(sent.feed), lines=lines),),
     )
 
 
-def test_every_message_of_a_lossy_itch_session_arrives_once_and_in_order(tmp_path: Path) -> None:
-    sent = plan(tmp_path / "sent.ledger")
+class Taken:
+    """What subscribers of one gateway were handed out."""
 
-    async def run() -> tuple[list[int], int, int]:
+    def __init__(self, feed: str) -> None:
+        self.feed = load_feed(feed)
+        self.numbers: list[int] = []
+        self.packets: list[Any] = []
+        self.records: dict[str, list[np.ndarray]] = {}
+        self.symbols: dict[int, str] = {}
+        self.came = asyncio.Event()
+
+    async def collect(self, messages: Any, take: Callable[[Any], None]) -> None:
+        async for message in messages:
+            take(message)
+            self.came.set()
+
+    def take_message(self, message: Any) -> None:
+        self.numbers.append(message.own_sequence)
+
+    def take_records(self, name: str) -> Callable[[Any], None]:
+        found = self.records.setdefault(name, [])
+
+        def take(message: Any) -> None:
+            records = message.records()
+            self.symbols |= message.symbols
+            if len(records):
+                found.append(records)
+
+        return take
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.came.wait()
+            self.came.clear()
+
+    def expected(self) -> np.ndarray:
+        """The order events of all packets, made apart from the gateway."""
+        records = Records(self.feed, "mbo")
+        service = service_of(self.feed.name)
+        for message in self.packets:
+            records.normaliser.set_day(message.date)
+            for begin, header, index in self.feed.scanned(message.body):
+                sent_ns = self.feed.send_time_ns(
+                    header.send_time, self.feed.midnights(message.date)
+                )
+                records.take_packet(
+                    message.body, begin, index, 0, UNDEFINED_TIME if sent_ns is None else sent_ns,
+                    0, service,
+                )  # fmt: skip
+        return records.of("mbo").copy()
+
+    def all(self, name: str) -> np.ndarray:
+        return np.concatenate(self.records[name]) if self.records[name] else np.zeros(0)
+
+
+def sent_by_exchange(records: np.ndarray) -> np.ndarray:
+    """The records without what the receiver added."""
+    records = records.copy()
+    for name in RECEIVED:
+        records[name] = 0
+    return records
+
+
+@pytest.mark.parametrize("feed", WRITERS)
+def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
+    feed: str, tmp_path: Path
+) -> None:
+    sent = plan(feed, tmp_path / "sent.ledger")
+
+    async def run() -> None:
         path = tmp_path / "gateway.toml"
         path.write_text(to_toml(configuration(sent)))
         gateway = await run_command("run", str(path))
-        numbers: list[int] = []
+        taken, key = Taken(feed), load_feed(feed).key
+        tasks: list[asyncio.Task[Any]] = []
+
+        def subscribe(pattern: str, kind: str) -> Any:
+            return feedhandler.subscribe(
+                url, f"{key}.{pattern}", as_=kind, quality=False, reconnect=False
+            )
+
         try:
             url = await amqp_url(gateway)
             exchange = Exchange(sent)
             async with (
                 asyncio.timeout(RUN_SECONDS),
-                feedhandler.subscribe(
-                    url, "itch.#", as_="message", quality=False, reconnect=False
-                ) as messages,
+                subscribe("#", "message") as messages,
+                subscribe("#", "packet") as packets,
+                subscribe("#", "mbo") as events,
+                subscribe(f"*.{NAME}", "mbo") as one,
             ):
-                running = asyncio.create_task(asyncio.to_thread(exchange.run))
-                async for message in messages:
-                    numbers.append(message.own_sequence)
-                    # The session's last message is its end.
-                    if message.type == "S" and message.record().event_code == "C":
-                        break
-                result = await running
-            return numbers, result.messages[CHANNEL], result.lines["A"].dropped
+                tasks += [
+                    asyncio.create_task(taken.collect(source, take))
+                    for source, take in (
+                        (messages, taken.take_message),
+                        (packets, taken.packets.append),
+                        (events, taken.take_records("all")),
+                        (one, taken.take_records("one")),
+                    )
+                ]
+                result = await asyncio.to_thread(exchange.run)
+                count = result.messages[CHANNEL]
+                await taken.until(lambda: len(taken.numbers) == count)
+                await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
         finally:
             gateway.terminate()
             await asyncio.wait_for(gateway.wait(), 60)
+            for task in tasks:
+                task.cancel()
+        assert result.lines["A"].dropped > 5
+        assert len(read_ledger(sent.ledger).records) == count
+        check(taken, count)
 
-    numbers, count, dropped = uvloop.run(run())
-    assert dropped > 5
-    assert numbers == list(range(1, count + 1))
-    assert len(read_ledger(sent.ledger).records) == count
+    uvloop.run(run())
+
+
+def check(taken: Taken, count: int) -> None:
+    """All messages came, and all records as they follow from the packets."""
+    if taken.feed.counts_messages:
+        assert taken.numbers == list(range(1, count + 1))
+    else:
+        assert taken.numbers == sorted(taken.numbers)
+    expected = sent_by_exchange(taken.expected())
+    records = sent_by_exchange(taken.all("all"))
+    assert len(records) > 500
+    assert records.tobytes() == expected.tobytes()
+    assert len(taken.symbols) == 20
+    one = sent_by_exchange(taken.all("one"))
+    (number,) = {*one["instrument_id"].tolist()} - {0}
+    assert taken.symbols[number] == NAME
+    assert one.tobytes() == records[np.isin(records["instrument_id"], (0, number))].tobytes()

@@ -207,7 +207,7 @@ def test_parts_of_several_instruments_in_one_message_are_kept_apart() -> None:
     records = Records(load_feed(ITCH), "bbo")
     parts = [event("A", 1, 1, 100, False), event("A", 2, 2, 200, True), event("A", 1, 3, 99, True)]
     records.apply(np.concatenate(parts))
-    told = records.taken()
+    told = records.of("bbo")
     assert told[["instrument_id", "bid_px_00"]].tolist() == [(2, 200), (1, 100)]
 
 
@@ -215,9 +215,9 @@ def test_a_clear_of_all_books_tells_each_that_was_not_empty() -> None:
     records = Records(load_feed(ITCH), "bbo")
     adds = [event("A", number, number, 100 + number, True) for number in (1, 2)]
     records.apply(np.concatenate([*adds, event("A", 3, 3, 50, True), event("C", 3, 3, 50, True)]))
-    records.taken()
+    records.clear()
     records.apply(event("R", 0, 0, 0, True))
-    told = records.taken()
+    told = records.of("bbo")
     assert told[["instrument_id", "bid_px_00"]].tolist() == [
         (1, UNDEFINED_PRICE), (2, UNDEFINED_PRICE),
     ]  # fmt: skip
@@ -272,7 +272,7 @@ def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
                                 order_reference_number=1, buy_sell_indicator="B", shares=1,
                                 stock="AAAA", price=1)  # fmt: skip
     source.take(datagram(feed.encode_packet(sequence=1, messages=[added])))
-    (told,) = source.records.taken()
+    (told,) = source.taken()
     assert told["ts_event"] == day_start_ns(day, feed.zone) + 5000
 
 
@@ -283,7 +283,7 @@ def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
     packets = [feed.encode_packet(sequence=at, messages=[each]) for at, each in enumerate(sold, 1)]
     source = Unduplicated(feed, "trades", None)
     source.take(datagram(b"".join(packets)))
-    told = source.records.taken()
+    told = source.taken()
     assert told["sequence"].tolist() == [1, 2]
     assert told["price"][1] == 2 * told["price"][0] > 0
 

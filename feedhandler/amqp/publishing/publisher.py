@@ -135,7 +135,7 @@ class Publisher(Peer):
     def _destination(self, fanout: Fanout, message_type: Callable[[str], int]) -> Destination:
         config = self.config
         try:
-            subscription = parse_address(config.address, message_type)
+            subscription = parse_address(config.address, message_type, records=True)
         except AddressError as error:
             raise ConfigError(
                 f"publish {config.name!r}: {error.message}", "see docs/addresses.md, Patterns"

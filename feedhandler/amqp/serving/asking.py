@@ -37,7 +37,12 @@ def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
         )
     check_limits(connection, link, link.source_address)
     asked = parse_address(
-        link.source_address, node.message_type, node.snapshots, node.history, node.policies
+        link.source_address,
+        node.message_type,
+        node.snapshots,
+        node.history,
+        node.policies,
+        node.fanout.records is not None,
     )
     assert connection.user is not None
     subscription, narrowed = admit(connection.user, asked)

@@ -472,7 +472,9 @@ class NodeConnection(Peer):
         sender_queue = self._join(link, subscription, list(found))
         concerned = self._tell_quality(sender_queue)
         afresh = resumption.join(sender_queue, found)
-        if subscription.snapshot:
+        if subscription.snapshot and subscription.schema:
+            self.node.send_records(sender_queue, concerned)
+        elif subscription.snapshot:
             self.node.send_snapshots(sender_queue, concerned + afresh)
         if sender_queue.catching:
             self.node.catch_up_soon()
@@ -525,6 +527,8 @@ class NodeConnection(Peer):
         try:
             if subscription.full not in (None, DETACH):
                 raise AddressError("links that share a stream are detached when it is full")
+            if subscription.schema:
+                raise AddressError("links that share a stream take no normalised records")
             assert self.user is not None
             name = group_name(self.user.name, link.name)
             group = node.groups.find(name, subscription)

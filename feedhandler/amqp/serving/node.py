@@ -38,6 +38,7 @@ from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.work_budget import TURN_UNITS, WorkBudget
 from feedhandler.codecs import Feed
+from feedhandler.codecs.dbn import LEVEL_SCHEMAS
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 from feedhandler.histogram import Histogram
@@ -272,6 +273,11 @@ class Node:
         if self.on_attach is not None:
             self.on_attach(sender_queue, streams)
 
+    def send_records(self, sender_queue: SenderQueue, streams: list[Stream]) -> None:
+        """Send the present books of these services to a link that takes normalised records."""
+        assert self.fanout.records is not None, "such links are refused without"
+        self.fanout.records.present(sender_queue, streams, time.time_ns())
+
     def catch_up_soon(self) -> None:
         """Schedule a turn of the links that read the history."""
         if not self._catching_up:
@@ -357,15 +363,21 @@ class Node:
         """Create a new link's sender queue, with the policy that it asks for, or else the node's.
 
         A link without quality messages is detached when full: drops could not be announced to it.
+        Of normalised records only those of levels are conflated; others give way by their age.
         """
         settings = self.settings
         policy = subscription.full or (settings.when_full if subscription.quality else DETACH)
         bounds = (settings.queue_bytes, settings.batch_max_bytes)
         if policy == DETACH:
             return SenderQueue(peer, link, subscription, *bounds)
+        if policy == CONFLATE and subscription.schema in LEVEL_SCHEMAS:
+            from feedhandler.amqp.level_queue import LevelQueue
+
+            assert self.fanout.records is not None, "such links are refused without"
+            return LevelQueue(peer, link, subscription, *bounds, self.fanout.records)
         streams = self.fanout.streams
         made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
-        if policy == CONFLATE and self.conflates is not None:
+        if policy == CONFLATE and self.conflates is not None and not subscription.schema:
             made.conflate(self.fanout, self.conflates)
         return made
 

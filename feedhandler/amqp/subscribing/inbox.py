@@ -24,6 +24,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from feedhandler.amqp import framing
+from feedhandler.codecs.dbn import decode_records
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
@@ -88,7 +89,7 @@ class Message:
 
     key             routing key (the message's subject)
     body            the exchange's bytes: a packet, packets one after another, or one message
-    content         "packet", "batch", "message" or "quality"
+    content         "packet", "batch", "message", "records" or "quality"
     tag             18 bytes: day, feed, service, sequence, message number
     day             trading day, yyyymmdd
     service         service number
@@ -163,11 +164,36 @@ class Message:
             for data in split_packets(feed, self.body)
         ]
 
-    def records(self) -> list[Any]:
-        """Decode every market message in the body, whatever the content."""
+    def records(self) -> Any:
+        """Decode every market message in the body, whatever the content; normalised records as a
+        numpy array of the dtype that `codecs.dbn` has for them."""
+        if self.content == "records":
+            return self._read_records().records
         if self.content == "message":
             return [self.record()]
         return [record for packet in self.packets() for record in packet.messages]
+
+    @property
+    def symbols(self) -> dict[int, str]:
+        """The symbols of instruments by instrument id, as far as this subscription has told them
+        up to this message: normalised records have the ids only."""
+        self._read_records()
+        return dict(self._instruments())
+
+    def _instruments(self) -> dict[int, str]:
+        return self.references.setdefault((self.feed_number, self.service), {})
+
+    def _read_records(self) -> Any:
+        """Decode normalised records, and learn the symbols that are told between them. Raises
+        UsageError for other content, PeerError where they cannot be read."""
+        if self.content != "records":
+            raise UsageError(f"a {self.content} body holds no normalised records")
+        try:
+            read = decode_records(self.body)
+        except ValueError as error:
+            raise PeerError(f"normalised records cannot be read: {error}") from None
+        self._instruments().update(read.symbols)
+        return read
 
     @property
     def reference_data(self) -> ReferenceData:
@@ -234,7 +260,7 @@ def built_in_feed(number: int) -> Any:
     )
 
 
-def reference_data_of(feed: Any, references: dict[int, ReferenceData]) -> ReferenceData:
+def reference_data_of(feed: Any, references: dict[Any, Any]) -> ReferenceData:
     """Return what is known of a feed's symbols; adds an empty entry to `references` where it has
     none."""
     known = references.get(feed.number)
@@ -343,8 +369,8 @@ class Inbox:
 
     `feed` overrides the tag's feed number. `batches`: the bodies are batches of packets. Not
     `numbered`: group-sequences are not the link's (from a broker, each key has its own) and are not
-    checked. `references`: what decoded messages say of symbols, by feed number, shared with the
-    other inboxes of a subscription.
+    checked. `references`: what decoded messages say of symbols, by feed number (of normalised
+    records by feed number and service), shared with the other inboxes of a subscription.
 
     `notes` counts the quality messages among what was read; `last_tags` returns, by service, the
     place up to which the stream was read.
@@ -355,9 +381,9 @@ class Inbox:
         feed: Any = None,
         batches: bool = False,
         numbered: bool = True,
-        references: dict[int, ReferenceData] | None = None,
+        references: dict[Any, Any] | None = None,
     ) -> None:
-        self.references: dict[int, ReferenceData] = {} if references is None else references
+        self.references: dict[Any, Any] = {} if references is None else references
         self.numbered = numbered
         self.reader = Reader()
         self.feed = feed

@@ -32,11 +32,14 @@ from feedhandler.amqp.subscribing.inbox import Message
 from feedhandler.amqp.subscribing.multi_source import MultiSource
 from feedhandler.amqp.subscribing.resume_state import RESUME
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
-from feedhandler.codecs import PeerError, ReferenceData, UsageError, load_feed
+from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.retrans.quality import Quality
 
 #: States, the best first.
 _STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
+
+
+_ANEW = "subscribe anew, and leave the former one when that has begun"
 
 
 class Subscriber:
@@ -67,6 +70,11 @@ class Subscriber:
         self.urls = tuple(identity.endpoint.shown for identity in self._identities)
         if not self.urls or len(set(self.urls)) < len(self.urls):
             raise UsageError("subscribe to one gateway, or to several different ones")
+        if request.holds_records and len(self.urls) > 1:
+            raise UsageError(
+                "normalised records come from one gateway: their batches are each gateway's own",
+                "subscribe to one of them",
+            )
         self.request = request
         self.grain = request.grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
@@ -77,7 +85,8 @@ class Subscriber:
         self.how = how
         self._ready: deque[Message] = deque()
         #: By feed number, what decoded messages have said of symbols: names and price scales.
-        self.references: dict[int, ReferenceData] = {}
+        #: Of normalised records the symbols of instruments, by feed number and service.
+        self.references: dict[Any, Any] = {}
         self._workspace = Workspace(self.references)
         self._error: Exception | None = None
         self._ended = False
@@ -263,8 +272,10 @@ class Subscriber:
         if self._multi_source is not None:
             raise UsageError(
                 "a subscription to several gateways cannot be changed",
-                "subscribe anew, and leave the former one when that has begun",
+                _ANEW,
             )
+        if self.request.holds_records:
+            raise UsageError("a subscription to normalised records cannot be changed", _ANEW)
         if any("?" in pattern for pattern in patterns[1:]) or "?" in "".join(patterns[:-1]):
             raise UsageError("a pattern with options stands alone")
         asked: dict[str, Any] = {}
@@ -439,6 +450,13 @@ class Subscriber:
         """Record the quality messages of a batch; leaves in `notes` those to be handed out."""
         notes[:] = [note for note in notes if self._note(note)]
 
+    def _check_packets(self) -> None:
+        if self.request.holds_records:
+            raise UsageError(
+                "normalised records are not read into columns",
+                "iterate over the messages: each one's records() is an array",
+            )
+
     async def batches(self) -> AsyncIterator[Batch]:
         """Yield all that arrives, a `Batch` a read: packets one behind the other, ready for
         columns.
@@ -446,8 +464,9 @@ class Subscriber:
         A quality message ends a batch early and comes with the following one, whose data it
         precedes. So no batch has packets of a snapshot block and live ones. Leaving the loop loses
         nothing: the next loop, or `deliver`, or single messages, begin with what is left. Raises
-        what ended the stream.
+        what ended the stream, and UsageError for normalised records, which are arrays already.
         """
+        self._check_packets()
         while True:
             while self._ready:
                 batch = pack(self._ready, self.feed, self.grain, self._workspace)
@@ -476,8 +495,10 @@ class Subscriber:
 
         The shortest way from the socket to the caller: no task has to be woken in between. Returns
         when the stream has ended; raises what ended it, the callback's own exception included. The
-        callback runs on the event loop's thread and must be quick.
+        callback runs on the event loop's thread and must be quick. Raises UsageError for normalised
+        records, which are arrays already.
         """
+        self._check_packets()
         self._deliver_ready(callback)
         self._callback = callback
         try:
@@ -565,12 +586,14 @@ def subscribe(
     Several `url`s must serve the same: the subscriber attaches to all of them at once, hands out
     the first copy of everything, and any of them may fail.
 
-    `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
-    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with a
-    snapshot of each service soon after the start. `full`: the policy where too much waits at the
-    gateway: `detach`, `drop_oldest` or `conflate`; the gateway's own where None. `feed`: the
-    description (a `Feed`, or a name) where it is no built-in one. `credit`: messages in flight at
-    most. `login`: our credentials and whom we trust, beside what the URL says; amqps:// uses TLS.
+    `as_`: `packet`, `batch` or `message`; or normalised records, batches of which the messages'
+    `records()` gives as numpy arrays: `mbo`, `bbo`, `mbp10` or `trades`. `types`: market message
+    types wanted, all where None. `quality`: with quality messages. `stamp`: with the gateway's
+    receive stamps. `snapshot`: with a snapshot of each service soon after the start. `full`: the
+    policy where too much waits at the gateway: `detach`, `drop_oldest` or `conflate`; the gateway's
+    own where None. `feed`: the description (a `Feed`, or a name) where it is no built-in one.
+    `credit`: messages in flight at most. `login`: our credentials and whom we trust, beside what
+    the URL says; amqps:// uses TLS.
 
     `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
     `resume`: go on behind the last message, where the gateway still has what came since; where it

@@ -17,7 +17,7 @@ import asyncio
 import random
 from collections.abc import Awaitable
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +29,6 @@ from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.amqp.subscribing.overlap import Overlap
 from feedhandler.amqp.subscribing.resume_state import ResumeState
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
-from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.retrans.backoff import Backoff
 
 #: The first wait before connecting again, and the longest.
@@ -113,7 +112,7 @@ class Upstream:
         request: Request,
         *,
         feed: object,
-        references: dict[int, ReferenceData],
+        references: dict[Any, Any],
         credit: int,
         how: Reconnection,
         owner: Owner,
@@ -246,7 +245,8 @@ class Upstream:
     async def _ask(self, attachment: Attachment, tags: dict[int, bytes] | None) -> bool | None:
         """Attach, without what the node does not offer; return whether it resumes, None without
         `tags`."""
-        asked = self.resume_state.ask(tags) if tags and self.how.resume else []
+        resumes = self.how.resume and not self.request.holds_records
+        asked = self.resume_state.ask(tags) if tags and resumes else []
         again = tags is not None
         extra = again and self.resume_state.wants_snapshot and not self.merged
         await attachment.connect()

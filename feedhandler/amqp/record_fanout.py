@@ -1,0 +1,417 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Normalised records to the links that ask for them: `as=mbo`, `bbo`, `mbp10`, `trades`.
+
+What it is for: every packet that the fan-out publishes goes through `market.records` once; what
+follows from it goes to each link of its schema, as far as the link's patterns name the instruments.
+A link learns an instrument's symbol before its first record: a symbol mapping record stands in
+front of it, as in DBN's own streams. Books are kept from the first packet on, whether or not there
+are links, so that a link may come at any time.
+
+What it promises: a link's records are in the order of the stream, and go out in batches, each of
+one service; records say FLAG_MAYBE_BAD_BOOK from a loss on until a snapshot or a new numbering made
+it good.
+
+What it leaves to others: sending and queues (`sender_queue`), what a record is (`market`), which
+packets are published and when (`fanout`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+import cython
+import msgspec
+import numpy
+from cython.cimports.feedhandler.amqp.sender_queue import SenderQueue
+from cython.cimports.feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.market.records import LevelRecords, Records
+
+from feedhandler.amqp.sender_queue import PACKET_BYTES_MAX
+from feedhandler.codecs.dbn import (
+    FLAG_LAST,
+    FLAG_MAYBE_BAD_BOOK,
+    FLAG_SNAPSHOT,
+    MBO,
+    SCHEMAS,
+    UNDEFINED_PRICE,
+    UNDEFINED_TIME,
+    encode_symbol_mapping,
+)
+
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
+
+#: Marks of an instrument at a link: nobody has looked yet, not wanted, wanted, wanted and its
+#: symbol is told.
+_NEW, _UNWANTED, _WANTED, _TOLD = range(4)
+_M_NEW = cython.declare(cython.uchar, _NEW)
+_M_WANTED = cython.declare(cython.uchar, _WANTED)
+_M_TOLD = cython.declare(cython.uchar, _TOLD)
+#: Bytes of records that go into a batch at once: it has that much room beyond its bound.
+_CHUNK_BYTES = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
+_WORD = cython.declare(cython.Py_ssize_t, 8)
+#: Instruments, and records of a packet, that there is room for at first.
+_ROOM = 256
+
+
+@cython.final
+@cython.cclass
+class Instruments:
+    """The instruments of one service by place, in the order in which they came; place 0 stands for
+    all of them. `suspect`: the books may be wrong."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.ids: list[int] = [0]
+        self.places: dict[int, int] = {0: 0}
+        self.suspect = False
+
+    def place_of(self, instrument):
+        """Return the place of an instrument, which is a new one where it is not known."""
+        found = self.places.get(instrument)
+        if found is not None:
+            return found
+        place = self.places[instrument] = len(self.ids)
+        self.ids.append(instrument)
+        return place
+
+
+@cython.final
+@cython.cclass
+class Selection:
+    """What one link takes of one service."""
+
+    def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
+        self.fanout, self.link, self.stream = fanout, link, stream
+        self.schema: str = link.subscription.schema
+        self.marks = memoryview(bytearray(_ROOM))
+        self.marks[0] = _TOLD
+        #: What the link does with records that it cannot take now; None: they wait.
+        self.levels = getattr(link, "replace", None)
+
+    def take(self, octets, places, record_bytes, count, sequence, received_ns):
+        """Take `count` records, whose instruments have these places."""
+        index: cython.Py_ssize_t
+        first: cython.Py_ssize_t = -1
+        mark: cython.uchar
+        for index in range(count):
+            if cython.cast(cython.Py_ssize_t, places[index]) >= self.marks.shape[0]:
+                self.widen()
+            mark = self.marks[places[index]]
+            if mark == _M_NEW:
+                mark = self.look(places[index])
+            if mark >= _M_WANTED:
+                if mark == _M_WANTED:
+                    if first >= 0:
+                        self.send(octets, record_bytes, first, index, sequence, received_ns)
+                    first = index
+                    self.tell_symbol(places[index], sequence, received_ns)
+                elif first < 0:
+                    first = index
+            elif first >= 0:
+                self.send(octets, record_bytes, first, index, sequence, received_ns)
+                first = -1
+        if first >= 0:
+            self.send(octets, record_bytes, first, count, sequence, received_ns)
+        return 0
+
+    def send(self, octets, record_bytes, first, end, sequence, received_ns):
+        """Put the records `first` to `end` into the link's batch."""
+        many: cython.Py_ssize_t = _CHUNK_BYTES // record_bytes
+        last: cython.Py_ssize_t
+        if self.levels is not None and self.levels(self.stream, octets, record_bytes, first, end):
+            return 0
+        template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
+        if not self.link.has_open_batch():
+            self.fanout.opened.append(self.link)
+        while first < end:
+            last = min(end, first + many)
+            self.link.batch(
+                self.stream.index, template, sequence, received_ns, octets,
+                first * record_bytes, (last - first) * record_bytes,
+            )  # fmt: skip
+            first = last
+        return 0
+
+    def widen(self):
+        """Make room for the marks of all instruments that are known."""
+        marks = bytearray(2 * len(self.fanout.of(self.stream).ids))
+        marks[: len(self.marks)] = bytes(self.marks)
+        self.marks = memoryview(marks)
+        return 0
+
+    def look(self, place: int) -> int:
+        """Find out whether the link wants the instrument; return its mark."""
+        symbol = self.fanout.symbol_of(self.stream, place)
+        feed, service = self.stream.words
+        words = self.fanout.words_of(symbol)
+        wanted = any(self.link.subscription.wants_symbol(feed, service, word) for word in words)
+        mark = _WANTED if wanted else _UNWANTED
+        self.marks[place] = mark
+        return mark
+
+    def tell_symbol(self, place: int, sequence: int, received_ns: int) -> None:
+        """Tell the link the symbol of an instrument."""
+        self.marks[place] = _TOLD
+        octets = self.fanout.mapping(self.stream, place, received_ns)
+        if not self.link.has_open_batch():
+            self.fanout.opened.append(self.link)
+        template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
+        self.link.batch(self.stream.index, template, sequence, received_ns, octets, 0, len(octets))
+
+    def forget(self, places: Iterable[int] | None = None) -> None:
+        """Look anew at the instruments of these places, or at all: their names have changed."""
+        for place in range(1, len(self.marks)) if places is None else places:
+            if 0 < place < len(self.marks):
+                self.marks[place] = _NEW
+
+
+@cython.final
+@cython.cclass
+class RecordFanout:
+    """The records of all services, and the links that take them.
+
+    `name_of(symbol)` gives a symbol's word in routing keys, `alias_of(symbol)` another one or None;
+    `names` are the names that reference data has told; `day` is the trading day. `opened` are links
+    that have records in an open batch since it was last emptied. Raises `UsageError` for a feed
+    without `[book]`.
+    """
+
+    def __init__(
+        self,
+        feed: "Feed",
+        streams: Sequence[Stream],
+        name_of: Callable[[int], str],
+        alias_of: Callable[[int], str | None],
+        names: Mapping[int, str],
+        day: date,
+    ) -> None:
+        self.feed, self.name_of, self.alias_of, self.names = feed, name_of, alias_of, names
+        self.records = Records(feed)
+        self.instruments = [Instruments(stream) for stream in streams]
+        self.selections: dict[SenderQueue, dict[int, Selection]] = {}
+        self.opened: list[SenderQueue] = []
+        self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
+        #: When the newest packet with records was received.
+        self.received_ns = 0
+        self.set_day(day)
+
+    def set_day(self, day: date) -> None:
+        """Set the trading day; symbols have no names until they are told anew."""
+        self.day = day
+        self.records.normaliser.set_day(day)
+        for selections in self.selections.values():
+            for selection in selections.values():
+                selection.forget()
+
+    def of(self, stream: Stream) -> Instruments:
+        """Return the instruments of a service."""
+        return self.instruments[stream.index]
+
+    # -- links ------------------------------------------------------------------------------
+
+    def add(self, link: SenderQueue) -> None:
+        """Make records of the schema that a new link takes."""
+        self.selections[link] = {}
+        made: LevelRecords = self.records.outputs.get(link.subscription.schema)
+        if made is not None and not made.active:
+            made.begin()
+
+    def remove(self, link: SenderQueue) -> None:
+        """Make no more records of a schema that nobody takes."""
+        if self.selections.pop(link, None) is None:
+            return
+        schema = link.subscription.schema
+        made: LevelRecords = self.records.outputs.get(schema)
+        if made is not None and all(x.subscription.schema != schema for x in self.selections):
+            made.active = False
+
+    def _selection(self, stream: Stream, link: SenderQueue) -> Selection:
+        selections = self.selections[link]
+        found = selections.get(stream.index)
+        if found is None:
+            found = selections[stream.index] = Selection(self, link, stream)
+        return found
+
+    def renamed(self, symbols: Iterable[int]) -> None:
+        """Look anew at these symbols, whose names have changed."""
+        numbers = [self.records.normaliser.instrument_of(symbol) for symbol in symbols]
+        for selections in self.selections.values():
+            for index, selection in selections.items():
+                known = self.instruments[index].places
+                selection.forget([known[number] for number in numbers if number in known])
+
+    # -- symbols ----------------------------------------------------------------------------
+
+    def symbol_of(self, stream: Stream, place: int) -> int:
+        """Return the symbol of an instrument as the scanner's index has it."""
+        return self.records.normaliser.symbol_of(self.of(stream).ids[place])
+
+    def words_of(self, symbol: int) -> list[str]:
+        """Return the words by which patterns may name a symbol."""
+        alias = self.alias_of(symbol)
+        return [self.name_of(symbol)] if alias is None else [self.name_of(symbol), alias]
+
+    def mapping(self, stream: Stream, place: int, received_ns: int) -> bytes:
+        """Return the record that tells an instrument's symbol."""
+        instrument = self.of(stream).ids[place]
+        symbol = self.symbol_of(stream, place)
+        name = self.names.get(symbol) or self.feed.symbol_text(symbol)
+        at_ns = received_ns or UNDEFINED_TIME
+        return encode_symbol_mapping(self.feed.number, instrument, name, at_ns)
+
+    # -- what is published ------------------------------------------------------------------
+
+    def packet(self, stream, sequence, received_ns, data, start, header, index, skip):
+        """Make the records of a packet that is published, but for its first `skip` messages, and
+        give them to the links."""
+        records: Records = self.records
+        sent_ns = self.feed.send_time_ns(header.send_time, self.feed.midnights(self.day))
+        records.clear()
+        records.normaliser.maybe_bad = self.of(stream).suspect
+        records.take_packet(
+            data, start, index, skip,
+            UNDEFINED_TIME if sent_ns is None else sent_ns,
+            received_ns if received_ns else UNDEFINED_TIME,
+            stream.service,
+        )  # fmt: skip
+        self.give(stream, sequence, received_ns)
+
+    def reset(self, stream: Stream, sequence: int, received_ns: int) -> None:
+        """Empty a service's books: its numbers begin anew, or a snapshot of all follows."""
+        self.records.clear()
+        self.of(stream).suspect = False
+        self.records.empty(stream.service, received_ns)
+        self.give(stream, sequence, received_ns)
+
+    def heard(self, stream: Stream, body: bytes) -> None:
+        """Take a quality message that is published: it says whether the books may be wrong."""
+        told = msgspec.json.decode(body)
+        self.of(stream).suspect = bool(told.get("stale") or told.get("doubt"))
+
+    def give(self, stream: Stream, sequence: int, received_ns: int) -> None:
+        """Give the records that there are to the service's links."""
+        records: Records = self.records
+        located: str = ""
+        count: cython.Py_ssize_t = 0
+        record_bytes: cython.Py_ssize_t = 0
+        selection: Selection
+        octets: cython.const_uchar[::1]
+        words: cython.const_ulonglong[::1]
+        instruments: Instruments = self.of(stream)
+        self.received_ns = received_ns or self.received_ns
+        if records.normaliser.count == 0 or not stream.takes_records:
+            return
+        for link in stream.takes_records:
+            selection = self._selection(stream, link)
+            if selection.schema != located:
+                located = selection.schema
+                record_bytes = SCHEMAS[located].records.itemsize
+                rows = records.of(located)
+                count = len(rows)
+                if count:
+                    octets = memoryview(rows.view(numpy.uint8))
+                    words = memoryview(rows.view(numpy.uint64))
+                    self.locate(instruments, words, record_bytes // _WORD, count)
+            if count and not link.overrun:
+                selection.take(octets, self.places, record_bytes, count, sequence, received_ns)
+
+    def locate(self, instruments, words, stride, count):
+        """Find the places of the records' instruments."""
+        index: cython.Py_ssize_t
+        instrument: cython.uint
+        before: cython.uint = 0
+        place: cython.uint = 0
+        if count > self.places.shape[0]:
+            self.places = memoryview(numpy.zeros(2 * count, numpy.uint32))
+        for index in range(count):
+            instrument = cython.cast(cython.uint, words[index * stride] >> 32)
+            if instrument != before:
+                place = instruments.place_of(instrument)
+                before = instrument
+            self.places[index] = place
+        return 0
+
+    # -- the present state ------------------------------------------------------------------
+
+    def present(self, link: SenderQueue, streams: Iterable[Stream], received_ns: int) -> None:
+        """Send a link the present state of these services: orders, or levels, that it wants."""
+        for stream in streams:
+            selection = self._selection(stream, link)
+            instruments: Instruments = self.of(stream)
+            for instrument in self.records.book.instruments(stream.service):
+                place = instruments.place_of(instrument)
+                if self._wants(selection, place):
+                    self._send_present(selection, place, instrument, received_ns)
+            link.close_batch(stream.index)
+
+    def _wants(self, selection: Selection, place: int) -> bool:
+        if place >= len(selection.marks):
+            selection.widen()
+        return selection.marks[place] >= _WANTED or selection.look(place) >= _WANTED
+
+    def _send_present(
+        self, selection: Selection, place: int, instrument: int, received_ns: int
+    ) -> None:
+        stream: Stream = selection.stream
+        rows = self.state(stream, selection.schema, instrument, received_ns)
+        if not len(rows):
+            return
+        octets = memoryview(rows.view(numpy.uint8))
+        places = memoryview(numpy.full(len(rows), place, numpy.uint32))
+        sequence = stream.next_sequence
+        size = rows.dtype.itemsize
+        selection.take(octets, places, size, len(rows), sequence, received_ns)
+
+    def latest(self, stream: Stream, schema: str, instruments: Sequence[int]) -> numpy.ndarray:
+        """Return one record of each instrument, with its levels as they are."""
+        rows = [
+            self.state(stream, schema, x, self.received_ns, snapshot=False) for x in instruments
+        ]
+        return numpy.concatenate(rows)
+
+    def state(
+        self, stream: Stream, schema: str, instrument: int, received_ns: int, snapshot: bool = True
+    ) -> numpy.ndarray:
+        """Return records of an instrument's book as it is: for `mbo` a clear and each order, for
+        levels one record; none of trades."""
+        flags = FLAG_SNAPSHOT if snapshot else 0
+        if self.of(stream).suspect:
+            flags |= FLAG_MAYBE_BAD_BOOK
+        common = {
+            "publisher_id": self.feed.number,
+            "ts_event": received_ns,
+            "ts_recv": received_ns,
+            "sequence": max(stream.next_sequence - 1, 0) & 0xFFFF_FFFF,
+        }
+        if schema == "mbo":
+            return self._orders(stream, instrument, {**common, "flags": flags})
+        made: LevelRecords = self.records.outputs[schema]
+        if made.depth == 0:
+            return numpy.zeros(0, SCHEMAS[schema].records)
+        return made.present(instrument, {**common, "flags": flags | FLAG_LAST})
+
+    def _orders(self, stream: Stream, instrument: int, common: dict[str, int]) -> numpy.ndarray:
+        """Return a clear of the book and an addition of each of its orders, or of each level."""
+        book = self.records.book
+        rows = [
+            (side, *each)
+            for side in (0, 1)
+            for each in (
+                book.orders(instrument, side)
+                or [(0, price, size) for price, size, _ in book.levels(instrument, side, 1 << 30)]
+            )
+        ]
+        made = numpy.zeros(1 + len(rows), MBO)
+        for name, value in common.items():
+            made[name] = value
+        made["length"], made["rtype"] = MBO.itemsize // 4, SCHEMAS["mbo"].rtype
+        made["instrument_id"], made["channel_id"] = instrument, stream.service & 0xFF
+        made["action"], made["side"], made["price"] = b"A", b"N", UNDEFINED_PRICE
+        made["action"][0] = b"R"
+        for place, (side, order_id, price, size) in enumerate(rows, 1):
+            made["side"][place] = b"A" if side else b"B"
+            made["order_id"][place], made["price"][place] = order_id, price
+            made["size"][place] = min(size, 0xFFFF_FFFF)
+        made["flags"][-1] |= FLAG_LAST
+        return made

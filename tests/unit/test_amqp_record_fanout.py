@@ -1,0 +1,292 @@
+"""Normalised records to links: who gets which, what symbols they are told, what a late or slow one
+gets, and what a loss does to them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import databento_dbn
+import numpy as np
+import pytest
+
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import (
+    FLAG_MAYBE_BAD_BOOK,
+    FLAG_SNAPSHOT,
+    SCHEMAS,
+    decode_records,
+    encode_symbol_mapping,
+)
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.ingest.records import RecordKind
+from feedhandler.market.depth_book import DepthBook
+from feedhandler.market.records import Records
+from feedhandler.replay.generating.order_session import OrderSession
+from feedhandler.replay.generating.order_writers import WRITERS
+from tests.support.amqp import DAY_DATE, STAMP_NS, FakeLink, Rig
+
+ITCH = "nasdaq-totalview-itch"
+SECOND_NS = 10**9
+KEYS = {name: load_feed(name).key for name in WRITERS}
+
+
+class Market(Rig):
+    """A gateway's core, and the packets of a generated session; `sent` are those put so far."""
+
+    def __init__(self, name: str = ITCH, instruments: int = 4, seed: int = 3) -> None:
+        feed = load_feed(name)
+        session = OrderSession(
+            feed, seed, instruments=instruments, messages_per_s=400.0, day=DAY_DATE
+        )
+        packets = [each.packet for each in session.packets(2 * SECOND_NS)]
+        self.packets_left = [each for each in packets if self._is_data(feed, each)]
+        _, header, _ = next(feed.scanned(self.packets_left[0]))
+        super().__init__(services=(header.service or 1,), feed=feed, records=True)
+        self.sent: list[bytes] = []
+
+    @staticmethod
+    def _is_data(feed: Any, packet: bytes) -> bool:
+        return any(header.kind == PacketKind.DATA for _, header, _ in feed.scanned(packet))
+
+    def go_on(self, count: int) -> None:
+        """Put and publish the next packets."""
+        for data in self.packets_left[:count]:
+            for begin, header, index in self.feed.scanned(data):
+                payload = data[begin : begin + header.length]
+                self.put(payload, header.sequence, index.count)
+                self.sent.append(payload)
+        del self.packets_left[:count]
+        self.pump()
+
+    def expected(self, schema: str) -> np.ndarray:
+        """The records of all that was sent, made apart from any fan-out."""
+        records = Records(self.feed, schema)
+        records.normaliser.set_day(DAY_DATE)
+        for payload in self.sent:
+            for begin, header, index in self.feed.scanned(payload):
+                sent_ns = self.feed.send_time_ns(header.send_time, self.feed.midnights(DAY_DATE))
+                records.take_packet(
+                    payload, begin, index, 0, (1 << 64) - 1 if sent_ns is None else sent_ns,
+                    STAMP_NS + header.sequence, self.streams[0].service,
+                )  # fmt: skip
+        return records.of(schema).copy()
+
+
+def told(link: FakeLink) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+    """Records and symbols of each of the link's batches."""
+    for each in link.data:
+        yield tuple(decode_records(each.body))  # type: ignore[misc]
+
+
+def records_of(link: FakeLink, schema: str) -> np.ndarray:
+    found = [records for records, _ in told(link) if len(records)]
+    return np.concatenate([np.zeros(0, SCHEMAS[schema].records), *found])
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_link_gets_the_records_of_all_packets(name: str, schema: str) -> None:
+    market = Market(name)
+    _, link = market.attach(f"{KEYS[name]}.#?as={schema}")
+    market.go_on(1000)
+    records = records_of(link, schema)
+    assert len(records) > (50 if schema == "trades" else 200)
+    assert records.tobytes() == market.expected(schema).tobytes()
+    assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
+
+
+def test_an_instruments_symbol_is_told_before_its_first_record_and_once() -> None:
+    market = Market()
+    _, link = market.attach("itch.#?as=mbo")
+    market.go_on(1000)
+    known: dict[int, str] = {}
+    for records, symbols in told(link):
+        assert not known.keys() & symbols.keys()
+        known |= symbols
+        assert set(records["instrument_id"].tolist()) <= known.keys() | {0}
+    assert len(known) == 4
+    assert all(name.startswith("S") or name.isalnum() for name in known.values())
+
+
+def test_a_link_of_a_symbol_gets_its_records_alone() -> None:
+    market = Market()
+    _, whole = market.attach("itch.#?as=mbo")
+    market.go_on(20)
+    names = {number: name for _, symbols in told(whole) for number, name in symbols.items()}
+    number, name = next(iter(names.items()))
+    _, link = market.attach(f"itch.*.{name}?as=mbo")
+    before = len(records_of(whole, "mbo"))
+    market.go_on(1000)
+    later = records_of(whole, "mbo")[before:]
+    wanted = later[(later["instrument_id"] == number) | (later["instrument_id"] == 0)]
+    assert 0 < len(wanted) < len(later)
+    assert records_of(link, "mbo").tobytes() == wanted.tobytes()
+
+
+def test_a_schema_that_nobody_takes_is_made_again_from_the_levels_of_the_moment() -> None:
+    market = Market()
+    sender_queue, _ = market.attach("itch.#?as=mbp10")
+    market.go_on(100)
+    market.detach(sender_queue)
+    assert not market.fanout.records.records.outputs["mbp10"].active
+    market.go_on(100)
+    _, link = market.attach("itch.#?as=mbp10")
+    market.go_on(1000)
+    records = records_of(link, "mbp10")
+    assert records.tobytes() == market.expected("mbp10")[-len(records) :].tobytes()
+
+
+def levels_of(record: np.void) -> tuple[list[tuple[int, int, int]], ...]:
+    return tuple(
+        [
+            tuple(int(record[f"{side}_{what}_{depth:02}"]) for what in ("px", "sz", "ct"))
+            for depth in range(10)
+            if record[f"{side}_sz_{depth:02}"]
+        ]
+        for side in ("bid", "ask")
+    )
+
+
+def books_of(book: DepthBook) -> dict[int, tuple[Any, ...]]:
+    return {number: (book.bids(number), book.asks(number)) for number in book.instruments()}
+
+
+def present(market: Market, address: str) -> FakeLink:
+    sender_queue, link = market.attach(address)
+    market.fanout.records.present(sender_queue, market.streams, STAMP_NS)
+    return link
+
+
+def test_who_comes_late_has_the_books_after_the_state_and_what_follows() -> None:
+    market = Market()
+    market.go_on(100)
+    link = present(market, "itch.#?as=mbo&snapshot=1")
+    state = records_of(link, "mbo")
+    assert (state["flags"] & FLAG_SNAPSHOT).all()
+    assert state["action"].tolist().count(b"R") == 4
+    market.go_on(1000)
+    book = DepthBook()
+    book.apply(records_of(link, "mbo"))
+    theirs = market.fanout.records.records.book
+    assert books_of(book) == books_of(theirs)
+    assert not book.unknown
+    assert [book.orders(1, side) for side in (0, 1)] == [theirs.orders(1, x) for x in (0, 1)]
+
+
+def test_the_state_of_levels_is_one_record_of_each_instrument() -> None:
+    market = Market()
+    market.go_on(100)
+    state = records_of(present(market, "itch.#?as=mbp10&snapshot=1"), "mbp10")
+    book = market.fanout.records.records.book
+    assert {int(x["instrument_id"]): levels_of(x) for x in state} == books_of(book)
+    assert len(state) == 4
+    assert not len(records_of(present(market, "itch.#?as=trades&snapshot=1"), "trades"))
+
+
+def test_a_slow_link_of_levels_gets_those_of_the_moment_once() -> None:
+    market = Market()
+    sender_queue, link = market.attach("itch.#?as=mbp10&full=conflate", grants=1)
+    market.go_on(10)
+    assert len(link.frames) == 1
+    market.go_on(50)
+    assert sender_queue.behind
+    market.go_on(100)
+    link.grants = 100
+    sender_queue.drain()
+    assert not sender_queue.behind
+    assert sender_queue.conflated > 50
+    last = {int(each["instrument_id"]): levels_of(each) for each in records_of(link, "mbp10")}
+    assert last == books_of(market.fanout.records.records.book)
+    market.go_on(1000)
+    last = {int(each["instrument_id"]): levels_of(each) for each in records_of(link, "mbp10")}
+    assert last == books_of(market.fanout.records.records.book)
+    assert market.peer.backlog == 0
+
+
+def test_books_are_in_doubt_from_a_loss_until_numbers_begin_anew() -> None:
+    market = Market()
+    _, link = market.attach("itch.#?as=mbo")
+    market.go_on(20)
+    assert not (records_of(link, "mbo")["flags"] & FLAG_MAYBE_BAD_BOOK).any()
+    stream = market.streams[0]
+    body = b'{"state":"STALE","reason":"gap","service":1,"stale":[[5,6]]}'
+    market.fanout.quality(stream, body)
+    before = len(records_of(link, "mbo"))
+    market.go_on(20)
+    flags = records_of(link, "mbo")["flags"][before:]
+    assert (flags & FLAG_MAYBE_BAD_BOOK).all()
+    market.control_event(RecordKind.RESET, sequence=1, next_sequence=1)
+    market.pump()
+    last = records_of(link, "mbo")[-1]
+    assert (last["action"], last["instrument_id"], last["flags"] & FLAG_MAYBE_BAD_BOOK) == (
+        b"R", 0, 0,
+    )  # fmt: skip
+    assert not any(books_of(market.fanout.records.records.book)[1])
+
+
+def test_records_of_one_packet_may_be_more_than_a_batch_holds() -> None:
+    market = Market()
+    sender_queue, link = market.attach("itch.#?as=mbp10", batch_bytes=1500)
+    market.go_on(1000)
+    assert records_of(link, "mbp10").tobytes() == market.expected("mbp10").tobytes()
+    assert not sender_queue.overrun
+
+
+def test_the_library_reads_a_stream_of_records_and_symbols() -> None:
+    market = Market()
+    _, link = market.attach("itch.#?as=mbo")
+    market.go_on(100)
+    decoder = databento_dbn.DBNDecoder(has_metadata=False)
+    decoder.write(b"".join(each.body for each in link.data))
+    read = decoder.decode()
+    assert {type(each) for each in read} == {
+        databento_dbn.MBOMsg, databento_dbn.SymbolMappingMsg,
+    }  # fmt: skip
+    names = {x.instrument_id: x.stype_out_symbol for x in read if hasattr(x, "stype_out_symbol")}
+    ours = {number: name for _, symbols in told(link) for number, name in symbols.items()}
+    assert names == ours
+
+
+def test_a_mapping_is_laid_out_as_the_library_has_it() -> None:
+    record = encode_symbol_mapping(7, 9, "ACME", 5)
+    decoder = databento_dbn.DBNDecoder(has_metadata=False)
+    decoder.write(record)
+    (read,) = decoder.decode()
+    assert bytes(read) == record
+    assert (read.publisher_id, read.instrument_id, read.stype_out_symbol) == (7, 9, "ACME")
+    assert (read.stype_in_symbol, read.ts_event, read.start_ts) == ("9", 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("as=ohlcv", "it is one of packet, batch, message, mbo"),
+        ("as=mbo&types=A", "types="),
+        ("as=mbo&from=" + "00" * 18, "from= is not offered"),
+        ("as=mbo&full=conflate", "bbo and mbp10"),
+    ],
+)
+def test_what_a_link_of_records_cannot_have_is_refused(options: str, told: str) -> None:
+    with pytest.raises(AddressError, match=told):
+        parse_address(f"itch.#?{options}", int, history=True, records=True)
+
+
+def test_records_are_refused_where_no_books_are_kept() -> None:
+    with pytest.raises(AddressError, match="not offered by this node") as refusal:
+        parse_address("itch.#?as=mbo", int)
+    assert refusal.value.condition == "amqp:not-implemented"
+    assert parse_address("itch.#?as=bbo&full=conflate", int, records=True).schema == "bbo"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x0e",
+        b"\x0e\xa0" + bytes(54) + b"\x02\x00",
+        b"\x00\x00" + bytes(14),
+        b"\x04\x77" + bytes(14),
+    ],
+)
+def test_a_body_that_holds_no_records_is_told(body: bytes) -> None:
+    with pytest.raises(ValueError, match="record"):
+        decode_records(body)
