@@ -20,7 +20,10 @@ RATES: list[tuple[str, str, int, str, int]] = [
     ("packet to 4", "packet", 4, "unique packets/s", 100_000),
     ("message to 5", "message", 5, "deliveries/s", 800_000),
     ("batch to 5", "batch", 5, "market messages/s", 4_000_000),
+    ("mbo to 5", "mbo", 5, "market messages/s", 2_400_000),
 ]
+#: The least share of what goes out as `as=batch` that goes out as `as=mbo`.
+RECORDS_OF_BATCH_MIN = 0.6
 #: (unique packets a second, grain, subscribers, p50 bar, p90 bar, p99 bar or 0, runs); bars in ms.
 LATENCIES: list[tuple[int, str, int, float, float, float, int]] = [
     (7_100, "packet", 10, 0.25, 0.4, 5.0, 5),
@@ -39,7 +42,10 @@ HALVINGS = 1
 SMOKE: dict[str, object] = {
     "QUICK_SECONDS": 0.5,
     "PEER_SECONDS": 0.5,
-    "RATES": [("packet to 1", "packet", 1, "unique packets/s", 2_000)],
+    "RATES": [
+        ("packet to 1", "packet", 1, "unique packets/s", 2_000),
+        ("mbo to 5", "mbo", 1, "market messages/s", 10_000),
+    ],
     "LATENCIES": [(2_000, "message", 1, 0.25, 0.4, 5.0, 1)],
 }
 
@@ -143,6 +149,10 @@ def run(quick: bool = False) -> dict[str, Any]:
         print(
             f"  {name}: {rate * scale:,} {unit} (bar {bar:,}, {rate * scale / bar:.2f} of it) {why}"
         )
+    if found.get("batch to 5", {}).get("rate") and "mbo to 5" in found:
+        share = found["mbo to 5"]["rate"] / found["batch to 5"]["rate"]
+        found["mbo_of_batch"] = share
+        print(f"  as=mbo has {share:.0%} of as=batch (bar {RECORDS_OF_BATCH_MIN:.0%})")
     for rate, grain, subscribers, bar50, bar90, bar99, runs in LATENCIES:
         results = [latency(rate, grain, subscribers, seconds) for _ in range(1 if quick else runs)]
         name = f"latency {grain} to {subscribers} at {rate}"

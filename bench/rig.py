@@ -22,6 +22,7 @@ import zmq
 
 from bench.processes import cpu_seconds_of
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.config import (
     AmqpConfig,
     ChannelConfig,
@@ -198,7 +199,7 @@ class Rig:
             arbitration=ArbitrationSettings(hold_packets=HOLD_PACKETS),
             # The server of this rig bears any number of requests.
             recovery=RecoverySettings(requests_per_s=0),
-            amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
+            amqp=AmqpConfig(listen=f"127.0.0.1:{port}", records=self.grain in SCHEMAS),
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
             record=RecordConfig(dir=str(folder) if self.record else "", what="both"),
             **self.tables,

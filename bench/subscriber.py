@@ -18,6 +18,8 @@ import uvloop
 
 import feedhandler
 from feedhandler.amqp.subscribing.columns import Batch
+from feedhandler.amqp.subscribing.inbox import Message
+from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.tally import Tally
 
@@ -32,6 +34,8 @@ class Subscriber:
         self.grain = grain
         self.stamp = stamp
         self.market = 0
+        #: Of normalised records, which the tally does not read.
+        self.batches = self.body_bytes = 0
         self.tally = Tally()
         self.began_ns = 0
 
@@ -45,15 +49,31 @@ class Subscriber:
         if not self.stamp:
             self.market += batch.count if self.grain == "message" else len(batch)
 
+    def add_records(self, message: Message) -> None:
+        """Count one batch of normalised records: here one a market message."""
+        if message.content == "records":
+            records = message.records()
+            self.market += len(records)
+            self.batches += 1
+            self.body_bytes += len(message.body)
+
+    async def take(self, messages: feedhandler.Subscriber) -> None:
+        """Count all that comes."""
+        if self.grain not in SCHEMAS:
+            await messages.deliver(self.add)
+            return
+        async for message in messages:
+            self.add_records(message)
+
     def report(self) -> dict[str, object]:
         """The figures as JSON-ready values."""
         tally = self.tally
         counts = tally.histogram.counts()
         p50, p90, p99 = percentiles_of(counts, 0.5, 0.9, 0.99)
         return {
-            "amqp": tally.deliveries,
+            "amqp": tally.deliveries + self.batches,
             "market": self.market,
-            "bytes": tally.body_bytes,
+            "bytes": tally.body_bytes + self.body_bytes,
             "announced_lost": tally.announced,
             "p50_ns": p50,
             "p90_ns": p90,
@@ -72,7 +92,7 @@ async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
     async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
         print("ready", flush=True)
 
-        consumer = asyncio.create_task(messages.deliver(subscriber.add))
+        consumer = asyncio.create_task(subscriber.take(messages))
         await asyncio.wait(
             [consumer, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
         )

@@ -77,6 +77,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "amqp.durable.values",
         "amqp.fanout",
         "amqp.framing",
+        "amqp.record_sink",
         "amqp.sender_queue",
         "amqp.proton",
         "amqp.publishing.destination",

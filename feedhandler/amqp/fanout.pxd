@@ -1,3 +1,4 @@
+from feedhandler.amqp.record_sink cimport RecordSink
 from feedhandler.amqp.sender_queue cimport SenderQueue, Peer
 from feedhandler.amqp.splitter cimport Splitter
 from feedhandler.amqp.stream cimport Stream
@@ -22,7 +23,7 @@ cdef class Fanout(Splitter):
     cdef Py_ssize_t stamp_count
     cdef public Ring tap
     cdef public object book_cache
-    cdef public object records
+    cdef public RecordSink records
     cdef readonly unsigned long long tap_drops
     cdef unsigned long long tap_ns
     cdef readonly unsigned long long quality_messages

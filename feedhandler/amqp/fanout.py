@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
 import numpy
+from cython.cimports.feedhandler.amqp.record_sink import RecordSink
 from cython.cimports.feedhandler.amqp.sender_queue import Peer, SenderQueue
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
@@ -63,7 +64,6 @@ from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 if TYPE_CHECKING:
     from feedhandler.amqp.queueing.book_cache import BookCache
-    from feedhandler.amqp.record_fanout import RecordFanout
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -124,7 +124,7 @@ class Fanout(Splitter):
         self.tap_drops = 0
         self.tap_ns = 0
         self.book_cache: "BookCache | None" = None
-        self.records: "RecordFanout | None" = None
+        self.records: RecordSink | None = None
         self.sender_queues: list[SenderQueue] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))

@@ -1,5 +1,6 @@
 # Declarations for other compiled modules; record_fanout.py describes each name.
 
+from feedhandler.amqp.record_sink cimport RecordSink
 from feedhandler.amqp.sender_queue cimport SenderQueue
 from feedhandler.amqp.stream cimport Stream
 from feedhandler.market.records cimport Records
@@ -13,7 +14,7 @@ cdef class Selection:
     cdef RecordFanout fanout
     cdef unsigned char[::1] marks
 
-    cpdef int take(
+    cdef int take(
         self, const unsigned char[::1] octets, const unsigned int[::1] places,
         Py_ssize_t record_bytes, Py_ssize_t count, unsigned long long sequence,
         long long received_ns
@@ -34,15 +35,16 @@ cdef class Instruments:
     cdef unsigned int place_of(self, unsigned int instrument) except? 4294967295
 
 
-cdef class RecordFanout:
+cdef class RecordFanout(RecordSink):
     cdef readonly Records records
-    cdef readonly list opened
-    cdef object feed, name_of, alias_of, names, day
+    cdef object feed, name_of, alias_of, names, midnights
+    cdef bint tells_send_time
     cdef list instruments
     cdef dict selections
     cdef unsigned int[::1] places
     cdef long long received_ns
 
+    cdef int give(self, Stream stream, unsigned long long sequence, long long received_ns) except -1
     cdef Py_ssize_t locate(
         self, Instruments instruments, const unsigned long long[::1] words, Py_ssize_t stride,
         Py_ssize_t count

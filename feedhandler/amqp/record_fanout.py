@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import cython
 import msgspec
 import numpy
+from cython.cimports.feedhandler.amqp.record_sink import RecordSink
 from cython.cimports.feedhandler.amqp.sender_queue import SenderQueue
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.market.records import LevelRecords, Records
@@ -50,6 +51,8 @@ _M_TOLD = cython.declare(cython.uchar, _TOLD)
 #: Bytes of records that go into a batch at once: it has that much room beyond its bound.
 _CHUNK_BYTES = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
 _WORD = cython.declare(cython.Py_ssize_t, 8)
+_EVENT_WORDS = cython.declare(cython.Py_ssize_t, MBO.itemsize // 8)
+_NO_TIME = cython.declare(cython.ulonglong, UNDEFINED_TIME)
 #: Instruments, and records of a packet, that there is room for at first.
 _ROOM = 256
 
@@ -168,13 +171,12 @@ class Selection:
 
 @cython.final
 @cython.cclass
-class RecordFanout:
+class RecordFanout(RecordSink):
     """The records of all services, and the links that take them.
 
     `name_of(symbol)` gives a symbol's word in routing keys, `alias_of(symbol)` another one or None;
-    `names` are the names that reference data has told; `day` is the trading day. `opened` are links
-    that have records in an open batch since it was last emptied. Raises `UsageError` for a feed
-    without `[book]`.
+    `names` are the names that reference data has told; `day` is the trading day. Raises
+    `UsageError` for a feed without `[book]`.
     """
 
     def __init__(
@@ -186,11 +188,12 @@ class RecordFanout:
         names: Mapping[int, str],
         day: date,
     ) -> None:
+        super().__init__()
         self.feed, self.name_of, self.alias_of, self.names = feed, name_of, alias_of, names
         self.records = Records(feed)
+        self.tells_send_time = feed.send_time_ns(0, feed.midnights(day)) is not None
         self.instruments = [Instruments(stream) for stream in streams]
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
-        self.opened: list[SenderQueue] = []
         self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
         #: When the newest packet with records was received.
         self.received_ns = 0
@@ -198,7 +201,7 @@ class RecordFanout:
 
     def set_day(self, day: date) -> None:
         """Set the trading day; symbols have no names until they are told anew."""
-        self.day = day
+        self.midnights = self.feed.midnights(day)
         self.records.normaliser.set_day(day)
         for selections in self.selections.values():
             for selection in selections.values():
@@ -226,7 +229,7 @@ class RecordFanout:
         if made is not None and all(x.subscription.schema != schema for x in self.selections):
             made.active = False
 
-    def _selection(self, stream: Stream, link: SenderQueue) -> Selection:
+    def selection(self, stream: Stream, link: SenderQueue) -> Selection:
         selections = self.selections[link]
         found = selections.get(stream.index)
         if found is None:
@@ -266,16 +269,18 @@ class RecordFanout:
         """Make the records of a packet that is published, but for its first `skip` messages, and
         give them to the links."""
         records: Records = self.records
-        sent_ns = self.feed.send_time_ns(header.send_time, self.feed.midnights(self.day))
+        instruments: Instruments = self.instruments[stream.index]
+        sent_ns: cython.ulonglong = _NO_TIME
+        came_ns: cython.ulonglong = _NO_TIME
+        if self.tells_send_time:
+            told = self.feed.send_time_ns(header.send_time, self.midnights)
+            sent_ns = _NO_TIME if told is None else told
+        if received_ns != 0:
+            came_ns = received_ns
         records.clear()
-        records.normaliser.maybe_bad = self.of(stream).suspect
-        records.take_packet(
-            data, start, index, skip,
-            UNDEFINED_TIME if sent_ns is None else sent_ns,
-            received_ns if received_ns else UNDEFINED_TIME,
-            stream.service,
-        )  # fmt: skip
-        self.give(stream, sequence, received_ns)
+        records.normaliser.maybe_bad = instruments.suspect
+        records.take_packet(data, start, index, skip, sent_ns, came_ns, stream.service)
+        return self.give(stream, sequence, received_ns)
 
     def reset(self, stream: Stream, sequence: int, received_ns: int) -> None:
         """Empty a service's books: its numbers begin anew, or a snapshot of all follows."""
@@ -289,32 +294,37 @@ class RecordFanout:
         told = msgspec.json.decode(body)
         self.of(stream).suspect = bool(told.get("stale") or told.get("doubt"))
 
-    def give(self, stream: Stream, sequence: int, received_ns: int) -> None:
+    def give(self, stream, sequence, received_ns):
         """Give the records that there are to the service's links."""
         records: Records = self.records
+        made: LevelRecords
+        link: SenderQueue
+        selection: Selection
         located: str = ""
         count: cython.Py_ssize_t = 0
-        record_bytes: cython.Py_ssize_t = 0
-        selection: Selection
-        octets: cython.const_uchar[::1]
-        words: cython.const_ulonglong[::1]
-        instruments: Instruments = self.of(stream)
-        self.received_ns = received_ns or self.received_ns
+        stride: cython.Py_ssize_t = 0
+        octets: cython.const_uchar[::1] = records.normaliser.octets
+        if received_ns != 0:
+            self.received_ns = received_ns
         if records.normaliser.count == 0 or not stream.takes_records:
-            return
+            return 0
         for link in stream.takes_records:
-            selection = self._selection(stream, link)
+            selection = self.selection(stream, link)
             if selection.schema != located:
                 located = selection.schema
-                record_bytes = SCHEMAS[located].records.itemsize
-                rows = records.of(located)
-                count = len(rows)
-                if count:
-                    octets = memoryview(rows.view(numpy.uint8))
-                    words = memoryview(rows.view(numpy.uint64))
-                    self.locate(instruments, words, record_bytes // _WORD, count)
-            if count and not link.overrun:
-                selection.take(octets, self.places, record_bytes, count, sequence, received_ns)
+                if located == "mbo":
+                    stride, count = _EVENT_WORDS, records.normaliser.count
+                    octets = records.normaliser.octets
+                    self.locate(
+                        self.instruments[stream.index], records.normaliser.words, stride, count
+                    )
+                else:
+                    made = records.outputs[located]
+                    stride, count, octets = made.stride, made.count, made.octets
+                    self.locate(self.instruments[stream.index], made.words, stride, count)
+            if count > 0 and not link.overrun:
+                selection.take(octets, self.places, _WORD * stride, count, sequence, received_ns)
+        return 0
 
     def locate(self, instruments, words, stride, count):
         """Find the places of the records' instruments."""
@@ -337,7 +347,7 @@ class RecordFanout:
     def present(self, link: SenderQueue, streams: Iterable[Stream], received_ns: int) -> None:
         """Send a link the present state of these services: orders, or levels, that it wants."""
         for stream in streams:
-            selection = self._selection(stream, link)
+            selection = self.selection(stream, link)
             instruments: Instruments = self.of(stream)
             for instrument in self.records.book.instruments(stream.service):
                 place = instruments.place_of(instrument)

@@ -59,6 +59,7 @@ cdef class Normaliser:
     cdef unsigned char[::1] slots
     cdef list messages, symbols
     cdef unsigned long long[::1] words
+    cdef unsigned char[::1] octets
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
     cdef bint names_symbols, numbers_symbols, absent, by_level

@@ -241,6 +241,7 @@ class Normaliser:
         self.count = 0
         self.buffer = numpy.zeros(self.room, MBO)
         self.words = memoryview(self.buffer.view(numpy.uint64))
+        self.octets = memoryview(self.buffer.view(numpy.uint8))
 
     @property
     def records(self) -> numpy.ndarray:
@@ -854,6 +855,7 @@ class Normaliser:
         buffer[: self.count] = self.buffer[: self.count]
         self.buffer = buffer
         self.words = memoryview(buffer.view(numpy.uint64))
+        self.octets = memoryview(buffer.view(numpy.uint8))
         self.room *= 2
         return 0
 

@@ -14,6 +14,7 @@ cdef class LevelRecords:
     cdef object dtype
     cdef unsigned long long head
     cdef unsigned long long[::1] words, told
+    cdef unsigned char[::1] octets
     cdef Py_ssize_t room, rows
     cdef dict places, pending
     cdef bint is_pending

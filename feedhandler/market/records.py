@@ -62,6 +62,7 @@ class LevelRecords:
         self.room, self.count = _ROOM, 0
         self.buffer = numpy.zeros(self.room, self.dtype)
         self.words = memoryview(self.buffer.view(numpy.uint64))
+        self.octets = memoryview(self.buffer.view(numpy.uint8))
         self.is_pending = False
         self.pending = {}
         self.forget()
@@ -195,6 +196,7 @@ class LevelRecords:
         buffer[: self.count] = self.buffer[: self.count]
         self.buffer = buffer
         self.words = memoryview(buffer.view(numpy.uint64))
+        self.octets = memoryview(buffer.view(numpy.uint8))
         self.room *= 2
         return 0
 

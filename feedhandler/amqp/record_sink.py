@@ -1,0 +1,44 @@
+"""What the fan-out gives published packets to, where normalised records are made of them.
+
+`record_fanout` is what makes them; it stands apart, so that a gateway without records needs none of
+its parts. No I/O.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import cython
+from cython.cimports.feedhandler.amqp.stream import Stream
+
+
+@cython.cclass
+class RecordSink:
+    """The interface. `opened` are links that have records in an open batch since it was last
+    emptied."""
+
+    def __init__(self) -> None:
+        self.opened = []
+
+    def packet(self, stream, sequence, received_ns, data, start, header, index, skip):
+        """Take the packet at `start`, which is published, but for its first `skip` messages."""
+        raise AssertionError("a sink by itself takes nothing")
+
+    def add(self, link: Any) -> None:
+        """Take a new link's schema into account."""
+        raise AssertionError("a sink by itself has no links")
+
+    def remove(self, link: Any) -> None:
+        """Forget a link."""
+        raise AssertionError("a sink by itself has no links")
+
+    def heard(self, stream: Stream, body: bytes) -> None:
+        """Take a quality message that is published."""
+        raise AssertionError("a sink by itself hears nothing")
+
+    def reset(self, stream: Stream, sequence: int, received_ns: int) -> None:
+        """Empty a service's books: its numbers begin anew, or a snapshot of all follows."""
+        raise AssertionError("a sink by itself has no books")
+
+    def renamed(self, symbols: Iterable[int]) -> None:
+        """Look anew at these symbols, whose names have changed."""
+        raise AssertionError("a sink by itself knows no symbols")
