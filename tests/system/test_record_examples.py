@@ -1,0 +1,29 @@
+"""The example of normalised records does what it says, for feeds of two families."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import places
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "venue_records.py"
+
+
+@pytest.mark.parametrize("feed", ["nasdaq-totalview-itch", "memx-memoir"])
+def test_a_program_that_knows_no_venue_reads_all(feed: str) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    words = ["--feed", feed, "--seconds", "1", "--port", str(places.port()), "--port-base"]
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *words, str(places.exchange_port())],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *table, last = done.stdout.splitlines()
+    assert last.endswith("records, the same by Databento's own library")
+    assert int(last.split()[0].replace(",", "")) > 1000
+    assert [line.split()[0] for line in table[2:]] == ["AAAB", "AAAC", "AAAD", "AAAE", "AAAF"]
