@@ -447,3 +447,20 @@ OVERLAY_GAUGES: dict[str, str] = {
     "clock_offset_seconds": "what is added to the own clock to have the sender's",
     "clock_error_seconds": "by how much that may be wrong",
 }
+
+#: Counters of the books of which normalised records are made; they tell what did not fit.
+BOOK_COUNTS: dict[str, str] = {
+    "unknown_orders": "messages about orders that no message had added",
+    "short": "messages too short for their layout",
+    "sideless": "orders and levels that say no side",
+    "unscaled": "prices whose scale is not known: their records have none",
+    "clamped": "sizes beyond 32 bits: told as the greatest",
+    "unnamed": "messages about symbols beyond the bound",
+    "refused": "orders, levels and books beyond the bounds",
+}
+BOOK_GAUGES: dict[str, str] = {
+    "instruments": "instruments that have a book",
+    "orders": "orders in them",
+    "levels": "price levels in them",
+    "book_bytes": "bytes that the books take",
+}

@@ -30,6 +30,8 @@ from feedhandler.config.amqp import (
 from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig
 from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig
 from feedhandler.counters import (
+    BOOK_COUNTS,
+    BOOK_GAUGES,
     GAUGES,
     HIGH_WATER,
     OVERLAY_COUNTS,
@@ -74,6 +76,8 @@ _SNAPSHOT = {
         "destinations": "one object a `[[publish]]` table, in the configuration's order",
         "queues": "one object a `[[queue]]` table, in the configuration's order",
         "overlay": "one object a line that comes through the overlay; only where there is one",
+        "books": "the books of which normalised records are made; only with `records = true` in "
+        "`[amqp]`; see below",
         "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "`trading_day`, see [trading-day.md](trading-day.md)": {
@@ -152,6 +156,7 @@ _SNAPSHOT = {
         "tree": "the tree's number",
         **OVERLAY_GAUGES,
     },
+    "`books`, beside its counts": BOOK_GAUGES,
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
         "with the gateway",
@@ -185,6 +190,11 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
+    (
+        "The books of normalised records",
+        "`books` of the snapshot, see [records.md](records.md).",
+        BOOK_COUNTS,
+    ),
     (
         "A member of the overlay",
         "`overlay` of the snapshot has those of receivers; see [overlay.md](overlay.md).",

@@ -27,6 +27,7 @@ _TITLES = {
     "overlay_member": "one member of the overlay in one of its trees: the receiver of a gateway's "
     "line, or a command with `--metrics`, which reports its own and those of its endpoints alone",
     "node": "the AMQP node and its links",
+    "books": "the books of which normalised records are made, with `records = true` in `[amqp]`",
     "subscription": "the links of one client host with one source address, those that have ended "
     "included",
     "destination": "one broker that is published to, by the name of its `[[publish]]` table",

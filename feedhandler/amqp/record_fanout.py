@@ -244,6 +244,23 @@ class RecordFanout(RecordSink):
                 known = self.instruments[index].places
                 selection.forget([known[number] for number in numbers if number in known])
 
+    def snapshot(self) -> dict[str, int]:
+        """Return `counters.BOOK_COUNTS` and `BOOK_GAUGES` by name."""
+        normaliser, book = self.records.normaliser, self.records.book
+        return {
+            "unknown_orders": normaliser.unknown_orders,
+            "short": normaliser.short,
+            "sideless": normaliser.sideless,
+            "unscaled": normaliser.unscaled,
+            "clamped": normaliser.clamped,
+            "unnamed": normaliser.unnamed,
+            "refused": normaliser.orders.refused + book.refused,
+            "instruments": book.book_count,
+            "orders": book.order_count,
+            "levels": book.level_count,
+            "book_bytes": book.nbytes,
+        }
+
     # -- symbols ----------------------------------------------------------------------------
 
     def symbol_of(self, stream: Stream, place: int) -> int:

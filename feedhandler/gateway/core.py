@@ -20,7 +20,7 @@ trading day.
 import struct
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from feedhandler.amqp.fanout import Fanout, ReferenceMessages
 from feedhandler.amqp.queueing.book_cache import book_cache_of
@@ -59,6 +59,9 @@ from feedhandler.retrans.protocols.registry import snapshots_of
 from feedhandler.retrans.protocols.setup import settled
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.store import PacketStore
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.record_fanout import RecordFanout
 
 #: Answers that tell that a server is well, whatever it did before.
 _USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket, RefreshSnapshot)
@@ -139,6 +142,8 @@ class GatewayCore:
             server.name: self._server(server, seed + number)
             for number, server in enumerate(config.servers)
         }
+        #: What makes normalised records, where they are offered.
+        self.record_fanout: "RecordFanout | None" = None
         self.fanout = self._fanout(ring)
 
     # -- its parts --------------------------------------------------------------------------
@@ -252,7 +257,7 @@ class GatewayCore:
         if self.config.amqp.records:
             from feedhandler.amqp.record_fanout import RecordFanout
 
-            fanout.records = RecordFanout(
+            fanout.records = self.record_fanout = RecordFanout(
                 feed, self.streams, self.name_of, self.alias_of, self.names, self.day.today
             )
         return fanout
@@ -353,8 +358,8 @@ class GatewayCore:
         self.names.clear()
         for stream in self.streams:
             stream.begin_day(self._prefix(stream.service))
-        if self.fanout.records is not None:
-            self.fanout.records.set_day(self.day.today)
+        if self.record_fanout is not None:
+            self.record_fanout.set_day(self.day.today)
         return True
 
     def group_datagram(self, server: str, data: bytes, now_ns: int) -> None:

@@ -359,6 +359,8 @@ class Gateway:
         more: dict[str, Any] = {}
         if self.overlay is not None:
             more["overlay"] = self.overlay.snapshot()
+        if self.core.record_fanout is not None:
+            more["books"] = self.core.record_fanout.snapshot()
         if self.config.record.series:
             more["recorder"] = self.recorder.snapshot()
         return {

@@ -47,6 +47,7 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
         yield from _channel(gateway, channel_index)
     yield from _recovery(gateway)
     yield from _node(gateway)
+    yield from _books(gateway)
     for told in gateway.queues.snapshot():
         values = {key: value for key, value in told.items() if key in _QUEUE_VALUES}
         yield Reading("queue", {**values, "up": told["state"] == "open"}, (told["name"],))
@@ -95,7 +96,7 @@ def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:
             "requested_ranges": len(told["requested"]),
             "closed": told["closed"],
             "latency_max_seconds": stream.latency.maximum / 1e9,
-            "links": len({*stream.whole, *stream.fine}),
+            "links": len({*stream.whole, *stream.fine, *stream.takes_records}),
             "store_bytes": 0 if stream.store is None else stream.store.bytes,
             "history_bytes": 0 if stream.history is None else stream.history.held_bytes,
         },
@@ -130,6 +131,12 @@ def _node(gateway: "Gateway") -> Iterator[AnyReading]:
         yield from _destination(publisher)
     for stage, histogram in {**node.stages, **gateway.watch.stages}.items():
         yield HistogramReading("stage_seconds", (stage,), histogram.counts())
+
+
+def _books(gateway: "Gateway") -> Iterator[Reading]:
+    """Yield the books of which normalised records are made, where they are kept."""
+    if gateway.core.record_fanout is not None:
+        yield Reading("books", gateway.core.record_fanout.snapshot())
 
 
 def _destination(publisher: Publisher) -> Iterator[AnyReading]:

@@ -127,6 +127,7 @@ SCOPES: dict[str, Scope] = {
             "overlay_member", ("tree", "member"), counters.OVERLAY_COUNTS, counters.OVERLAY_GAUGES
         ),
         _scope("node", (), counters.NodeCounter),
+        Scope("books", (), counters.BOOK_COUNTS, counters.BOOK_GAUGES),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
         _scope("destination", ("destination",), counters.DestinationCounter),
         _scope("queue", ("queue",), counters.QueueCounter),

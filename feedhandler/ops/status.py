@@ -314,6 +314,8 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(filter(None, (f"server {name}: {up}", _pause(server), _told(counts))))
     if told := _told(snapshot.get("node", {})):
         yield f"node: {told}"
+    if told := _told(snapshot.get("books", {})):
+        yield f"books: {told}"
     for destination in snapshot.get("destinations", ()):
         if destination.get("journal"):
             yield _journal_line(destination)

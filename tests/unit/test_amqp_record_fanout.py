@@ -1,6 +1,8 @@
 """Normalised records to links: who gets which, what symbols they are told, what a late or slow one
 gets, and what a loss does to them."""
 
+import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +10,10 @@ import databento_dbn
 import numpy as np
 import pytest
 
+from feedhandler.amqp.publishing.destination import Destination
+from feedhandler.amqp.publishing.envelope import Envelope
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import (
     FLAG_MAYBE_BAD_BOOK,
@@ -23,7 +28,8 @@ from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_writers import WRITERS
-from tests.support.amqp import DAY_DATE, STAMP_NS, FakeLink, Rig
+from tests.support.amqp import DAY_DATE, STAMP_NS, FakeLink, Rig, decoded
+from tests.support.spill import FakeBroker
 
 ITCH = "nasdaq-totalview-itch"
 SECOND_NS = 10**9
@@ -230,6 +236,46 @@ def test_records_of_one_packet_may_be_more_than_a_batch_holds() -> None:
     market.go_on(1000)
     assert records_of(link, "mbp10").tobytes() == market.expected("mbp10").tobytes()
     assert not sender_queue.overrun
+
+
+def test_a_slow_link_by_drop_oldest_is_told_which_records_it_lacks() -> None:
+    market = Market()
+    link = FakeLink(grants=1)
+    subscription = parse_address("itch.#?as=mbo&full=drop_oldest", int, records=True)
+    bounds = (20_000, 2000)
+    backlog = BackloggedLink(
+        market.peer, link, subscription, market.streams, *bounds, time.monotonic_ns
+    )
+    market.fanout.add(backlog)
+    for _ in range(40):
+        market.go_on(10)
+    assert backlog.dropped > 0
+    link.grants = 1000
+    backlog.drain()
+    (note,) = [each for each in link.sent if each.content == "quality+json"]
+    assert json.loads(note.body)["reason"] == "overflow"
+    records = records_of(link, "mbo")
+    expected = market.expected("mbo")
+    assert 0 < len(records) < len(expected)
+    assert set(records["sequence"].tolist()) < set(expected["sequence"].tolist())
+    assert records["sequence"][-1] == expected["sequence"][-1]
+
+
+def test_a_broker_gets_the_records_that_a_subscriber_gets() -> None:
+    market = Market()
+    link = market.attach("itch.#?as=mbo&quality=0")[1]
+    subscription = parse_address("#?as=mbo&quality=0", int, records=True)
+    destination = Destination(
+        market.peer, subscription, market.streams, 10_000, 1 << 22, 65_536,
+        lambda tries: 1000, lambda: 0, None, "drop_oldest",
+    )  # fmt: skip
+    market.fanout.add(destination)
+    broker = FakeBroker(1000)
+    destination.connect(broker, Envelope())
+    market.go_on(1000)
+    bodies = [decoded(data).body for _, data in broker.frames]
+    assert bodies == [each.body for each in link.data]
+    assert len(bodies) == 1
 
 
 def test_the_library_reads_a_stream_of_records_and_symbols() -> None:

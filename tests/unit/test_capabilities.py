@@ -51,6 +51,9 @@ HAS = {
     "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
 }  # fmt: skip
 
+#: The feeds whose description has no [book] table.
+BOOKLESS = ("fix-marketdata", "ice-impact", "otc-link-ats")
+
 CONFIGURATION = """
 [gateway]
 feed = "FEED"
@@ -78,7 +81,9 @@ port = 32104
 
 def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     assert {name: {x for x, has in capabilities_of(load_feed(name)).items() if has}
-            for name in list_feeds()} == HAS  # fmt: skip
+            for name in list_feeds()} == {
+        name: has if name in BOOKLESS else has | {"records"} for name, has in HAS.items()
+    }  # fmt: skip
     assert len({each.name for each in CAPABILITIES}) == len(CAPABILITIES)
 
 
@@ -232,3 +237,11 @@ def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path
         "service = 1", 'service = 1\ntopic = "equities-1"'))  # fmt: skip
     with pytest.raises(ConfigError, match=r"channel\[0\].topic: channels of FIX feeds alone"):
         open_config(path)
+
+
+def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gw.toml"
+    text = CONFIGURATION.replace(SERVER, "").replace("FEED", "ice-impact")
+    path.write_text("[amqp]\nrecords = true\n" + text)
+    with pytest.raises(ConfigError, match=r":2: amqp\.records: ice-impact has no \[book\] table"):
+        config.check(path)

@@ -359,3 +359,37 @@ def test_a_recording_bound_may_be_a_whole_number() -> None:
     config = parse_config("[record]\ndisk_free_min_share = 1\n" + CHANNEL)
     assert config.record.disk_free_min_share == 1.0
     assert config.record.series == ()
+
+
+PUBLISHED = """
+[amqp]
+records = {records}
+
+[[publish]]
+name = "broker"
+to = "amqp://127.0.0.1:5672"
+exchange = "market"
+as = "{grain}"
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("records", "grain", "more", "told"),
+    [
+        ("false", "mbo", "", "needs order books"),
+        ("true", "bbo", 'when_full = "conflate"', "is not offered with as = 'bbo'"),
+        ("true", "trades", 'types = "230"', "not records of trades"),
+        ("true", "ohlcv", "", "publish[0].as"),
+    ],
+)
+def test_records_that_cannot_be_published_are_refused(
+    records: str, grain: str, more: str, told: str
+) -> None:
+    text = PUBLISHED.format(records=records, grain=grain, more=more) + CHANNEL
+    assert told in refusal(text)
+
+
+def test_records_are_published_where_books_are_kept() -> None:
+    text = PUBLISHED.format(records="true", grain="mbo", more="") + CHANNEL
+    assert parse_config(text).publish[0].address.startswith("#?as=mbo")

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from feedhandler import counters, operator_log, rpc
-from feedhandler.config import Config, loopback_config
+from feedhandler.config import AmqpConfig, Config, loopback_config
 from feedhandler.config.observing import MetricsConfig
 from feedhandler.config.publishing import PublishConfig
 from feedhandler.config.recording import RecordConfig
@@ -48,7 +48,9 @@ def config(**sections: Any) -> Config:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     """A gateway that was never started."""
     folder = tmp_path_factory.mktemp("recordings")
-    return Gateway(config(record=RecordConfig(dir=str(folder), what="both")))
+    return Gateway(
+        config(record=RecordConfig(dir=str(folder), what="both"), amqp=AmqpConfig(records=True))
+    )
 
 
 def parsed(given: Iterator[Any]) -> dict[str, Any]:
@@ -83,6 +85,7 @@ TABLES = {
     "channel_refresh": refresh.COUNTS,
     "recovery": {**manager.COUNTS, **counters.RECOVERY_IO_COUNTS},
     "server": client.COUNTS,
+    "books": counters.BOOK_COUNTS,
     "control": rpc.COUNTS,
     "log": operator_log.COUNTS,
 }
