@@ -105,6 +105,104 @@ SYMBOL_MAPPING: Final = np.dtype(
 )
 
 
+#: A trading status, 40 bytes: `action` as `STATUS_ACTIONS` has it; Y, N or ~ (not told).
+STATUS: Final = np.dtype(
+    [
+        *_HEADER,
+        ("ts_recv", "<u8"),
+        ("action", "<u2"),
+        ("reason", "<u2"),
+        ("trading_event", "<u2"),
+        ("is_trading", "S1"),
+        ("is_quoting", "S1"),
+        ("is_short_sell_restricted", "S1"),
+        ("_reserved", "S7"),
+    ]
+)
+#: DBN's actions by the trading state that a description names, and whether orders trade in it.
+STATUS_ACTIONS: Final = {
+    "trading": (7, b"Y"),
+    "halted": (8, b"N"),
+    "auction": (4, b"N"),
+    "quoting": (3, b"N"),
+    "closed": (12, b"N"),
+}
+#: An instrument's definition, 520 bytes; what a venue's directory does not tell is undefined.
+DEFINITION: Final = np.dtype(
+    [
+        *_HEADER,
+        ("ts_recv", "<u8"),
+        ("min_price_increment", "<i8"),
+        ("display_factor", "<i8"),
+        ("expiration", "<u8"),
+        ("activation", "<u8"),
+        *((f"{each}_limit_price", "<i8") for each in ("high", "low")),
+        ("max_price_variation", "<i8"),
+        ("unit_of_measure_qty", "<i8"),
+        ("min_price_increment_amount", "<i8"),
+        ("price_ratio", "<i8"),
+        ("strike_price", "<i8"),
+        ("raw_instrument_id", "<u8"),
+        ("leg_price", "<i8"),
+        ("leg_delta", "<i8"),
+        ("inst_attrib_value", "<i4"),
+        ("underlying_id", "<u4"),
+        ("market_depth_implied", "<i4"),
+        ("market_depth", "<i4"),
+        ("market_segment_id", "<u4"),
+        ("max_trade_vol", "<u4"),
+        ("min_lot_size", "<i4"),
+        ("min_lot_size_block", "<i4"),
+        ("min_lot_size_round_lot", "<i4"),
+        ("min_trade_vol", "<u4"),
+        ("contract_multiplier", "<i4"),
+        ("decay_quantity", "<i4"),
+        ("original_contract_size", "<i4"),
+        ("leg_instrument_id", "<u4"),
+        *((f"leg_ratio_{each}", "<i4") for each in (
+            "price_numerator", "price_denominator", "qty_numerator", "qty_denominator",
+        )),
+        ("leg_underlying_id", "<u4"),
+        ("appl_id", "<i2"),
+        ("maturity_year", "<u2"),
+        ("decay_start_date", "<u2"),
+        ("channel_id", "<u2"),
+        ("leg_count", "<u2"),
+        ("leg_index", "<u2"),
+        ("currency", "S4"),
+        ("settl_currency", "S4"),
+        ("secsubtype", "S6"),
+        ("raw_symbol", f"S{SYMBOL_BYTES}"),
+        ("group", "S21"),
+        ("exchange", "S5"),
+        ("asset", "S11"),
+        ("cfi", "S7"),
+        ("security_type", "S7"),
+        ("unit_of_measure", "S31"),
+        ("underlying", "S21"),
+        ("strike_price_currency", "S4"),
+        ("leg_raw_symbol", f"S{SYMBOL_BYTES}"),
+        ("instrument_class", "S1"),
+        ("match_algorithm", "S1"),
+        ("main_fraction", "u1"),
+        ("price_display_format", "u1"),
+        ("sub_fraction", "u1"),
+        ("underlying_product", "u1"),
+        ("security_update_action", "S1"),
+        ("maturity_month", "u1"),
+        ("maturity_day", "u1"),
+        ("maturity_week", "u1"),
+        ("user_defined_instrument", "S1"),
+        ("contract_multiplier_unit", "i1"),
+        ("flow_schedule_type", "i1"),
+        ("tick_rule", "u1"),
+        ("leg_instrument_class", "S1"),
+        ("leg_side", "S1"),
+        ("_reserved", "S17"),
+    ]
+)  # fmt: skip
+
+
 class Schema(NamedTuple):
     """A kind of records: DBN's number of the schema, the records, and their `rtype`."""
 
@@ -119,6 +217,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "bbo": Schema(1, MBP_1, RTYPE_MBP_1),
     "mbp10": Schema(2, MBP_10, RTYPE_MBP_10),
     "trades": Schema(4, TRADE, RTYPE_TRADE),
+    "status": Schema(11, STATUS, RTYPE_STATUS),
+    "definition": Schema(9, DEFINITION, RTYPE_DEFINITION),
 }
 #: Those that give levels of the book, of which the newest is all that a slow receiver needs.
 LEVEL_SCHEMAS: Final = ("bbo", "mbp10")
@@ -169,6 +269,55 @@ def encode_symbol_mapping(publisher_id: int, instrument_id: int, symbol: str, at
     made["stype_in"], made["stype_out"] = _INSTRUMENT_ID, _RAW_SYMBOL
     made["stype_in_symbol"] = str(instrument_id).encode()
     made["stype_out_symbol"] = _text(symbol, SYMBOL_BYTES)
+    return made.tobytes()
+
+
+def encode_status(
+    publisher_id: int, instrument_id: int, state: str, event_ns: int, received_ns: int
+) -> bytes:
+    """Return the record of a trading status: a state of `STATUS_ACTIONS`."""
+    made = np.zeros(1, STATUS)
+    made["length"], made["rtype"] = made.itemsize // 4, RTYPE_STATUS
+    made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
+    made["ts_event"], made["ts_recv"] = event_ns, received_ns
+    made["action"], made["is_trading"] = STATUS_ACTIONS[state]
+    made["is_quoting"] = b"Y" if state in ("trading", "quoting", "auction") else b"N"
+    made["is_short_sell_restricted"] = b"~"
+    return made.tobytes()
+
+
+#: Integers of a definition that are 0 where there is nothing.
+_NONE_IS_ZERO: Final = ("leg_", "underlying_id")
+
+
+def _undefined() -> np.ndarray:
+    """Return a definition of which nothing is told: integers are the greatest of their kind, but
+    for what legs and underlyings have; text is empty."""
+    made = np.zeros(1, DEFINITION)
+    for name in DEFINITION.names or ():
+        kind = DEFINITION[name]
+        if kind.kind in "iu" and not name.startswith(_NONE_IS_ZERO):
+            made[name] = np.iinfo(kind).max
+    made["leg_price"] = made["leg_delta"] = UNDEFINED_PRICE
+    made["match_algorithm"] = b" "
+    made["user_defined_instrument"] = made["leg_side"] = b"N"
+    made["length"], made["rtype"] = made.itemsize // 4, RTYPE_DEFINITION
+    return made
+
+
+_UNDEFINED_INSTRUMENT: Final = _undefined()
+
+
+def encode_definition(
+    publisher_id: int, instrument_id: int, symbol: str, event_ns: int, received_ns: int
+) -> bytes:
+    """Return the record that defines an instrument: its symbol, all else undefined."""
+    made = _UNDEFINED_INSTRUMENT.copy()
+    made["publisher_id"], made["instrument_id"] = publisher_id, instrument_id
+    made["raw_instrument_id"] = instrument_id
+    made["ts_event"], made["ts_recv"] = event_ns, received_ns
+    made["raw_symbol"] = _text(symbol, SYMBOL_BYTES)
+    made["security_update_action"] = b"A"
     return made.tobytes()
 
 

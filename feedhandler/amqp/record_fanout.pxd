@@ -11,6 +11,7 @@ cdef class Selection:
     cdef readonly str schema
     cdef Stream stream
     cdef object levels
+    cdef bint defines
     cdef RecordFanout fanout
     cdef unsigned char[::1] marks
 
@@ -29,7 +30,7 @@ cdef class Selection:
 cdef class Instruments:
     cdef readonly Stream stream
     cdef readonly list ids
-    cdef dict places
+    cdef readonly dict places
     cdef public bint suspect
 
     cdef unsigned int place_of(self, unsigned int instrument) except? 4294967295
@@ -42,8 +43,11 @@ cdef class RecordFanout(RecordSink):
     cdef list instruments
     cdef dict selections
     cdef unsigned int[::1] places
+    cdef dict last_statuses
     cdef long long received_ns
 
+    cdef int give_statuses(
+        self, Stream stream, unsigned long long sequence, long long received_ns) except -1
     cdef int give(self, Stream stream, unsigned long long sequence, long long received_ns) except -1
     cdef Py_ssize_t locate(
         self, Instruments instruments, const unsigned long long[::1] words, Py_ssize_t stride,

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Normalised records to the links that ask for them: `as=mbo`, `bbo`, `mbp10`, `trades`.
+"""Normalised records to the links that ask for them: `as=mbo`, `bbo`, `mbp10`, `trades`,
+`status`, `definition`.
 
 What it is for: every packet that the fan-out publishes goes through `market.records` once; what
 follows from it goes to each link of its schema, as far as the link's patterns name the instruments.
@@ -34,8 +35,10 @@ from feedhandler.codecs.dbn import (
     FLAG_SNAPSHOT,
     MBO,
     SCHEMAS,
+    STATUS,
     UNDEFINED_PRICE,
     UNDEFINED_TIME,
+    encode_definition,
     encode_symbol_mapping,
 )
 
@@ -87,6 +90,8 @@ class Selection:
     def __init__(self, fanout: "RecordFanout", link: SenderQueue, stream: Stream) -> None:
         self.fanout, self.link, self.stream = fanout, link, stream
         self.schema: str = link.subscription.schema
+        #: What tells an instrument is all that there is.
+        self.defines = self.schema == "definition"
         self.marks = memoryview(bytearray(_ROOM))
         self.marks[0] = _TOLD
         #: What the link does with records that it cannot take now; None: they wait.
@@ -122,6 +127,8 @@ class Selection:
         """Put the records `first` to `end` into the link's batch."""
         many: cython.Py_ssize_t = _CHUNK_BYTES // record_bytes
         last: cython.Py_ssize_t
+        if self.defines:
+            return 0
         if self.levels is not None and self.levels(self.stream, octets, record_bytes, first, end):
             return 0
         template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
@@ -154,13 +161,20 @@ class Selection:
         return mark
 
     def tell_symbol(self, place: int, sequence: int, received_ns: int) -> None:
-        """Tell the link the symbol of an instrument."""
+        """Tell the link the symbol of an instrument: by a mapping, or its definition."""
         self.marks[place] = _TOLD
-        octets = self.fanout.mapping(self.stream, place, received_ns)
+        octets = self.fanout.mapping(self.stream, place, received_ns, self.defines)
         if not self.link.has_open_batch():
             self.fanout.opened.append(self.link)
         template = self.stream.records_stamped if self.link.stamp else self.stream.records_plain
         self.link.batch(self.stream.index, template, sequence, received_ns, octets, 0, len(octets))
+
+    def define(self, place: int, sequence: int, received_ns: int) -> None:
+        """Tell an instrument anew, which a message has named, where the link wants it."""
+        if place >= len(self.marks):
+            self.widen()
+        if self.look(place) >= _WANTED:
+            self.tell_symbol(place, sequence, received_ns)
 
     def forget(self, places: Iterable[int] | None = None) -> None:
         """Look anew at the instruments of these places, or at all: their names have changed."""
@@ -195,6 +209,8 @@ class RecordFanout(RecordSink):
         self.instruments = [Instruments(stream) for stream in streams]
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
         self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
+        #: The last trading status of each instrument, by service.
+        self.last_statuses: dict[tuple[int, int], bytes] = {}
         #: When the newest packet with records was received.
         self.received_ns = 0
         self.set_day(day)
@@ -272,12 +288,16 @@ class RecordFanout(RecordSink):
         alias = self.alias_of(symbol)
         return [self.name_of(symbol)] if alias is None else [self.name_of(symbol), alias]
 
-    def mapping(self, stream: Stream, place: int, received_ns: int) -> bytes:
-        """Return the record that tells an instrument's symbol."""
+    def mapping(
+        self, stream: Stream, place: int, received_ns: int, definition: bool = False
+    ) -> bytes:
+        """Return the record that tells an instrument's symbol: a mapping, or its definition."""
         instrument = self.of(stream).ids[place]
         symbol = self.symbol_of(stream, place)
         name = self.names.get(symbol) or self.feed.symbol_text(symbol)
         at_ns = received_ns or UNDEFINED_TIME
+        if definition:
+            return encode_definition(self.feed.number, instrument, name, at_ns, at_ns)
         return encode_symbol_mapping(self.feed.number, instrument, name, at_ns)
 
     # -- what is published ------------------------------------------------------------------
@@ -323,13 +343,17 @@ class RecordFanout(RecordSink):
         octets: cython.const_uchar[::1] = records.normaliser.octets
         if received_ns != 0:
             self.received_ns = received_ns
+        if len(records.statuses) > 0 or len(records.normaliser.named) > 0:
+            self.give_statuses(stream, sequence, received_ns)
         if records.normaliser.count == 0 or not stream.takes_records:
             return 0
         for link in stream.takes_records:
             selection = self.selection(stream, link)
+            if selection.schema == "status":
+                continue
             if selection.schema != located:
                 located = selection.schema
-                if located == "mbo":
+                if located == "mbo" or located == "definition":
                     stride, count = _EVENT_WORDS, records.normaliser.count
                     octets = records.normaliser.octets
                     self.locate(
@@ -341,6 +365,28 @@ class RecordFanout(RecordSink):
                     self.locate(self.instruments[stream.index], made.words, stride, count)
             if count > 0 and not link.overrun:
                 selection.take(octets, self.places, _WORD * stride, count, sequence, received_ns)
+        return 0
+
+    def give_statuses(self, stream, sequence, received_ns):
+        """Give trading statuses to the links that take them, and definitions of instruments that
+        messages have named."""
+        instruments: Instruments = self.instruments[stream.index]
+        selection: Selection
+        rows = self.records.of("status")
+        for row in rows:
+            self.last_statuses[stream.index, int(row["instrument_id"])] = row.tobytes()
+        for link in stream.takes_records:
+            selection = self.selection(stream, link)
+            if selection.defines:
+                for instrument, _ in self.records.normaliser.named:
+                    selection.define(instruments.place_of(instrument), sequence, received_ns)
+            elif selection.schema == "status" and len(rows) and not link.overrun:
+                octets = memoryview(rows.view(numpy.uint8))
+                places = [instruments.place_of(each) for each in rows["instrument_id"].tolist()]
+                selection.take(
+                    octets, memoryview(numpy.array(places, numpy.uint32)), STATUS.itemsize,
+                    len(rows), sequence, received_ns,
+                )  # fmt: skip
         return 0
 
     def locate(self, instruments, words, stride, count):
@@ -367,8 +413,9 @@ class RecordFanout(RecordSink):
             selection = self.selection(stream, link)
             instruments: Instruments = self.of(stream)
             for instrument in self.records.book.instruments(stream.service):
-                place = instruments.place_of(instrument)
-                if self._wants(selection, place):
+                instruments.place_of(instrument)
+            for place, instrument in enumerate(list(instruments.ids)):
+                if place and self._wants(selection, place):
                     self._send_present(selection, place, instrument, received_ns)
             link.close_batch(stream.index)
 
@@ -381,6 +428,10 @@ class RecordFanout(RecordSink):
         self, selection: Selection, place: int, instrument: int, received_ns: int
     ) -> None:
         stream: Stream = selection.stream
+        if selection.defines:
+            if selection.marks[place] != _TOLD:
+                selection.tell_symbol(place, stream.next_sequence, received_ns)
+            return
         rows = self.state(stream, selection.schema, instrument, received_ns)
         if not len(rows):
             return
@@ -401,7 +452,7 @@ class RecordFanout(RecordSink):
         self, stream: Stream, schema: str, instrument: int, received_ns: int, snapshot: bool = True
     ) -> numpy.ndarray:
         """Return records of an instrument's book as it is: for `mbo` a clear and each order, for
-        levels one record; none of trades."""
+        levels one record; its last trading status; none of trades."""
         flags = FLAG_SNAPSHOT if snapshot else 0
         if self.of(stream).suspect:
             flags |= FLAG_MAYBE_BAD_BOOK
@@ -411,6 +462,9 @@ class RecordFanout(RecordSink):
             "ts_recv": received_ns,
             "sequence": max(stream.next_sequence - 1, 0) & 0xFFFF_FFFF,
         }
+        if schema == "status":
+            known = self.last_statuses.get((stream.index, instrument), b"")
+            return numpy.frombuffer(known, STATUS)
         if schema == "mbo":
             return self._orders(stream, instrument, {**common, "flags": flags})
         made: LevelRecords = self.records.outputs[schema]

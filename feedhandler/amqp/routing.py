@@ -5,9 +5,9 @@ message; a message without symbol has `-` there. A pattern is a key in which `*`
 word and `#` for any number of words, none included: without wildcards the source paper's direct
 exchange, with them its topic exchange (paper, section 4).
 
-An address is `<pattern>[,<pattern>...][?as=packet|batch|message|mbo|bbo|mbp10|trades][&types=...]
-[&quality=0][&stamp=1][&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`.
-From `mbo` on they are normalised records (`codecs.dbn`), offered where books are kept. `snapshot`
+An address is `<pattern>[,<pattern>...][?as=<content>][&types=...][&quality=0][&stamp=1]
+[&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`. The content is packet,
+batch or message; or, where books are kept, normalised records (`codecs.dbn.SCHEMAS`). `snapshot`
 where there are no snapshots, `from` where no history is kept, and policies that the node does not
 have are known options that are not offered; they are refused as such, and anything else as an
 invalid field.

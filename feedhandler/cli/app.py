@@ -104,6 +104,8 @@ class RecordSchema(StrEnum):
     BBO = "bbo"
     MBP10 = "mbp10"
     TRADES = "trades"
+    STATUS = "status"
+    DEFINITION = "definition"
 
 
 class RecordForm(StrEnum):
@@ -138,6 +140,8 @@ class Granularity(StrEnum):
     bbo = "bbo"
     mbp10 = "mbp10"
     trades = "trades"
+    status = "status"
+    definition = "definition"
 
 
 HoleAt = Annotated[

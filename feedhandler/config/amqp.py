@@ -171,8 +171,8 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records: Annotated[
         bool,
         _setting(
-            "links may ask for normalised records (as=mbo, bbo, mbp10, trades); the gateway keeps "
-            "every book for that"
+            "links may ask for normalised records (as=mbo, bbo, mbp10, trades, status, "
+            "definition); the gateway keeps every book for that"
         ),
     ] = False
     when_full: Annotated[

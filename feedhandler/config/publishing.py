@@ -102,10 +102,12 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ""
     )
     grain: Annotated[
-        Literal["packet", "batch", "message", "mbo", "bbo", "mbp10", "trades"],
+        Literal[
+            "packet", "batch", "message", "mbo", "bbo", "mbp10", "trades", "status", "definition"
+        ],
         _setting(
             "what one AMQP message holds: packet, batch or message; or, where amqp.records is on, "
-            "a batch of normalised records: mbo, bbo, mbp10 or trades"
+            "a batch of normalised records: mbo, bbo, mbp10, trades, status or definition"
         ),
     ] = msgspec.field(name="as", default="packet")
     quality: Annotated[bool, _setting("publish quality messages too")] = True

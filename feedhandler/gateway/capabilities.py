@@ -194,8 +194,8 @@ CAPABILITIES = (
     Capability(
         "records",
         "normalised records",
-        "order events, levels and trades in DBN's layout, the same of every feed: `as=mbo`, `bbo`, "
-        "`mbp10` and `trades` with `amqp.records`, and `feedhandler decode --as`",
+        "order events, levels, trades, statuses and definitions in DBN's layout, the same of every "
+        "feed: `as=mbo` and the like with `amqp.records`, and `feedhandler decode --as`",
         _has_book_table,
     ),
     Capability(

@@ -58,6 +58,7 @@ cdef class Normaliser:
     cdef FeedTable table
     cdef unsigned char[::1] slots
     cdef list messages, symbols
+    cdef readonly list statuses, named
     cdef unsigned long long[::1] words
     cdef unsigned char[::1] octets
     cdef Py_ssize_t room

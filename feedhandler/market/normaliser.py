@@ -16,8 +16,9 @@ Records (`records`) say of
 * a quote: an order for each side, whose id is (whose quote it is * 2 + (0 bid, 1 ask)) + 1.
 * an emptied book: R(clear); with `instrument_id` 0 all books of the channel.
 
-The last record about an instrument in a message has FLAG_LAST. A trading status makes no record:
-`status` and `status_instrument` tell the last one.
+The last record about an instrument in a message has FLAG_LAST. A trading status, and a message that
+names an instrument, make no order event: `statuses` (instrument, state, time) and `named`
+(instrument, time) have those since the last `clear`; `status` and `status_instrument` the last one.
 
 Promises: nothing in a message makes `message` raise; what does not fit is counted (`short`,
 `unknown_orders`, `sideless`, `unscaled`, `clamped`, `unnamed`) and makes no record, or one without
@@ -236,6 +237,7 @@ class Normaliser:
         self.unknown_orders = self.unscaled = self.clamped = self.short = 0
         self.sideless = self.unnamed = 0
         self.status = self.status_instrument = 0
+        self.statuses, self.named = [], []
         self.maybe_bad = False
         self.room = max(room, 1)
         self.count = 0
@@ -251,6 +253,10 @@ class Normaliser:
     def clear(self):
         """Begin the records anew."""
         self.count = 0
+        if self.statuses:
+            self.statuses.clear()
+        if self.named:
+            self.named.clear()
         return 0
 
     def set_day(self, day: date) -> None:
@@ -613,8 +619,12 @@ class Normaliser:
         self.scope = self.instrument if self.names_symbols else self.channel
         if rule.does == _C_STATUS:
             self.status, self.status_instrument = self.side_of(rule.state), self.instrument
+            if self.status:
+                self.statuses.append((self.instrument, self.status, self.event_ns))
             return 0
         if rule.does == _C_DIRECTORY:
+            if self.instrument:
+                self.named.append((self.instrument, self.event_ns))
             return 0
         if rule.does == _C_END:
             self.snapshots.pop(self.channel, None)

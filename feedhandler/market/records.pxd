@@ -40,7 +40,9 @@ cdef class Records:
     cdef readonly DepthBook book
     cdef readonly dict outputs
     cdef list levels
-    cdef readonly bint keeps_events
+    cdef readonly bint keeps_events, makes_definitions
+    cdef list statuses, definitions
+    cdef object defined, name_of
     cdef long long channel
 
     cpdef int take(

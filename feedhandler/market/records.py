@@ -6,6 +6,8 @@
 
 * `mbo`: the events themselves.
 * `trades`: the trades.
+* `status`: trading statuses; `definition`: instruments, with their names, as messages name them
+  and where one has its first event.
 * `bbo`, `mbp10`: each trade, with the levels before it, and each event that changed the best level,
   or one of ten, with the levels behind it. An event is all that one message does to an instrument:
   of its parts the last one that changed such a level stands in the record.
@@ -14,7 +16,7 @@ The books are kept once, whichever schemas are made of them. A schema that is no
 made, and may be made again later (`LevelRecords.begin`). Sans-IO.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import cython
@@ -22,9 +24,18 @@ import numpy
 from cython.cimports.feedhandler.market.depth_book import DepthBook
 from cython.cimports.feedhandler.market.normaliser import Normaliser
 
-from feedhandler.codecs.dbn import FLAG_LAST, MBO, SCHEMAS, UNDEFINED_PRICE, Schema
+from feedhandler.codecs.dbn import (
+    FLAG_LAST,
+    MBO,
+    SCHEMAS,
+    UNDEFINED_PRICE,
+    Schema,
+    encode_definition,
+    encode_status,
+)
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
+from feedhandler.market.normaliser import STATES
 
 Array = numpy.ndarray[Any, Any]
 
@@ -204,13 +215,16 @@ class LevelRecords:
 @cython.final
 @cython.cclass
 class Records:
-    """Records of the given schemas (`mbo`, `bbo`, `mbp10`, `trades`) of a feed; without any, of all
-    of them, none `active` but `mbo`.
+    """Records of the given schemas of a feed; without any, of all of them but `definition`, none
+    `active` but `mbo` and `status`.
 
+    `name_of` gives an instrument's name for definitions; without it, the symbol's text is taken.
     Raises `UsageError` for a feed without `[book]`, and for another schema.
     """
 
-    def __init__(self, feed: Feed, *schemas: str) -> None:
+    def __init__(
+        self, feed: Feed, *schemas: str, name_of: Callable[[int], str] | None = None
+    ) -> None:
         for schema in schemas:
             if schema not in SCHEMAS:
                 raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
@@ -223,6 +237,11 @@ class Records:
             if not schemas or name in schemas
         }
         self.levels = list(self.outputs.values())
+        self.makes_definitions = "definition" in schemas
+        self.statuses: list[bytes] = []
+        self.definitions: list[bytes] = []
+        self.defined: set[int] = set()
+        self.name_of = name_of
         #: The channel of the events under way; -1: as the events have it, in eight bits.
         self.channel = -1
 
@@ -236,7 +255,45 @@ class Records:
         self.normaliser.message(
             data, at, size, message_type, send_ns, received_ns, sequence, channel
         )
+        if self.normaliser.statuses:
+            self.note_statuses(received_ns)
+        if self.makes_definitions:
+            self.define(first, received_ns)
         return self.apply_words(self.normaliser.words, first, self.normaliser.count)
+
+    def note_statuses(self, received_ns: int) -> None:
+        """Make records of the statuses that a message told."""
+        for instrument, state, event_ns in self.normaliser.statuses:
+            self.statuses.append(
+                encode_status(
+                    self.normaliser.publisher_id, instrument, STATES[state], event_ns, received_ns
+                )
+            )
+        self.normaliser.statuses.clear()
+
+    def define(self, first: int, received_ns: int) -> None:
+        """Make definitions of instruments that a message named, and of those that are new in it."""
+        events = self.normaliser.records[first:]
+        told = [*self.normaliser.named]
+        self.normaliser.named.clear()
+        for instrument, event_ns in zip(
+            events["instrument_id"].tolist(), events["ts_event"].tolist(), strict=True
+        ):
+            if instrument and instrument not in self.defined:
+                self.defined.add(instrument)
+                told.append((instrument, event_ns))
+        for instrument, event_ns in told:
+            self.defined.add(instrument)
+            self.definitions.append(self.definition(instrument, event_ns, received_ns))
+
+    def definition(self, instrument: int, event_ns: int, received_ns: int) -> bytes:
+        """Return the record that defines an instrument."""
+        normaliser = self.normaliser
+        if self.name_of is None:
+            name = normaliser.feed.symbol_text(normaliser.symbol_of(instrument))
+        else:
+            name = self.name_of(instrument)
+        return encode_definition(normaliser.publisher_id, instrument, name, event_ns, received_ns)
 
     def take_packet(self, data, start, index, skip, send_ns, received_ns, channel):
         """Take the messages of the packet at `start`, as the scanner found them, but for the first
@@ -273,6 +330,9 @@ class Records:
         message. Raises KeyError for a schema that is not made."""
         if schema == "mbo":
             return self.normaliser.records
+        if schema in ("status", "definition"):
+            rows = self.statuses if schema == "status" else self.definitions
+            return numpy.frombuffer(b"".join(rows), SCHEMAS[schema].records)
         made: LevelRecords = self.outputs[schema]
         return made.records
 
@@ -280,6 +340,10 @@ class Records:
         """Begin the records of all schemas anew."""
         made: LevelRecords
         self.normaliser.clear()
+        if self.statuses:
+            self.statuses = []
+        if self.definitions:
+            self.definitions = []
         for made in self.levels:
             made.count = 0
         return 0

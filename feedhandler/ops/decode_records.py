@@ -67,7 +67,7 @@ class Unduplicated:
     """
 
     def __init__(self, feed: Feed, schema: str, day: datetime.date | None) -> None:
-        self.records = Records(feed, schema)
+        self.records = Records(feed, schema, name_of=self._name_of)
         self.schema = schema
         self.rejected = self.copies = self.packets = 0
         self.first_ns = self.last_ns = 0
@@ -129,6 +129,10 @@ class Unduplicated:
     def write(self, file: IO[bytes]) -> None:
         """Write the records since the last call."""
         file.write(self.taken().tobytes())
+
+    def _name_of(self, instrument: int) -> str:
+        symbol = self.records.normaliser.symbol_of(instrument)
+        return self._known.names.get(symbol) or self._feed.symbol_text(symbol)
 
     def names(self) -> dict[int, str]:
         """Return the symbols' names by instrument id, as far as they are known."""

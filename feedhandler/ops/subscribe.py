@@ -202,11 +202,13 @@ def _records(message: Message) -> Iterator[dict[str, Any]]:
     for record in records:
         fields = dict(zip(record.dtype.names, record.tolist(), strict=True))
         symbol = symbols.get(fields["instrument_id"])
-        for letter in ("action", "side"):
-            fields[letter] = fields[letter].decode()
+        for name, value in fields.items():
+            if isinstance(value, bytes):
+                fields[name] = value.decode(errors="replace")
         del fields["length"], fields["rtype"]
-        yield {"seq": fields["sequence"], "service": message.service, "type": schema,
-               "name": _ACTIONS.get(fields["action"], ""), "symbol": symbol, **fields}  # fmt: skip
+        yield {"seq": fields.get("sequence"), "service": message.service, "type": schema,
+               "name": _ACTIONS.get(fields.get("action", ""), ""),
+               "symbol": symbol or fields.get("raw_symbol"), **fields}  # fmt: skip
 
 
 def _market_messages(message: Message) -> Iterator[dict[str, Any]]:

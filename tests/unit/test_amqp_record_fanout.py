@@ -33,6 +33,8 @@ from tests.support.spill import FakeBroker
 
 ITCH = "nasdaq-totalview-itch"
 SECOND_NS = 10**9
+#: The instruments of `Market`.
+NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
 KEYS = {name: load_feed(name).key for name in WRITERS}
 
 
@@ -96,8 +98,12 @@ def test_a_link_gets_the_records_of_all_packets(name: str, schema: str) -> None:
     _, link = market.attach(f"{KEYS[name]}.#?as={schema}")
     market.go_on(1000)
     records = records_of(link, schema)
-    assert len(records) > (50 if schema == "trades" else 200)
-    assert records.tobytes() == market.expected(schema).tobytes()
+    least = {"trades": 50, "status": 0, "definition": 4}.get(schema, 200)
+    assert len(records) >= least
+    if schema == "definition":
+        assert sorted(x.decode() for x in records["raw_symbol"]) == NAMES
+    else:
+        assert records.tobytes() == market.expected(schema).tobytes()
     assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
 
 
@@ -187,6 +193,44 @@ def test_the_state_of_levels_is_one_record_of_each_instrument() -> None:
     assert {int(x["instrument_id"]): levels_of(x) for x in state} == books_of(book)
     assert len(state) == 4
     assert not len(records_of(present(market, "itch.#?as=trades&snapshot=1"), "trades"))
+
+
+def test_trading_statuses_and_the_last_of_each_for_who_comes_late() -> None:
+    market = Market()
+    _, link = market.attach("itch.#?as=status")
+    market.go_on(20)
+    (state,) = {*records_of(link, "status")["action"].tolist()}
+    assert state == 7, "all trade"
+    halt = market.feed.encode_message(
+        "stock_trading_action", stock_locate=2, stock="AAAC", trading_state="H"
+    )
+    packet = market.feed.encode_packet(sequence=market.streams[0].next_sequence, messages=[halt])
+    market.put(packet, market.streams[0].next_sequence, 1)
+    market.pump()
+    last = records_of(link, "status")[-1]
+    assert (last["instrument_id"], last["action"], last["is_trading"]) == (2, 8, b"N")
+    known = records_of(present(market, "itch.#?as=status&snapshot=1"), "status")
+    assert dict(zip(known["instrument_id"].tolist(), known["action"].tolist(), strict=True)) == {
+        1: 7, 2: 8, 3: 7, 4: 7,
+    }  # fmt: skip
+    decoder = databento_dbn.DBNDecoder(has_metadata=False)
+    decoder.write(b"".join(each.body for each in link.data))
+    read = [x for x in decoder.decode() if isinstance(x, databento_dbn.StatusMsg)]
+    assert (read[-1].action, read[-1].is_trading) == (databento_dbn.StatusAction.HALT, False)
+
+
+def test_definitions_come_at_once_or_when_a_symbol_is_wanted() -> None:
+    market = Market()
+    _, link = market.attach("itch.*.AAAC?as=definition")
+    market.go_on(100)
+    (record,) = records_of(link, "definition")
+    assert (record["raw_symbol"], record["instrument_id"]) == (b"AAAC", 2)
+    late = records_of(present(market, "itch.#?as=definition&snapshot=1"), "definition")
+    assert sorted(x.decode() for x in late["raw_symbol"]) == NAMES
+    decoder = databento_dbn.DBNDecoder(has_metadata=False)
+    decoder.write(record.tobytes())
+    (read,) = decoder.decode()
+    assert (read.raw_symbol, bytes(read)) == ("AAAC", record.tobytes())
 
 
 def test_a_slow_link_of_levels_gets_those_of_the_moment_once() -> None:

@@ -30,6 +30,8 @@ TYPES = {
     "trades": databento_dbn.TradeMsg,
     "bbo": databento_dbn.MBP1Msg,
     "mbp10": databento_dbn.MBP10Msg,
+    "status": databento_dbn.StatusMsg,
+    "definition": databento_dbn.InstrumentDefMsg,
 }
 
 
