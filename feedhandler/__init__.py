@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from feedhandler.amqp.subscribing.upstream import ConnectionEvent
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
     from feedhandler.replay.state.book import Book
-    from feedhandler.replay.state.market import Market
+    from feedhandler.replay.state.markets import open_market as Market
     from feedhandler.retrans.quality import Quality
 
 __all__ = [
@@ -67,10 +67,14 @@ def __getattr__(name: str) -> Any:
             "Quality": quality,
         }
         return getattr(home.get(name, subscriber), name)
-    if name in ("Book", "Market"):
-        from feedhandler.replay.state import book, market
+    if name == "Book":
+        from feedhandler.replay.state import book
 
-        return getattr({"Book": book, "Market": market}[name], name)
+        return book.Book
+    if name == "Market":
+        from feedhandler.replay.state import markets
+
+        return markets.open_market
     if name in __all__:
         from feedhandler.codecs import errors
 

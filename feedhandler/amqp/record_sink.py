@@ -31,6 +31,10 @@ class RecordSink:
         """Forget a link."""
         raise AssertionError("a sink by itself has no links")
 
+    def present(self, link: Any, streams: Iterable[Stream], received_ns: int) -> None:
+        """Send a link the present state of these services."""
+        raise AssertionError("a sink by itself has no books")
+
     def heard(self, stream: Stream, body: bytes) -> None:
         """Take a quality message that is published."""
         raise AssertionError("a sink by itself hears nothing")

@@ -26,7 +26,7 @@ from feedhandler.gateway.server_clients import (
 from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
-from feedhandler.replay.state.market import Market
+from feedhandler.replay.state.markets import open_market
 
 
 class Capability(msgspec.Struct, frozen=True):
@@ -187,9 +187,9 @@ CAPABILITIES = (
     Capability(
         "books",
         "books",
-        "`feedhandler.Market` rebuilds books, quotes, trades and reference data; books of slow "
-        "subscribers are conflated",
-        _works(Market),
+        "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
+        "reference data, and books of its slow subscribers are conflated",
+        _works(open_market),
     ),
     Capability(
         "records",

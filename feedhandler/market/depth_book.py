@@ -708,6 +708,10 @@ class DepthBook:
                 order = self.order_behind[order]
         return rows
 
+    def has(self, instrument: int) -> bool:
+        """Return whether the instrument has a book, be it an empty one."""
+        return self.book_of(instrument, False, 0) >= 0
+
     def instruments(self, channel: int = -1) -> list[int]:
         """Return the instruments that have a book, in the order of their first records; of a
         channel, or of all (-1)."""

@@ -372,9 +372,11 @@ class Node:
             return SenderQueue(peer, link, subscription, *bounds)
         if policy == CONFLATE and subscription.schema in LEVEL_SCHEMAS:
             from feedhandler.amqp.level_queue import LevelQueue
+            from feedhandler.amqp.record_fanout import RecordFanout
 
-            assert self.fanout.records is not None, "such links are refused without"
-            return LevelQueue(peer, link, subscription, *bounds, self.fanout.records)
+            made_of = self.fanout.records
+            assert isinstance(made_of, RecordFanout), "such links are refused without"
+            return LevelQueue(peer, link, subscription, *bounds, made_of)
         streams = self.fanout.streams
         made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
         if policy == CONFLATE and self.conflates is not None and not subscription.schema:

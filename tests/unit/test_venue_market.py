@@ -1,0 +1,161 @@
+"""Books, trades and states of feeds with a `[book]` table: from packets, messages and records."""
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedhandler
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.dbn import encode_symbol_mapping
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.market.records import Records
+from feedhandler.market.venue_market import Trade, VenueMarket
+from feedhandler.replay.generating.order_session import OrderSession
+from feedhandler.replay.generating.order_writers import WRITERS
+from feedhandler.replay.state.market import Market
+
+ITCH = "nasdaq-totalview-itch"
+NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
+Levels = list[tuple[int, int, int]]
+
+
+def packets_of(name: str) -> list[bytes]:
+    """The data packets of two generated seconds."""
+    feed = load_feed(name)
+    session = OrderSession(feed, 9, instruments=4, messages_per_s=600.0)
+    return [
+        data[begin : begin + header.length]
+        for data in (each.packet for each in session.packets(2 * 10**9))
+        for begin, header, _ in feed.scanned(data)
+        if header.kind == PacketKind.DATA
+    ]
+
+
+def events_of(name: str, packets: list[bytes]) -> np.ndarray:
+    """Their order events."""
+    feed, records = load_feed(name), Records(load_feed(name), "mbo")
+    for data in packets:
+        for begin, header, index in feed.scanned(data):
+            records.take_packet(data, begin, index, 0, 1, 1, header.service)
+    return records.of("mbo").copy()
+
+
+def naive_levels(events: np.ndarray) -> dict[int, tuple[Levels, Levels]]:
+    """The levels of both sides by instrument, from a dictionary of orders."""
+    orders: dict[tuple[int, int], list[Any]] = {}
+    for event in events:
+        key = int(event["instrument_id"]), int(event["order_id"])
+        if event["action"] in (b"A", b"M"):
+            orders[key] = [event["side"], int(event["price"]), int(event["size"])]
+        elif event["action"] == b"C":
+            orders[key][2] -= int(event["size"])
+            if not orders[key][2]:
+                del orders[key]
+    found: dict[int, tuple[Levels, Levels]] = defaultdict(lambda: ([], []))
+    levels: dict[tuple[int, bytes, int], list[int]] = defaultdict(lambda: [0, 0])
+    for (instrument, _), (side, price, size) in orders.items():
+        level = levels[instrument, side, price]
+        level[0] += size
+        level[1] += 1
+    for (instrument, side, price), (size, count) in levels.items():
+        found[instrument][side == b"A"].append((price, size, count))
+    for bids, asks in found.values():
+        bids.sort(reverse=True)
+        asks.sort()
+    return found
+
+
+def shown(market: VenueMarket) -> dict[int, tuple[Levels, Levels]]:
+    return {
+        market.instrument_of(name): (book.bids.top(1000), book.asks.top(1000))
+        for name, book in market.books.items()
+    }
+
+
+def handed_out(content: str, body: bytes, service: int = 1, **more: Any) -> Any:
+    """A message of a subscription."""
+    return SimpleNamespace(content=content, body=body, service=service, **more)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_books_and_trades_of_packets_are_those_of_a_naive_book(name: str) -> None:
+    market, packets = feedhandler.Market(load_feed(name)), packets_of(name)
+    assert sum(market.apply(packet) for packet in packets) > 1000
+    events = events_of(name, packets)
+    assert shown(market) == naive_levels(events)
+    assert sorted(market.books) == NAMES
+    for trade in events[events["action"] == b"T"]:
+        last = trade
+    name_of = {market.instrument_of(each): each for each in market.books}
+    told = market.trades[name_of[int(last["instrument_id"])]]
+    assert (told.price, told.size, told.side) == (
+        int(last["price"]), int(last["size"]), last["side"].decode(),
+    )  # fmt: skip
+    assert not market.problems
+
+
+def test_books_of_messages_and_of_records_are_those_of_packets() -> None:
+    feed, packets = load_feed(ITCH), packets_of(ITCH)
+    whole, single, normalised = (feedhandler.Market(feed) for _ in range(3))
+    for packet in packets:
+        whole.take(handed_out("packet", packet))
+        for begin, _, index in feed.scanned(packet):
+            for place in range(index.count):
+                at = begin + index.offsets[place]
+                single.take(handed_out("message", packet[at : at + index.sizes[place]]))
+    events = events_of(ITCH, packets)
+    symbols = {number: each for each, number in whole.instruments().items()}
+    normalised.take(handed_out("records", b"", records=lambda: events, symbols=symbols))
+    assert len(shown(whole)) == 4
+    assert shown(single) == shown(whole) == shown(normalised)
+    assert dict(single.states) == dict.fromkeys(NAMES, "trading")
+    assert [*single.trades] == [*normalised.trades] == [*whole.trades]
+    assert whole.names.keys() == {1, 2, 3, 4}
+    assert whole.books[2].bids.top(3) == whole.books["AAAC"].bids.top(3)
+
+
+def test_a_reset_and_a_snapshot_empty_the_books_of_their_service() -> None:
+    market = feedhandler.Market(load_feed(ITCH))
+    for reason, is_empty in (("gap", False), ("snapshot-begin", True), ("reset", True)):
+        for packet in packets_of(ITCH)[:20]:
+            market.take(handed_out("packet", packet, service=0))
+        market.take(handed_out("quality", b"", service=0, quality={"reason": reason}))
+        tops = [side.top(1) for book in market.books.values() for side in (book.bids, book.asks)]
+        assert any(tops) != is_empty
+    assert market.books["AAAB"].bids.orders == []
+    assert not market.books["AAAB"].crossed
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    market = feedhandler.Market(load_feed(ITCH))
+
+    def unreadable() -> None:
+        raise PeerError("no records")
+
+    market.apply(b"nonsense")
+    market.take(handed_out("records", b"", records=unreadable))
+    bars = np.zeros(1, np.dtype([("x", "u1")]))
+    market.take(handed_out("records", b"", records=lambda: bars, symbols={}))
+    deleted = market.feed.encode_message("order_delete", order_reference_number=7)
+    market.apply_message(deleted)
+    assert market.problems == {
+        "bad_packet": 1, "bad_message": 1, "other_records": 1, "unknown_orders": 1,
+    }  # fmt: skip
+    with pytest.raises(KeyError):
+        market.books["NONE"]
+    assert "NONE" not in market.trades
+
+
+def test_the_front_door_opens_the_market_of_any_feed() -> None:
+    assert isinstance(feedhandler.Market(), Market)
+    assert isinstance(feedhandler.Market(load_feed("euronext-utp-md")), Market)
+    assert isinstance(feedhandler.Market(load_feed("cme-mdp3")), VenueMarket)
+    for name in ("ice-impact", "fix-marketdata"):
+        with pytest.raises(UsageError):
+            feedhandler.Market(load_feed(name))
+    assert Trade(1, 2, "B", 3).side == "B"
+    assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
