@@ -201,14 +201,14 @@ def _records(message: Message) -> Iterator[dict[str, Any]]:
     schema, symbols = schema_of(records), message.symbols
     for record in records:
         fields = dict(zip(record.dtype.names, record.tolist(), strict=True))
-        symbol = symbols.get(fields["instrument_id"])
         for name, value in fields.items():
             if isinstance(value, bytes):
                 fields[name] = value.decode(errors="replace")
         del fields["length"], fields["rtype"]
+        symbol = symbols.get(fields["instrument_id"]) or fields.get("raw_symbol")
         yield {"seq": fields.get("sequence"), "service": message.service, "type": schema,
-               "name": _ACTIONS.get(fields.get("action", ""), ""),
-               "symbol": symbol or fields.get("raw_symbol"), **fields}  # fmt: skip
+               "name": _ACTIONS.get(fields.get("action", ""), ""), "symbol": symbol,
+               "key": f"{message.key}.{symbol}" if symbol else message.key, **fields}  # fmt: skip
 
 
 def _market_messages(message: Message) -> Iterator[dict[str, Any]]:

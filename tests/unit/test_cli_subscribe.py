@@ -63,9 +63,14 @@ def arriving(count: int) -> list[Message]:
     for sequence in range(1, count + 1):
         rig.put(packet(sequence, [order(5)]), sequence, 1)
     rig.pump()
-    data = b"".join(link.frames)
-    bounds = [0, *itertools.accumulate(len(frame) for frame in link.frames)]
-    return Inbox().read(data, memoryview(array("q", bounds)), len(link.frames))
+    return read(link.frames)
+
+
+def read(frames: list[bytes]) -> list[Message]:
+    """What an inbox makes of a link's messages."""
+    data = b"".join(frames)
+    bounds = [0, *itertools.accumulate(len(frame) for frame in frames)]
+    return Inbox().read(data, memoryview(array("q", bounds)), len(frames))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +144,29 @@ def decoded(*datagrams: Datagram, **options: object) -> list[dict[str, object]]:
         decode.Options(capture=None, feed=FEED.name, **options),  # type: ignore[arg-type]
     )
     return list(decoder.messages(iter(datagrams)))
+
+
+def test_normalised_records_are_shown_with_their_symbols() -> None:
+    rig = Rig(records=True)
+    _, link = rig.attach("euronext.104?as=mbo&quality=0")
+    rig.names[5] = "ACME_XPAR"
+    update = FEED.encode_message(
+        230, symbol_index=5, order_id=9, side="B", price=1250, volume=7, action_type="A",
+        price_scale_code=2,
+    )  # fmt: skip
+    rig.put(packet(1, [update]), 1, 1)
+    rig.pump()
+    (message,) = read(link.frames)
+    options = subscribe.Options(url="", pattern="")
+    (line,) = subscribe.lines_of(message, options)
+    shown = {name: line[name] for name in ("key", "type", "name", "symbol", "price", "side")}
+    assert shown == {
+        "key": "euronext.104.ACME_XPAR", "type": "mbo", "name": "add", "symbol": "ACME_XPAR",
+        "price": 12_500_000_000, "side": "B",
+    }  # fmt: skip
+    assert message.symbols == {5: "ACME_XPAR"}
+    with pytest.raises(UsageError, match="no packets"):
+        message.packets()
 
 
 def test_messages_are_shown_with_number_type_symbol_and_fields() -> None:
