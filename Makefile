@@ -32,7 +32,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"\([a-z_.]*\)",$$/feedhandler.\1/p' feedhandler/_compiled.py | tr . / | \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
-DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
+DEMO_UNITS := codecs ingest retrans amqp subscribing exchange market
 
 .PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed crash-overlay fuzz fuzz-asan docs site wheel units clean
 .DEFAULT_GOAL := help

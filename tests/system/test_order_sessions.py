@@ -17,6 +17,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, GatewaySettings, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
@@ -94,6 +95,8 @@ class Taken:
         found = self.records.setdefault(name, [])
 
         def take(message: Any) -> None:
+            if message.content != "records":
+                return
             records = message.records()
             self.symbols |= message.symbols
             if len(records):
@@ -121,6 +124,33 @@ class Taken:
                     0, service,
                 )  # fmt: skip
         return records.of("mbo").copy()
+
+    def wanted(self) -> np.ndarray:
+        """The records of all that concern the one instrument."""
+        (number,) = (each for each, name in self.symbols.items() if name == NAME)
+        records = self.all("all")
+        return records[np.isin(records["instrument_id"], (0, number))]
+
+    def books(self) -> dict[int, list[tuple[int, int]]]:
+        """The ten best levels of both sides, from all order events."""
+        book = DepthBook()
+        book.apply(self.all("all"))
+        return {
+            number: [level[:2] for side in (0, 1) for level in book.levels(number, side)]
+            for number in book.instruments()
+        }
+
+    def last_levels(self) -> dict[int, list[tuple[int, int]]]:
+        """The same, from the last record of each instrument that the slow subscriber was sent."""
+        return {
+            int(record["instrument_id"]): [
+                (int(record[f"{side}_px_{depth:02}"]), int(record[f"{side}_sz_{depth:02}"]))
+                for side in ("bid", "ask")
+                for depth in range(10)
+                if record[f"{side}_sz_{depth:02}"]
+            ]
+            for record in self.all("slow")
+        }
 
     def all(self, name: str) -> np.ndarray:
         return np.concatenate(self.records[name]) if self.records[name] else np.zeros(0)
@@ -161,6 +191,9 @@ def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
                 subscribe("#", "packet") as packets,
                 subscribe("#", "mbo") as events,
                 subscribe(f"*.{NAME}", "mbo") as one,
+                feedhandler.subscribe(
+                    url, f"{key}.#", as_="mbp10", full="conflate", credit=1, reconnect=False
+                ) as slow,
             ):
                 tasks += [
                     asyncio.create_task(taken.collect(source, take))
@@ -175,6 +208,10 @@ def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
                 count = result.messages[CHANNEL]
                 await taken.until(lambda: len(taken.numbers) == count)
                 await taken.until(lambda: len(taken.all("all")) >= len(taken.expected()))
+                await taken.until(lambda: len(taken.all("one")) >= len(taken.wanted()))
+                # Until now nobody has read what it was sent.
+                tasks.append(asyncio.create_task(taken.collect(slow, taken.take_records("slow"))))
+                await taken.until(lambda: taken.last_levels() == taken.books())
         finally:
             gateway.terminate()
             await asyncio.wait_for(gateway.wait(), 60)
@@ -199,6 +236,6 @@ def check(taken: Taken, count: int) -> None:
     assert records.tobytes() == expected.tobytes()
     assert len(taken.symbols) == 20
     one = sent_by_exchange(taken.all("one"))
-    (number,) = {*one["instrument_id"].tolist()} - {0}
-    assert taken.symbols[number] == NAME
-    assert one.tobytes() == records[np.isin(records["instrument_id"], (0, number))].tobytes()
+    assert 0 < len(one) < len(records)
+    assert one.tobytes() == sent_by_exchange(taken.wanted()).tobytes()
+    assert len(taken.all("slow")) < len(records) // 4, "levels that wait are replaced"
