@@ -210,13 +210,14 @@ class RecordFanout(RecordSink):
         self.selections: dict[SenderQueue, dict[int, Selection]] = {}
         self.places = memoryview(numpy.zeros(_ROOM, numpy.uint32))
         #: The last trading status of each instrument, by service.
-        self.last_statuses: dict[tuple[int, int], bytes] = {}
+        self.last_statuses = {}
         #: When the newest packet with records was received.
         self.received_ns = 0
         self.set_day(day)
 
     def set_day(self, day: date) -> None:
-        """Set the trading day; symbols have no names until they are told anew."""
+        """Set the trading day; symbols have no names and statuses until they are told anew."""
+        self.last_statuses.clear()
         self.midnights = self.feed.midnights(day)
         self.records.normaliser.set_day(day)
         for selections in self.selections.values():

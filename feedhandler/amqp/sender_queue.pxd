@@ -19,6 +19,8 @@ cdef class Batch:
     cdef Frame frame
     cdef bint is_open
     cdef unsigned long long following
+    cdef unsigned long long sequence
+    cdef unsigned int part
 
 
 cdef class SenderQueue:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 QUEUE_ENTRY_BYTES = 64
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _WHOLE = cython.declare(cython.uint, WHOLE_PACKET)
+#: No batch's first sequence number.
+_NO_SEQUENCE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 
 #: The largest UDP payload: room that a batch needs beyond its limit for the packet that passes it.
 PACKET_BYTES_MAX = 65_535
@@ -115,12 +117,16 @@ class Peer:
 @cython.cclass
 class Batch:
     """The batch message that one sender queue is filling from one service's packets. `following`:
-    the sequence number after its last packet, where a `Backlog` records that."""
+    the sequence number after its last packet, where a `Backlog` records that. `sequence`: that of
+    its first packet; `part`: how many batches before it began with the same one, which has more
+    records than a batch holds."""
 
     def __init__(self, bytes_max: int) -> None:
         self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.is_open = False
         self.following = 0
+        self.sequence = _NO_SEQUENCE
+        self.part = 0
 
 
 @cython.cclass
@@ -289,7 +295,9 @@ class SenderQueue:
             if self.overrun:
                 return 0
         if not batch.is_open:
-            batch.frame.begin(template, sequence, _WHOLE, received_ns)
+            batch.part = batch.part + 1 if sequence == batch.sequence else 0
+            batch.sequence = sequence
+            batch.frame.begin(template, sequence, batch.part if batch.part else _WHOLE, received_ns)
             batch.is_open = True
             self.open_batches.append(batch)
         batch.frame.append(data, start, size)

@@ -276,10 +276,13 @@ def test_books_are_in_doubt_from_a_loss_until_numbers_begin_anew() -> None:
 
 def test_records_of_one_packet_may_be_more_than_a_batch_holds() -> None:
     market = Market()
-    sender_queue, link = market.attach("itch.#?as=mbp10", batch_bytes=1500)
+    sender_queue, link = market.attach("itch.#?as=mbp10", batch_bytes=300)
     market.go_on(1000)
     assert records_of(link, "mbp10").tobytes() == market.expected("mbp10").tobytes()
     assert not sender_queue.overrun
+    tags = [each.tag for each in link.data]
+    assert len({*tags}) == len(tags)
+    assert {each.number for each in link.data} == {0xFFFF, 1}
 
 
 def test_a_slow_link_by_drop_oldest_is_told_which_records_it_lacks() -> None:
