@@ -14,8 +14,9 @@ from typing import Literal
 import msgspec
 
 #: What a protocol may offer: packets by number; snapshots that are asked for; snapshots on lines of
-#: their own, asked for or not.
-Offer = Literal["retransmission", "snapshots", "snapshot_lines"]
+#: their own, asked for or not. `retransmission_lines`: the packets that are asked for come by lines
+#: of their own, not in the connection.
+Offer = Literal["retransmission", "retransmission_lines", "snapshots", "snapshot_lines"]
 Counts = Literal["packets", "messages"]
 
 #: Most numbers in one request, and longest times, that a description may state.
@@ -38,7 +39,8 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     """A protocol: what it offers, and what it says of its numbers; 0: nothing.
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
-    `names_session`: a request names the session, which only the stream tells.
+    `names_session`: a request names the session, which only the stream tells. `names_product`: it
+    names the product as the exchange numbers it.
     """
 
     name: str
@@ -50,14 +52,16 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     heartbeat_s: float = 0.0
     timeout_s: float = 0.0
     names_session: bool = False
+    names_product: bool = False
 
 
 class FeedRecovery(msgspec.Struct, frozen=True):
     """The checked table of a feed.
 
     `retransmission` and `snapshots` are the protocols that offer each, None where none does;
-    `snapshot_lines`: snapshots come by lines of their own. `request_max` is in `counts`; it and the
-    times are 0 where neither the description nor the protocol says anything.
+    `snapshot_lines`: snapshots come by lines of their own; `retransmission_lines`: so do packets
+    that are asked for. `request_max` is in `counts`; it and the times are 0 where neither the
+    description nor the protocol says anything.
     """
 
     retransmission: ProtocolFacts | None
@@ -67,6 +71,7 @@ class FeedRecovery(msgspec.Struct, frozen=True):
     request_max: int
     heartbeat_s: float
     timeout_s: float
+    retransmission_lines: bool = False
 
 
 class WrongRecovery(Exception):
@@ -88,6 +93,7 @@ def _facts(
     heartbeat_s: float = 0.0,
     timeout_s: float = 0.0,
     names_session: bool = False,
+    names_product: bool = False,
 ) -> ProtocolFacts:
     return ProtocolFacts(
         name,
@@ -99,6 +105,7 @@ def _facts(
         heartbeat_s,
         timeout_s,
         names_session,
+        names_product,
     )
 
 
@@ -116,6 +123,13 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         _facts(
             "moldudp64", "MoldUDP64 requests", "udp",
             "retransmission", counts="messages", request_max=65_534, names_session=True,
+        ),
+        # The server sends a heartbeat once a minute.
+        _facts(
+            "nyse-xdp", "NYSE XDP requests", "tcp",
+            "retransmission", "retransmission_lines",
+            counts="messages", heartbeat_s=60.0, timeout_s=150.0,
+            names_product=True,
         ),
     )
 }  # fmt: skip
@@ -145,6 +159,7 @@ def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
         snapshots is not None and "snapshot_lines" in snapshots.offers,
         counts,
         *_numbers(given, main or own),
+        main is not None and "retransmission_lines" in main.offers,
     )
 
 

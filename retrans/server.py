@@ -109,7 +109,7 @@ class _Answer:
         self.end = end
 
 
-class _Quota:
+class DailyQuota:
     """Counts the requests a day of each SourceID."""
 
     def __init__(self, per_day: int) -> None:
@@ -157,8 +157,8 @@ class RequestServer:
         self.protocol = RecoveryProtocol(feed)
         self.sessions: set[ServerSession] = set()
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        self._retrans_quota = _Quota(settings.requests_per_day)
-        self._refresh_quota = _Quota(settings.requests_per_day)
+        self._retrans_quota = DailyQuota(settings.requests_per_day)
+        self._refresh_quota = DailyQuota(settings.requests_per_day)
 
     def session(self, peer: str, now_ns: int) -> "ServerSession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""

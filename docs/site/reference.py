@@ -46,10 +46,10 @@ from feedhandler.counters import (
     RecorderCounter,
 )
 from feedhandler.gateway import CAPABILITIES
+from feedhandler.observe.metrics import SCOPES
 from feedhandler.operator_log import LogConfig
-from feedhandler.retrans import client, manager, refresh
+from feedhandler.retrans import manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
-from feedhandler.retrans.fix import resend_client, state_client
 
 _COUNTERS_HEAD = """\
 # Counters and statistics
@@ -203,7 +203,7 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "A server's connection",
         "`recovery.servers` of the snapshot: each has those of its protocol.",
-        {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS},
+        SCOPES["server"].counts,
     ),
 ]
 
@@ -323,6 +323,13 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         f"The lines that carry the channel's snapshots, {config.MAX_LINES} at most; keys as above.",
         config.RefreshLineConfig,
     ),
+    (
+        "[[channel.retransmission_line]]",
+        "The lines by which the channel's retransmission server answers, where its protocol has it "
+        f"so (`feedhandler feeds`: nyse-xdp), {config.MAX_LINES} at most; keys as above, but none "
+        "comes through the overlay.",
+        config.RetransmissionLineConfig,
+    ),
 ]
 
 
@@ -378,9 +385,37 @@ A line's own losses are made good by the other line, for every feed. What no lin
 announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
 for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
 refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
-`refresh`, `[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there,
-and where books are not kept, orders that wait for a slow subscriber wait in their place
-([flow-control.md](flow-control.md)).
+`refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`. `snapshot=1` is answered
+with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
+subscriber wait in their place ([flow-control.md](flow-control.md)).
+
+Where the exchange's server answers by multicast (`nyse-xdp`), each channel that is recovered names
+the lines of the answers:
+
+```toml
+[gateway]
+feed = "nyse-integrated-pillar"
+
+[[server]]
+name = "requests"
+address = "10.0.0.1:7001"
+source_id = "YOURS"        # as the exchange has registered it: 9 characters at most
+product = 7                # the ProductID that the feed's client specification lists
+
+[[channel]]
+service = 3                # the ChannelID
+retransmission = "requests"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.retransmission_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+```
 
 A description of your own has what its messages are named for, as the built-in ones do:
 `feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys

@@ -227,6 +227,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     source_id: Annotated[
         str, _setting("who we are, as agreed with the exchange; 20 characters at most")
     ] = "feedhandler"
+    product: Annotated[
+        int,
+        _setting("the feed's ProductID in requests (NYSE); other servers have none", ge=0, le=255),
+    ] = 0
     #: Groups that the server answers by, where not in the connection.
     lines: Annotated[tuple["ServerLineConfig", ...], Meta(max_length=MAX_LINES)] = field(
         name="line", default=()
@@ -240,6 +244,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class ServerLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[[server.line]]`: a retransmission group, by which a FIX server answers many at once."""
+
+
+class RetransmissionLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[channel.retransmission_line]]`: one multicast line by which requested packets come."""
 
 
 class RefreshLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -271,6 +279,9 @@ class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     refresh_lines: Annotated[tuple[RefreshLineConfig, ...], Meta(max_length=MAX_LINES)] = field(
         name="refresh_line", default=()
     )
+    retransmission_lines: Annotated[
+        tuple[RetransmissionLineConfig, ...], Meta(max_length=MAX_LINES)
+    ] = field(name="retransmission_line", default=())
 
     @property
     def refreshes(self) -> bool:
@@ -515,6 +526,7 @@ def _check_channels(config: Config) -> None:
         seen_services[channel.service] = number
         _check_lines("line", channel.lines, path)
         _check_lines("refresh_line", channel.refresh_lines, path)
+        _check_retransmission_lines(channel, path)
         _check_servers_of(channel, {server.name for server in config.servers}, path)
 
 
@@ -597,6 +609,18 @@ def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) ->
         if name and name not in known:
             hint = f"known: {', '.join(sorted(known))}" if known else "add a [[server]] table"
             raise _Wrong((*path, key), f"no server is named {name!r}", hint)
+
+
+def _check_retransmission_lines(channel: ChannelConfig, path: KeyPath) -> None:
+    _check_lines("retransmission_line", channel.retransmission_lines, path)
+    for place, line in enumerate(channel.retransmission_lines):
+        here: KeyPath = (*path, "retransmission_line", place)
+        if line.topology:
+            reason = "a server answers by multicast, not through the overlay"
+            raise _Wrong((*here, "topology"), reason, "give group and port")
+        if not channel.retransmission:
+            hint = "name the channel's retransmission server, or leave the line out"
+            raise _Wrong(here, "nothing is asked for that could come by it", hint)
 
 
 def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> None:

@@ -47,7 +47,11 @@ def to_toml(config: Config, comments: bool = False) -> str:
     for number, channel in enumerate(config.channels):
         explain = comments and number == 0
         parts.append(_table_text("[[channel]]", channel, explain))
-        for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines)):
+        for key, lines in (
+            ("line", channel.lines),
+            ("refresh_line", channel.refresh_lines),
+            ("retransmission_line", channel.retransmission_lines),
+        ):
             for position, line in enumerate(lines):
                 parts.append(_table_text(f"[[channel.{key}]]", line, explain and position == 0))
     return "\n".join(parts)

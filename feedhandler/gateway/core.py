@@ -56,7 +56,7 @@ from feedhandler.retrans.events import (
 )
 from feedhandler.retrans.fix.resend_client import ResendClient
 from feedhandler.retrans.protocols.registry import snapshots_of
-from feedhandler.retrans.protocols.setup import settled
+from feedhandler.retrans.protocols.setup import LineClient, settled
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.store import PacketStore
 
@@ -367,6 +367,13 @@ class GatewayCore:
         client = self.servers[server].client
         assert isinstance(client, ResendClient), "only such servers have groups"
         self.servers[server].take(client.datagram(data, now_ns), now_ns)
+
+    def line_datagram(self, channel_index: int, data: bytes, now_ns: int) -> None:
+        """Take a datagram of a channel's retransmission lines, by which its server answers."""
+        channel = self.config.channels[channel_index]
+        server = self.servers[channel.retransmission]
+        assert isinstance(server.client, LineClient), "only such servers answer by lines"
+        server.take(server.client.datagram(channel.service, data, now_ns), now_ns)
 
     def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
 from feedhandler.amqp.sender_queue import SenderQueue
 from feedhandler.amqp.serving.node import Node
@@ -68,25 +69,27 @@ class CoreRunner:
             self._connections.append(connection)
             connection.start()
             for line in config.lines:
-                self._join(config.name, line)
+                take = partial(self._core.group_datagram, config.name)
+                self._join(f"{config.name}/{line.name}", line, take)
+        for channel_index, channel in enumerate(self._core.config.channels):
+            for answers in channel.retransmission_lines:
+                take = partial(self._core.line_datagram, channel_index)
+                self._join(f"{channel.service}/retransmission/{answers.name}", answers, take)
 
-    def _join(self, server: str, line: LineConfig) -> None:
-        """Join a group that a server answers by."""
+    def _join(self, name: str, line: LineConfig, take: Callable[[bytes, int], None]) -> None:
+        """Join a group that a server answers by; `take` gets each datagram and the time."""
         interface = self._core.config.interface_of(line)
-        joined = Line(
-            f"{server}/{line.name}", line.group, line.port, interface, line.source or None
-        )
-        sock = open_line(joined)
+        sock = open_line(Line(name, line.group, line.port, interface, line.source or None))
         self._groups.append(sock)
-        self._loop.add_reader(sock, self._read_group, server, sock)
+        self._loop.add_reader(sock, self._read_group, take, sock)
 
-    def _read_group(self, server: str, sock: socket.socket) -> None:
+    def _read_group(self, take: Callable[[bytes, int], None], sock: socket.socket) -> None:
         for _ in range(TURN_DATAGRAMS):
             try:
                 data = sock.recv(DATAGRAM_BYTES_MAX)
             except BlockingIOError:
                 return
-            self._core.group_datagram(server, data, self.now_ns())
+            take(data, self.now_ns())
 
     def pump(self, bytes_max: int) -> bool:
         """Deliver a share of what the ring holds; True when more waits."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.recovery import ProtocolFacts
-from feedhandler.codecs.toml_text import WrongKey
+from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
 from feedhandler.retrans.protocols.fix import topic_of
 from feedhandler.retrans.protocols.registry import protocol_of
@@ -129,14 +129,35 @@ def client_of(
         refresh=tuple(served(c) for c in channels if c.refresh == server.name),
         latest=latest,
         seed=seed,
+        product=server.product,
     )
     return protocol_of(facts_of(config, feed, server)).client(setup)
 
 
+def retransmission_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
+    """Return what is wrong with the retransmission lines of channels; None: nothing is."""
+    by_lines = feed.recovery is not None and feed.recovery.retransmission_lines
+    for channel_index, channel in enumerate(config.channels):
+        here: KeyPath = ("channel", channel_index)
+        if channel.retransmission_lines and not by_lines:
+            reason = f"servers of {feed.name} answer in the connection, not by lines"
+            return WrongKey((*here, "retransmission_line", 0), reason, "leave the line out")
+        if channel.retransmission and by_lines and not channel.retransmission_lines:
+            reason = f"servers of {feed.name} answer by multicast lines, of which none is named"
+            hint = "add [[channel.retransmission_line]] tables, as the exchange lists them"
+            return WrongKey((*here, "retransmission"), reason, hint)
+    return None
+
+
 def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return what of a configuration's servers their protocols cannot do; None: they can do all."""
+    if wrong := retransmission_line_fault_of(config, feed):
+        return wrong
     for server_index, server in enumerate(config.servers):
         try:
+            if server.product and not facts_of(config, feed, server).names_product:
+                reason = f"requests of {feed.name} name no product"
+                return WrongKey(("server", server_index, "product"), reason, "leave it out")
             client_of(config, feed, server, 0, lambda service: b"")
         except UsageError as error:
             return WrongKey(("server", server_index), error.message, error.hint)

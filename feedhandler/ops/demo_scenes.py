@@ -22,7 +22,7 @@ from feedhandler.replay.generating.instruments import FIRST_SYMBOL
 from feedhandler.replay.generating.packets import SERVICES
 
 #: Compiled units that the demo's processes need: `make demo` compiles no others.
-UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
+UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange", "market")
 #: Both lines come from one sender on this machine, side by side: a packet that came from neither
 #: after this long will not come, and is requested.
 GAP_WAIT_US = 1_000

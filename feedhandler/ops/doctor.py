@@ -123,9 +123,11 @@ def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
         for refresh in channel.refresh_lines:
             if not refresh.topology:
                 yield f"refresh line {channel.service}.{refresh.name}", refresh
+        for answers in channel.retransmission_lines:
+            yield f"retransmission line {channel.service}.{answers.name}", answers
     for server in config.servers:
-        for answers in server.lines:
-            yield f"server {server.name}, line {answers.name}", answers
+        for group in server.lines:
+            yield f"server {server.name}, line {group.name}", group
 
 
 def check_modules() -> Iterator[Check]:

@@ -6,7 +6,7 @@ line in `REGISTRY`, and its name in codecs/FORMAT.md.
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
-from feedhandler.retrans.protocols import fix, moldudp64, utp_md
+from feedhandler.retrans.protocols import fix, moldudp64, nyse_xdp, nyse_xdp_server, utp_md
 from feedhandler.retrans.protocols.setup import Protocol
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshot_forms import Snapshots
@@ -16,6 +16,7 @@ REGISTRY: dict[str, Protocol] = {
     for each in (
         Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
         Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
+        Protocol(PROTOCOLS["nyse-xdp"], nyse_xdp.XdpClient, nyse_xdp_server.XdpServer),
         Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
         Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
     )

@@ -11,6 +11,10 @@ session's `feed` and `tick`, returns one datagram or b"" (the owner calls `take_
 returns b"", and `tick` while a session is `waiting`). A client that gives its server up returns
 `Broken`, as over TCP.
 
+**By lines**: where a protocol's answers come by multicast lines (`retransmission_lines`), its
+client is a `LineClient` as well: `datagram` is told each datagram of a channel's retransmission
+lines.
+
 Packets that a client hands on (`Packet.data`) are packets of the feed, as a line would have brought
 them: the arbiter reads their numbers by the feed's own scanner. Snapshots that come whole are
 `RefreshSnapshot`s, their messages as the feed frames them.
@@ -18,12 +22,14 @@ them: the arbiter reads their numbers by the feed's own scanner. Snapshots that 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, runtime_checkable
+from typing import Protocol as TypingProtocol
 
 import msgspec
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.recovery import ProtocolFacts
+from feedhandler.retrans.events import Event
 from feedhandler.retrans.reconnection import RecoveryClient
 from feedhandler.retrans.sessions import SessionServer
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
@@ -33,6 +39,10 @@ from feedhandler.retrans.store import PacketStore
 
 def _no_packet(service: int) -> bytes:
     return b""
+
+
+def _nowhere(service: int, data: bytes) -> None:
+    """Drop a datagram: there are no lines."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +65,8 @@ class ClientSetup:
     and `password` say who we are; `session` is the server's session to log in to, "" for its
     current one. `retransmission` and `refresh` are the channels whose losses, and whose snapshots,
     this server is asked for. `latest` returns the newest packet of a service's present numbering,
-    b"" before any: where requests name a session, it tells which. `seed` draws what must not be
-    guessed or in step.
+    b"" before any: where requests name a session, it tells which. `product` is the feed's number
+    where requests name it. `seed` draws what must not be guessed or in step.
     """
 
     feed: Feed
@@ -68,6 +78,7 @@ class ClientSetup:
     session: str = ""
     latest: Callable[[int], bytes] = _no_packet
     seed: int = 0
+    product: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,8 @@ class ServerSetup:
 
     `stores` has the packets of each service, which the publisher appends to. `refresher` gives
     snapshots: its type is the protocol's (UTP-MD: `retrans.server.Refresher`; those whose snapshots
-    come whole: `SnapshotSource`). None: refused.
+    come whole: `SnapshotSource`). None: refused. `retransmit` puts a datagram on a service's
+    retransmission lines, where answers come by lines. `product` is the number that requests name.
     """
 
     feed: Feed
@@ -84,11 +96,21 @@ class ServerSetup:
     settings: ServerSettings
     refresher: Any = None
     session: str = ""
+    retransmit: Callable[[int, bytes], None] = _nowhere
+    product: int = 0
 
 
 #: The state of a service as (live number that it is valid up to, its messages as the feed frames
 #: them); None where it has none.
 SnapshotSource = Callable[[int], tuple[int, tuple[bytes, ...]] | None]
+
+
+@runtime_checkable
+class LineClient(RecoveryClient, TypingProtocol):
+    """A client whose packets come by the retransmission lines of channels."""
+
+    def datagram(self, service: int, data: bytes, now_ns: int) -> list[Event]:
+        """Take in a datagram of a service's retransmission lines and return its events."""
 
 
 @dataclass(frozen=True)

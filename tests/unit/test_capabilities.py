@@ -31,8 +31,8 @@ HAS = {
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
     - {"renumber", "rows"},
     "iex-deep": ALL | {"conflation", "tail_loss"},
-    "nyse-integrated-xdp": ALL | {"conflation"},
-    "nyse-integrated-pillar": ALL | {"conflation", *GENERATED},
+    "nyse-integrated-xdp": ALL | {"conflation", "retransmission"},
+    "nyse-integrated-pillar": ALL | {"conflation", "retransmission", *GENERATED},
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
     "cme-mdp3": ALL | {"conflation"},
@@ -92,7 +92,7 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     ("feed", "old", "new", "told"),
     [
         ("iex-deep", "", "", "5: server[0]: recovery is not known of iex-deep (leave out"),
-        ("nyse-integrated-xdp", "", "", "5: server[0]: recovery is not known of nyse-int"),
+        ("nyse-openbook-ultra", "", "", "5: server[0]: recovery is not known of nyse-openb"),
         (
             "nyse-openbook-ultra",
             SERVER,
@@ -146,10 +146,11 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     assert "[docs/feeds.md](docs/feeds.md)" in text
     recovered = [name for name, has in HAS.items() if "retransmission" in has]
-    known = ["euronext-utp-md", "fix-marketdata", "nasdaq-totalview-itch"]
-    assert recovered == known, "mend the README on recovery"
+    known = ["euronext-utp-md", "fix-marketdata"]
+    others = ["nyse-integrated-xdp", "nyse-integrated-pillar", "nasdaq-totalview-itch"]
+    assert recovered == known + others, "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
-    assert refreshed == known[:2], "mend the README on snapshots"
+    assert refreshed == known, "mend the README on snapshots"
     only = [name for name, has in HAS.items() if {"books", "refresh_lines"} & has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"
 
@@ -245,3 +246,78 @@ def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> N
     path.write_text("[amqp]\nrecords = true\n" + text)
     with pytest.raises(ConfigError, match=r":2: amqp\.records: ice-impact has no \[book\] table"):
         config.check(path)
+
+
+ANSWERED_BY_LINES = """
+[gateway]
+feed = "nyse-integrated-pillar"
+
+[[server]]
+name = "rts"
+address = "127.0.0.1:7001"
+source_id = "YOURS"
+product = 7
+
+[[channel]]
+service = 3
+retransmission = "rts"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.retransmission_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+"""
+RETRANSMISSION_LINE = ANSWERED_BY_LINES[ANSWERED_BY_LINES.index("[[channel.retransmission_") :]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", ""),
+        (RETRANSMISSION_LINE, "", "13: channel[0].retransmission: servers of nyse-integrated-p"),
+        ("product = 7", "", "5: server[0]: requests name the feed's ProductID, which is missing"),
+        ("product = 7", "product = 256", "9: server[0].product"),
+        ("service = 3", "service = 300", "5: server[0]: service 300 is no ChannelID"),
+        ('"YOURS"', '"TENLETTERS"', "5: server[0]: SourceID 'TENLETTERS' has 10 characters"),
+        (
+            'retransmission = "rts"\n',
+            "",
+            "19: channel[0].retransmission_line[0]: nothing is asked for that could come by it",
+        ),
+        (
+            'group = "239.101.3.4"\nport = 32104',
+            'topology = "t.toml"\nmember = "receiver-0"',
+            "22: channel[0].retransmission_line[0].topology: a server answers by multicast",
+        ),
+        (
+            "nyse-integrated-pillar",
+            "nasdaq-totalview-itch",
+            "20: channel[0].retransmission_line[0]: servers of nasdaq-totalview-itch answer in",
+        ),
+        (
+            RETRANSMISSION_LINE + "\x00nyse-integrated-pillar",
+            "\x00nasdaq-totalview-itch",
+            "9: server[0].product: requests of nasdaq-totalview-itch name no product",
+        ),
+    ],
+)
+def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = tmp_path / "gw.toml"
+    text = ANSWERED_BY_LINES
+    for one, other in zip(old.split("\x00"), new.split("\x00"), strict=True):
+        text = text.replace(one, other) if one else text
+    path.write_text(text)
+    if not told:
+        (channel,) = open_config(path)[0].channels
+        assert [line.group for line in channel.retransmission_lines] == ["239.101.3.4"]
+        return
+    with pytest.raises(ConfigError) as caught:
+        open_config(path)
+    assert str(caught.value).startswith(f"{path}:{told}")

@@ -29,6 +29,8 @@ from feedhandler.observe.metrics import (
     buckets_of,
 )
 from feedhandler.retrans import client, manager, recovery, refresh
+from feedhandler.retrans.fix import resend_client, state_client
+from feedhandler.retrans.protocols import moldudp64, nyse_xdp
 
 SERVICES = (101, 104)
 
@@ -115,6 +117,12 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
         family = families[f"feedhandler_{scope}_{name}"]
         assert family.type == "counter"
         assert family.documentation == meaning
+
+
+def test_what_the_client_of_any_protocol_counts_is_told() -> None:
+    known = SCOPES["server"].counts.keys()
+    for module in (client, resend_client, state_client, moldudp64, nyse_xdp):
+        assert module.COUNTS.keys() <= known, module.__name__
 
 
 def test_every_gauge_and_state_is_told(families: dict[str, Any]) -> None:

@@ -1,0 +1,365 @@
+"""The server of NYSE XDP requests: judges them, and has the packets sent by multicast lines.
+
+The wire and its source are `nyse_xdp`'s. A request is judged and answered at once in the
+connection; its packets go out by the retransmission lines of the channel, cut to what was asked
+for, a share with each `tick`. Of numbers that are not there, message 31 tells the lines. The server
+sends heartbeats, and closes a client that does not answer them.
+
+Sans-IO; `retrans.protocols.setup` says what it must do.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.protocol import (
+    NEVER_NS,
+    WIRE_ERRORS,
+    RefreshReject,
+    RetransReject,
+    StreamFramer,
+    WireError,
+)
+from feedhandler.retrans.protocols.nyse_xdp import (
+    BEATS,
+    HEARTBEAT,
+    HEARTBEAT_RESPONSE,
+    MAPPING,
+    MAPPING_REQUEST,
+    MISSING,
+    ONE_OF_SEVERAL,
+    ONE_PACKET,
+    ORIGINAL,
+    REFRESH,
+    REFRESH_REQUEST,
+    RESPONDS,
+    RESPONSE,
+    RETRANSMISSION,
+    RETRANSMISSION_REQUEST,
+    UNAVAILABLE,
+    UNAVAILABLE_FLAG,
+    Packets,
+    check_feed,
+    check_services,
+    exactly,
+    messages_of,
+)
+from feedhandler.retrans.protocols.setup import ServerSetup
+from feedhandler.retrans.server import DailyQuota, Refresher
+from feedhandler.retrans.store import PacketStore
+
+#: Longest packet of a client.
+REQUEST_BYTES_MAX = 256
+#: Most answers that wait to go out for one client.
+ANSWERS_WAITING_MAX = 4096
+#: Place of the delivery flag in a packet.
+FLAG_AT = 2
+
+#: The status on the wire of each reason.
+WORDS: dict[RetransReject, bytes] = {
+    RetransReject.NONE: b"0",
+    RetransReject.PERMISSION: b"1",
+    RetransReject.INVALID_RANGE: b"2",
+    RetransReject.OVER_THRESHOLD: b"3",
+    RetransReject.TOO_MANY_TODAY: b"4",
+    RetransReject.NO_LONGER_AVAILABLE: b"6",
+    RetransReject.WRONG_SERVICE: b"7",
+    RetransReject.BADLY_FORMED: b"9",
+}
+ACCEPTED, REFRESHES_TODAY, INVALID_PRODUCT = b"0", b"5", b"8"
+
+#: What the server counts, by name.
+SERVER_COUNTS: dict[str, str] = {
+    **WIRE_ERRORS,
+    "clients": "connections accepted",
+    "clients_refused": "connections closed because there were too many",
+    "clients_left": "connections that the client or the network ended",
+    "clients_silent": "connections closed because a heartbeat was not answered",
+    "clients_wrong": "connections closed because of what the client sent",
+    "wrong_direction": "messages that no client may send",
+    "too_many_waiting": "connections closed because too many answers waited",
+    "heartbeats_sent": "heartbeats sent",
+    "heartbeats_answered": "answers to those heartbeats",
+    "requests": "requests of all kinds",
+    "accepted": "requests accepted",
+    "rejected": "requests rejected",
+    "unavailable": "messages sent that numbers are not to be had",
+    "packets": "packets put on the retransmission lines",
+    "bytes": "bytes of them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of type `code`; `first` and `last` are 1 where it names no numbers."""
+
+    code: int
+    source: bytes
+    product: int
+    channel: int
+    first: int = 1
+    last: int = 1
+
+
+def read_request(code: int, message: bytes) -> Request:
+    """Read a message that a client sent. Raises `WireError` for one that it may not send."""
+    if code == RETRANSMISSION:
+        first, last, source, product, channel = exactly(RETRANSMISSION_REQUEST, message)
+        return Request(code, source, product, channel, first, last)
+    if code == REFRESH:
+        _, source, product, channel = exactly(REFRESH_REQUEST, message)
+        return Request(code, source, product, channel)
+    if code == MAPPING:
+        _, source, product, channel, _ = exactly(MAPPING_REQUEST, message)
+        return Request(code, source, product, channel)
+    raise WireError("wrong_direction", f"message {code}, which no client may send")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What of an accepted request has not gone out by the lines yet."""
+
+    service: int
+    store: PacketStore
+    numbering: int
+    at: int
+    end: int
+    flag: int
+
+
+class XdpServer:
+    """The request server of one product; each service is a channel.
+
+    `counts` counts by the names of `SERVER_COUNTS`. With a `Refresher` it takes refresh requests,
+    and its snapshots go out by the publisher's own refresh lines. Raises `UsageError` for a feed of
+    another framing, and for services that are no ChannelIDs.
+    """
+
+    def __init__(self, setup: ServerSetup) -> None:
+        check_feed(setup.feed)
+        check_services(list(setup.stores))
+        self.setup = setup
+        self.settings = setup.settings
+        self.packets = Packets(setup.feed)
+        self.cutter = PacketCutter(setup.feed)
+        self.sessions: set[XdpSession] = set()
+        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
+        self.quotas = [DailyQuota(setup.settings.requests_per_day) for _ in range(2)]
+
+    def session(self, peer: str, now_ns: int) -> "XdpSession":
+        """Return the session of a new connection from `peer`; `closed` where there are too many."""
+        session = XdpSession(self, now_ns)
+        if len(self.sessions) >= self.settings.clients_max:
+            self.counts["clients_refused"] += 1
+            session.closed = f"more than {self.settings.clients_max} clients"
+        else:
+            self.counts["clients"] += 1
+            self.sessions.add(session)
+        return session
+
+    def judge(self, request: Request, now_ns: int) -> bytes:
+        """Return the status of a request; counts it for the day."""
+        allowed = self.settings.source_ids
+        name = request.source.split(b"\0", 1)[0].rstrip(b" ").decode("latin-1")
+        refresh = request.code == REFRESH
+        if not name or (allowed and name not in allowed):
+            return WORDS[RetransReject.PERMISSION]
+        if request.product != self.setup.product:
+            return INVALID_PRODUCT
+        if request.channel not in self.setup.stores:
+            return WORDS[RetransReject.WRONG_SERVICE]
+        if not self.setup.feed.first_sequence <= request.first <= request.last:
+            return WORDS[RetransReject.INVALID_RANGE]
+        if request.last - request.first >= self.settings.request_packets_max:
+            return WORDS[RetransReject.OVER_THRESHOLD]
+        day_ns = self.setup.feed.trading_day.since_ns(now_ns)
+        if not self.quotas[refresh].take(name, day_ns):
+            return REFRESHES_TODAY if refresh else WORDS[RetransReject.TOO_MANY_TODAY]
+        return ACCEPTED
+
+    def refresh(self, service: int, now_ns: int) -> bytes:
+        """Have a snapshot of a service go out; return the status."""
+        refresher: Refresher | None = self.setup.refresher
+        if refresher is None:
+            return WORDS[RetransReject.BADLY_FORMED]
+        reason = refresher.request(service, now_ns)
+        accepted = reason is RefreshReject.NONE
+        return ACCEPTED if accepted else WORDS[RetransReject.NO_LONGER_AVAILABLE]
+
+    def say_missing(self, service: int, first: int, end: int, now_ns: int) -> None:
+        """Say by the lines that `first` to `end` - 1 are not to be had."""
+        message = UNAVAILABLE.pack(
+            UNAVAILABLE.size, MISSING, first, end - 1, self.setup.product, service
+        )
+        self.counts["unavailable"] += 1
+        self.setup.retransmit(
+            service, self.packets.packet(UNAVAILABLE_FLAG, first, message, now_ns)
+        )
+
+    def retransmit(self, answer: _Answer, room: int, now_ns: int) -> int:
+        """Put packets of an answer on the lines, about `room` bytes; return how many bytes."""
+        store, used = answer.store, 0
+        while answer.at < answer.end and used < room:
+            held = store.packets(answer.at, answer.end) if _same(answer) else []
+            if not held or held[0][0] > answer.at:
+                until = held[0][0] if held else answer.end
+                self.say_missing(answer.service, answer.at, until, now_ns)
+                answer.at = until
+            for first, end, packet in held:
+                if first > answer.at or used >= room:
+                    break
+                end = min(end, answer.end)
+                cut = bytearray(self.cutter.cut(packet, answer.at, end))
+                cut[FLAG_AT] = answer.flag
+                self.setup.retransmit(answer.service, bytes(cut))
+                self.counts["packets"] += 1
+                self.counts["bytes"] += len(cut)
+                used += len(cut)
+                answer.at = end
+        return used
+
+
+def _same(answer: _Answer) -> bool:
+    """Return whether the store still has the numbering that the request was about."""
+    return answer.store.numbering == answer.numbering
+
+
+@dataclass(eq=False, slots=True)
+class XdpSession:
+    """The server's end of one client's connection."""
+
+    server: XdpServer
+    now_ns: int
+    closed: str = ""
+    on_output: Callable[[], None] | None = None
+    framer: StreamFramer = field(init=False)
+    number: int = 0
+    beat_ns: int = field(init=False)
+    #: Since when a heartbeat is not answered; NEVER_NS: none is.
+    unanswered_ns: int = NEVER_NS
+    waiting_answers: deque[_Answer] = field(default_factory=deque)
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin."""
+        self.framer = StreamFramer(self.server.setup.feed, REQUEST_BYTES_MAX)
+        self.beat_ns = self.now_ns
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `tick` has something to send at once."""
+        return bool(self.waiting_answers) and not self.closed
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next: at once while packets wait for the lines."""
+        if self.closed:
+            return NEVER_NS
+        if self.waiting_answers:
+            return self.now_ns
+        settings = self.server.settings
+        dead_ns = self.unanswered_ns + settings.dead_us * 1_000
+        return min(self.beat_ns + settings.heartbeat_us * 1_000, dead_ns)
+
+    def pause(self, now_ns: int) -> None:
+        """Send no heartbeats, as the connection takes no more; the lines go on."""
+        self.now_ns, self.paused = now_ns, True
+
+    def resume(self, now_ns: int) -> None:
+        """Send heartbeats again."""
+        self.now_ns, self.paused = now_ns, False
+
+    def end(self) -> None:
+        """End the session of a connection that is gone."""
+        if not self.closed:
+            self._close("clients_left", "the client left")
+
+    def _close(self, name: str, reason: str) -> None:
+        self.server.counts[name] += 1
+        self.closed = reason
+        self.waiting_answers.clear()
+        self.server.sessions.discard(self)
+
+    def tick(self, now_ns: int) -> bytes:
+        """Let time pass: put a share of what waits on the lines, and return a heartbeat if due."""
+        if self.closed:
+            return b""
+        self.now_ns = now_ns
+        settings, counts = self.server.settings, self.server.counts
+        if now_ns >= self.unanswered_ns + settings.dead_us * 1_000:
+            self._close("clients_silent", "the client does not answer heartbeats")
+            return b""
+        self._share(now_ns)
+        if now_ns < self.beat_ns + settings.heartbeat_us * 1_000:
+            return b""
+        self.beat_ns = now_ns
+        if self.paused:
+            return b""
+        self.unanswered_ns = min(self.unanswered_ns, now_ns)
+        counts["heartbeats_sent"] += 1
+        return self._packet(HEARTBEAT, b"", now_ns)
+
+    def _share(self, now_ns: int) -> None:
+        room = self.server.settings.chunk_bytes
+        while self.waiting_answers and room > 0:
+            answer = self.waiting_answers[0]
+            room -= self.server.retransmit(answer, room, now_ns)
+            if answer.at >= answer.end:
+                self.waiting_answers.popleft()
+
+    def feed(self, data: bytes, now_ns: int) -> bytes:
+        """Take in the client's bytes and return the bytes to write."""
+        if self.closed or not data:
+            return b""
+        self.now_ns = now_ns
+        output = bytearray()
+        try:
+            for packet in self.framer.feed(data):
+                for code, message in messages_of(packet):
+                    output += self._message(code, message, packet, now_ns)
+            if self.framer.failure is not None:
+                raise self.framer.failure
+        except WireError as error:
+            self.server.counts[error.name] += 1
+            self._close("clients_wrong", f"the client sent {error.message}")
+        return bytes(output)
+
+    def _packet(self, flag: int, message: bytes, now_ns: int) -> bytes:
+        self.number += bool(message)
+        return self.server.packets.packet(flag, self.number, message, now_ns)
+
+    def _message(self, code: int, message: bytes, packet: bytes, now_ns: int) -> bytes:
+        if code == BEATS:
+            exactly(HEARTBEAT_RESPONSE, message)
+            self.server.counts["heartbeats_answered"] += 1
+            self.unanswered_ns = NEVER_NS
+            return b""
+        request = read_request(code, message)
+        self.server.counts["requests"] += 1
+        status = self.server.judge(request, now_ns)
+        if status == ACCEPTED:
+            status = self._granted(request, now_ns)
+        self.server.counts["accepted" if status == ACCEPTED else "rejected"] += 1
+        number = int.from_bytes(packet[4:8], "little")
+        named = (request.first, request.last) if code == RETRANSMISSION else (0, 0)
+        response = RESPONSE.pack(
+            RESPONSE.size, RESPONDS, number, *named,
+            request.source, request.product, request.channel, status[0],
+        )  # fmt: skip
+        return self._packet(ORIGINAL, response, now_ns)
+
+    def _granted(self, request: Request, now_ns: int) -> bytes:
+        """Begin what a request that is granted asks for; return the status."""
+        channel, first, end = request.channel, request.first, request.last + 1
+        if request.code != RETRANSMISSION:
+            return self.server.refresh(channel, now_ns)
+        store = self.server.setup.stores[channel]
+        if end <= store.first:
+            return WORDS[RetransReject.NO_LONGER_AVAILABLE]
+        if len(self.waiting_answers) >= ANSWERS_WAITING_MAX:
+            raise WireError("too_many_waiting", "requests faster than the lines take the answers")
+        held = store.packets(first, end)
+        flag = ONE_PACKET if len(held) == 1 else ONE_OF_SEVERAL
+        self.waiting_answers.append(_Answer(channel, store, store.numbering, first, end, flag))
+        return ACCEPTED

@@ -1,0 +1,602 @@
+"""NYSE XDP requests: the bytes of the specification, client and server face to face, the client
+before a server that is not what it should be, and the server before such a client."""
+
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Broken,
+    Event,
+    RefreshAccepted,
+    RefreshRejected,
+    Rejected,
+)
+from feedhandler.retrans.protocol import RefreshReject, RetransReject
+from feedhandler.retrans.protocols.nyse_xdp import ANSWER_NS, XdpClient
+from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, XdpServer, XdpSession
+from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from feedhandler.retrans.store import PacketStore
+from tests.support.line_answers import messages, numbers, stored, whole
+
+FEED = load_feed("nyse-integrated-xdp")
+SERVICE, PRODUCT, SOURCE = 3, 7, b"US"
+MS = 1_000_000
+#: A Wednesday noon; nothing depends on which.
+NOON_NS = 1_700_046_000 * 10**9
+
+
+def header(size: int, flag: int, count: int, sequence: int, now_ns: int = NOON_NS) -> bytes:
+    """By the specification: size, flag, count, number, seconds and nanoseconds."""
+    return struct.pack("<HBBIII", size, flag, count, sequence, *divmod(now_ns, 10**9))
+
+
+def control(sequence: int, body: bytes, flag: int = 11) -> bytes:
+    """A packet with one message."""
+    return header(16 + len(body), flag, 1, sequence) + body
+
+
+def message(number: int) -> bytes:
+    """An "add order" of 39 bytes, whose order id tells which it is."""
+    return struct.pack("<HHIIIQII", 39, 100, 0, 9, number, number, 100, 5) + b"BFIRM \0"
+
+
+def packet(first: int, count: int, flag: int = 11) -> bytes:
+    """A packet of the lines."""
+    body = b"".join(message(number) for number in range(first, first + count))
+    return header(16 + len(body), flag, count, first) + body
+
+
+def response(
+    number: int, status: bytes = b"0", first: int = 0, last: int = 0, source: bytes = SOURCE,
+    product: int = PRODUCT, channel: int = SERVICE,
+) -> bytes:  # fmt: skip
+    body = struct.pack(
+        "<HHIII10sBBc", 29, 11, number, first, last, source, product, channel, status
+    )
+    return control(1, body)
+
+
+def request(
+    number: int, first: int, last: int, source: bytes = SOURCE, product: int = PRODUCT,
+    channel: int = SERVICE,
+) -> bytes:  # fmt: skip
+    body = struct.pack("<HHII10sBB", 24, 10, first, last, source, product, channel)
+    return control(number, body)
+
+
+def unavailable(
+    first: int, last: int, product: int = PRODUCT, channel: int = SERVICE, code: int = 31
+) -> bytes:
+    return control(first, struct.pack("<HHIIBB", 14, code, first, last, product, channel), 21)
+
+
+HEARTBEAT = header(16, 1, 0, 5)
+BEAT_ANSWER = struct.pack("<HH10s", 14, 12, SOURCE)
+MAPPING = struct.pack("<HHI10sBBB", 21, 13, 0, SOURCE, PRODUCT, SERVICE, 0)
+REFRESH = struct.pack("<HHI10sBB", 20, 15, 0, SOURCE, PRODUCT, SERVICE)
+
+
+def client(**settings: int) -> XdpClient:
+    made = XdpClient(
+        ClientSetup(
+            FEED,
+            RecoverySettings(**settings),
+            SOURCE.decode(),
+            retransmission=(ServedChannel(SERVICE),),
+            product=PRODUCT,
+        )
+    )
+    made.connected(NOON_NS)
+    return made
+
+
+class Lines:
+    """Where a server puts its packets: they are kept."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, bytes]] = []
+
+    def __call__(self, service: int, data: bytes) -> None:
+        self.sent.append((service, data))
+
+    def take(self) -> list[bytes]:
+        """What was sent since the last call."""
+        sent, self.sent = self.sent, []
+        assert all(service == SERVICE for service, _ in sent)
+        return [data for _, data in sent]
+
+
+class Desk:
+    """A refresher that says yes or no."""
+
+    def __init__(self, reason: RefreshReject) -> None:
+        self.reason = reason
+        self.services: list[int] = []
+
+    def request(self, service: int, now_ns: int) -> RefreshReject:
+        self.services.append(service)
+        return self.reason
+
+    def subscribe(self, service: int, callback: object) -> None:
+        """Nobody subscribes: answers go by lines."""
+
+
+def server(
+    store: PacketStore, desk: Desk | None = None, **settings: int
+) -> tuple[XdpServer, Lines]:
+    lines = Lines()
+    setup = ServerSetup(
+        FEED, {SERVICE: store}, ServerSettings(**settings), desk, retransmit=lines, product=PRODUCT
+    )
+    return XdpServer(setup), lines
+
+
+def answered(session: XdpSession, lines: Lines, data: bytes, now_ns: int = NOON_NS) -> list[bytes]:
+    """What a session returns, and then what goes out by the lines until nothing waits."""
+    said = [session.feed(data, now_ns)]
+    for _ in range(10_000):
+        if not session.waiting:
+            break
+        assert session.deadline_ns <= now_ns
+        session.tick(now_ns)
+    return said + lines.take()
+
+
+# -- the client -----------------------------------------------------------------------------------
+
+
+def test_requests_are_what_the_specification_says() -> None:
+    asking = client()
+    assert asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    assert asking.ask_refresh(AskRefresh(2, SERVICE), NOON_NS)
+    assert asking.ask_mapping(SERVICE, NOON_NS)
+    expected = request(1, 7, 9) + control(2, REFRESH) + control(3, MAPPING)
+    assert asking.take_output() == expected
+    assert asking.take_output() == b""
+    assert asking.feed(HEARTBEAT, NOON_NS) == []
+    assert asking.take_output() == control(4, BEAT_ANSWER)
+    assert asking.counts["heartbeats"] == 1
+
+
+STATUS = {
+    b"1": RetransReject.PERMISSION,
+    b"2": RetransReject.INVALID_RANGE,
+    b"3": RetransReject.OVER_THRESHOLD,
+    b"4": RetransReject.TOO_MANY_TODAY,
+    b"6": RetransReject.NO_LONGER_AVAILABLE,
+    b"7": RetransReject.WRONG_SERVICE,
+    b"8": RetransReject.WRONG_SERVICE,
+    b"9": RetransReject.BADLY_FORMED,
+}
+
+
+@pytest.mark.parametrize(("status", "reason"), STATUS.items())
+def test_each_status_is_a_reason_of_recovery(status: bytes, reason: RetransReject) -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    assert asking.feed(response(1, status), NOON_NS) == [Rejected(1, reason)]
+    assert asking.outstanding == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "event"),
+    [
+        (b"0", RefreshAccepted(1)),
+        (b"1", RefreshRejected(1, RefreshReject.PERMISSION)),
+        (b"5", RefreshRejected(1, RefreshReject.TOO_MANY_TODAY)),
+        (b"7", RefreshRejected(1, RefreshReject.WRONG_SERVICE)),
+    ],
+)
+def test_a_refresh_request_is_accepted_or_refused(status: bytes, event: Event) -> None:
+    asking = client()
+    asking.ask_refresh(AskRefresh(1, SERVICE), NOON_NS)
+    assert asking.feed(response(1, status), NOON_NS) == [event]
+    asking.ask_refresh(AskRefresh(2, SERVICE), NOON_NS)
+    asking.cancel(2)
+    assert asking.feed(response(2, status), NOON_NS) == []
+    for number, name in ((3, "mappings"), (4, "mappings_rejected")):
+        asking.ask_mapping(SERVICE, NOON_NS)
+        assert asking.feed(response(number, b"0" if number == 3 else b"7"), NOON_NS) == []
+        assert asking.counts[name] == 1
+
+
+# What comes, and in which order, is the table's key; what the client then tells its events.
+ACCEPT, PACKET, SECOND = response(1, b"0", 7, 9), packet(7, 3, 13), packet(8, 2, 15)
+
+
+@pytest.mark.parametrize(
+    ("came", "told"),
+    [
+        ([ACCEPT, PACKET], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
+        ([PACKET, ACCEPT], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
+        ([PACKET, PACKET, ACCEPT], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
+        (
+            [ACCEPT, SECOND, packet(5, 4, 15)],
+            [Accepted(1), (SERVICE, 8, 10), (SERVICE, 7, 8), Answered(1)],
+        ),
+        ([packet(1, 20, 13)], [Accepted(1), (SERVICE, 7, 10), Answered(1)]),
+        (
+            [packet(8, 1, 15), packet(6, 9, 15)],
+            [Accepted(1), (SERVICE, 8, 9), (SERVICE, 7, 8), (SERVICE, 9, 10), Answered(1)],
+        ),
+        ([ACCEPT, unavailable(7, 9)], [Accepted(1), Rejected(1, 5)]),
+        (
+            [ACCEPT, unavailable(7, 7), SECOND],
+            [Accepted(1), (SERVICE, 8, 10), Rejected(1, 5)],
+        ),
+        ([SECOND, unavailable(1, 100)], [Accepted(1), (SERVICE, 8, 10), Rejected(1, 5)]),
+        (
+            [unavailable(7, 8), packet(7, 2, 15), packet(9, 1, 15)],
+            [Accepted(1), (SERVICE, 7, 9), (SERVICE, 9, 10), Answered(1)],
+        ),
+        ([response(1, b"4"), PACKET], [Rejected(1, 4)]),
+        ([packet(7, 3, 11), packet(7, 3, 17)], []),
+        ([packet(1, 6, 13), packet(10, 5, 13)], []),
+        ([unavailable(1, 6), unavailable(9, 7)], []),
+        ([unavailable(7, 9, product=8), unavailable(7, 9, channel=4)], []),
+        ([unavailable(7, 9, code=32)], []),
+    ],
+)
+def test_what_comes_in_whichever_order_is_told_once(came: list[bytes], told: list[object]) -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    events: list[Event] = []
+    for data in came:
+        is_response = data[2] == 11 and data[18] == 11
+        events += (
+            asking.feed(data, NOON_NS) if is_response else asking.datagram(SERVICE, data, NOON_NS)
+        )
+    assert whole(events) == told
+    for number, body in messages(FEED, events).items():
+        assert body == message(number)
+
+
+@pytest.mark.parametrize(
+    ("datagram", "counted"),
+    [
+        (packet(7, 3, 11), "wrong_flag"),
+        (packet(7, 3, 20), "wrong_flag"),
+        (header(16, 1, 0, 0), "line_heartbeats"),
+        (header(16, 13, 0, 0), "line_heartbeats"),
+        (packet(7, 3, 13)[:-1], "bad_packets"),
+        (packet(7, 3, 13) + b"\0", "bad_packets"),
+        (packet(7, 3, 99), "bad_packets"),
+        (b"x" * 40, "bad_packets"),
+        (b"", "bad_packets"),
+        (packet(70, 3, 13), "others_packets"),
+        (unavailable(7, 9)[:-1], "bad_packets"),
+    ],
+)
+def test_what_answers_no_request_is_counted_and_ignored(datagram: bytes, counted: str) -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    assert asking.datagram(SERVICE, datagram, NOON_NS) == []
+    assert asking.counts[counted] == 1
+    assert asking.datagram(SERVICE + 1, packet(7, 3, 13), NOON_NS) == []
+    assert numbers(asking.datagram(SERVICE, packet(7, 3, 13), NOON_NS)) == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("data", "counted"),
+    [
+        (response(9), "never_asked"),
+        (response(1) + response(1), "answered_twice"),
+        (response(1, source=b"THEM"), "wrong_source_id"),
+        (response(1, channel=4), "wrong_service"),
+        (response(1, product=8), "wrong_service"),
+        (response(1, b"x"), "malformed_answer"),
+        (request(1, 7, 9), "wrong_direction"),
+        (control(1, BEAT_ANSWER), "wrong_direction"),
+        (header(9, 11, 0, 1), "length_too_small"),
+        (header(60_000, 11, 0, 1), "length_too_big"),
+        (header(16, 99, 0, 1), "unknown_type"),
+        (control(1, struct.pack("<HH", 4, 11)), "wrong_body_size"),
+        (header(20, 11, 1, 1) + b"\3\0\13\0", "bad_packet"),
+        (header(18, 11, 1, 1) + b"\4\0", "wrong_count"),
+        (header(20, 11, 0, 1) + b"\4\0\13\0", "wrong_count"),
+    ],
+)
+def test_a_server_that_breaks_the_protocol_is_given_up(data: bytes, counted: str) -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    events = asking.feed(data, NOON_NS)
+    assert isinstance(events[-1], Broken)
+    assert (asking.counts[counted], asking.counts["broken"]) == (1, 1)
+    assert not asking.up
+    assert asking.feed(response(1), NOON_NS) == []
+    assert asking.datagram(SERVICE, packet(7, 3, 13), NOON_NS) == []
+    assert not asking.ask(Ask(2, SERVICE, 7, 10, 0), NOON_NS)
+
+
+def test_a_silent_server_and_one_that_does_not_respond_are_given_up() -> None:
+    asking = client(dead_us=60_000_000, heartbeat_us=1_000_000)
+    assert asking.deadline_ns == NOON_NS + 60_000 * MS
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    assert asking.deadline_ns == NOON_NS + ANSWER_NS
+    asking.feed(HEARTBEAT, NOON_NS + 1)
+    assert asking.tick(NOON_NS + ANSWER_NS - 1) == []
+    assert asking.tick(NOON_NS + ANSWER_NS) == [Broken("the server did not respond for 5000 ms")]
+    asking.connected(NOON_NS)
+    assert asking.tick(NOON_NS + 60_000 * MS) == [Broken("the server was silent for 60000 ms")]
+    assert (asking.counts["unanswered"], asking.counts["silent"]) == (1, 1)
+
+
+def test_a_cancelled_request_is_answered_late_and_its_packets_serve_the_next() -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    asking.cancel(1)
+    asking.ask(Ask(2, SERVICE, 7, 10, 0), NOON_NS)
+    assert asking.feed(response(1), NOON_NS) == []
+    assert whole(asking.datagram(SERVICE, packet(7, 3, 13), NOON_NS)) == [
+        Accepted(2), (SERVICE, 7, 10), Answered(2),
+    ]  # fmt: skip
+    assert asking.feed(response(2), NOON_NS) == []
+
+
+def test_nothing_of_an_earlier_connection_counts() -> None:
+    asking = client()
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    asking.feed(response(1)[:20], NOON_NS)
+    asking.disconnected(NOON_NS)
+    assert (asking.counts["cut_off"], asking.outstanding) == (1, 0)
+    asking.connected(NOON_NS)
+    assert asking.datagram(SERVICE, packet(7, 3, 13), NOON_NS) == []
+    assert isinstance(asking.feed(response(1), NOON_NS)[0], Broken)
+    assert asking.counts["never_asked"] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source_id": "TENLETTERS"}, {"source_id": ""}, {"source_id": "\u00e9"}, {"product": 0},
+        {"product": 256}, {"retransmission": (ServedChannel(256),)},
+        {"feed": load_feed("nyse-openbook-ultra")}, {"feed": load_feed("euronext-utp-md")},
+    ],
+)  # fmt: skip
+def test_what_requests_cannot_name_is_refused_with_a_remedy(wrong: dict[str, object]) -> None:
+    given = {"feed": FEED, "settings": RecoverySettings(), "source_id": "US", "product": 7}
+    with pytest.raises(UsageError) as caught:
+        XdpClient(ClientSetup(**(given | wrong)))  # type: ignore[arg-type]
+    assert caught.value.hint
+
+
+def test_ranges_and_numbers_are_checked() -> None:
+    asking = client(request_packets_max=5)
+    for end in (7, 13):
+        with pytest.raises(UsageError):
+            asking.ask(Ask(1, SERVICE, 7, end, 0), NOON_NS)
+    asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    with pytest.raises(UsageError):
+        asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
+    assert not asking.ask(Ask(2, SERVICE, 2**32, 2**32 + 1, 0), NOON_NS)
+    asking.ask_refresh(AskRefresh(3, SERVICE), NOON_NS)
+    with pytest.raises(UsageError):
+        asking.ask_refresh(AskRefresh(3, SERVICE), NOON_NS)
+    asking.disconnected(NOON_NS)
+    assert not asking.ask_refresh(AskRefresh(4, SERVICE), NOON_NS)
+    assert not asking.ask_mapping(SERVICE, NOON_NS)
+    assert asking.counts["not_asked"] == 3
+
+
+# -- the server -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (request(4, 7, 9), [response(4, b"0", 7, 9), packet(7, 2, 15), packet(9, 1, 15)]),
+        (request(4, 5, 6), [response(4, b"0", 5, 6), packet(5, 2, 13)]),
+        (request(4, 9, 16), [response(4, b"0", 9, 16), packet(9, 1, 15), unavailable(10, 14),
+                             packet(15, 2, 15)]),
+        (request(4, 18, 30), [response(4, b"0", 18, 30), packet(18, 2, 13), unavailable(20, 30)]),
+        (request(4, 30, 31), [response(4, b"0", 30, 31), unavailable(30, 31)]),
+        (request(4, 3, 5), [response(4, b"0", 3, 5), unavailable(3, 4), packet(5, 1, 13)]),
+        (request(4, 1, 4), [response(4, b"6", 1, 4)]),
+        (request(4, 9, 8), [response(4, b"2", 9, 8)]),
+        (request(4, 0, 8), [response(4, b"2", 0, 8)]),
+        (request(4, 5, 105), [response(4, b"3", 5, 105)]),
+        (request(4, 7, 9, source=b""), [response(4, b"1", 7, 9, source=b"")]),
+        (request(4, 7, 9, product=8), [response(4, b"8", 7, 9, product=8)]),
+        (request(4, 7, 9, channel=4), [response(4, b"7", 7, 9, channel=4)]),
+        (control(4, REFRESH), [response(4, b"9")]),
+        (control(4, MAPPING), [response(4, b"9")]),
+    ],
+)  # fmt: skip
+def test_the_server_answers_each_request_by_what_it_has(asked: bytes, said: list[bytes]) -> None:
+    held = [packet(5, 2), packet(7, 2), packet(9, 1), packet(15, 5)]
+    serving, lines = server(stored(FEED, held), request_packets_max=100)
+    assert answered(serving.session("c", NOON_NS), lines, asked) == said
+
+
+@pytest.mark.parametrize("reason", [RefreshReject.NONE, RefreshReject.NO_DATA])
+@pytest.mark.parametrize("body", [REFRESH, MAPPING])
+def test_a_refresh_is_the_publishers_to_send(body: bytes, reason: RefreshReject) -> None:
+    desk = Desk(reason)
+    serving, lines = server(stored(FEED, []), desk)
+    status = b"0" if reason is RefreshReject.NONE else b"6"
+    assert answered(serving.session("c", NOON_NS), lines, control(4, body)) == [response(4, status)]
+    assert desk.services == [SERVICE]
+
+
+def test_requests_of_a_day_are_counted_by_source_id() -> None:
+    serving, lines = server(stored(FEED, [packet(1, 5)]), Desk(RefreshReject.NONE),
+                            requests_per_day=1)  # fmt: skip
+    session = serving.session("c", NOON_NS)
+    said = [
+        answered(session, lines, each)[0][-1:]
+        for each in (request(1, 1, 2), request(2, 1, 2), request(3, 1, 2, source=b"OTHER"),
+                     control(4, REFRESH), control(5, REFRESH))
+    ]  # fmt: skip
+    assert said == [b"0", b"4", b"0", b"0", b"5"]
+
+
+def test_a_client_that_does_not_answer_heartbeats_is_closed_and_one_that_does_is_not() -> None:
+    serving, _ = server(stored(FEED, []), heartbeat_us=1_000, dead_us=5_000)
+    session = serving.session("c", NOON_NS)
+    assert session.tick(NOON_NS + MS) == header(16, 1, 0, 0, NOON_NS + MS)
+    session.feed(control(1, BEAT_ANSWER), NOON_NS + 2 * MS)
+    session.tick(NOON_NS + 7 * MS)
+    assert not session.closed
+    session.tick(NOON_NS + 12 * MS)
+    assert session.closed
+    assert serving.counts["clients_silent"] == 1
+    assert session.tick(NOON_NS) == session.feed(HEARTBEAT, NOON_NS) == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "counted"),
+    [
+        (response(1), "wrong_direction"),
+        (control(1, MAPPING[:-1]), "bad_packet"),
+        (control(1, struct.pack("<HH", 4, 10)), "wrong_body_size"),
+        (header(300, 11, 0, 1), "length_too_big"),
+        (header(16, 99, 0, 1), "unknown_type"),
+    ],
+)
+def test_a_client_that_breaks_the_protocol_is_closed(data: bytes, counted: str) -> None:
+    serving, _ = server(stored(FEED, []))
+    session = serving.session("c", NOON_NS)
+    session.feed(data, NOON_NS)
+    assert session.closed
+    assert (serving.counts[counted], serving.counts["clients_wrong"]) == (1, 1)
+    assert not serving.sessions
+
+
+def test_clients_and_their_answers_are_bounded() -> None:
+    serving, _ = server(stored(FEED, [packet(1, 5)]), clients_max=1)
+    first = serving.session("a", NOON_NS)
+    assert serving.session("b", NOON_NS).closed
+    for number in range(ANSWERS_WAITING_MAX):
+        first.feed(request(number, 1, 5), NOON_NS)
+    assert not first.closed
+    first.feed(request(1, 1, 5), NOON_NS)
+    assert serving.counts["too_many_waiting"] == 1
+    assert first.closed
+    second = serving.session("b", NOON_NS)
+    second.end()
+    assert (serving.counts["clients_left"], serving.counts["clients_refused"]) == (1, 1)
+
+
+def test_what_leaves_the_store_before_it_goes_out_is_said_to_be_unavailable() -> None:
+    store = stored(FEED, [packet(1, 5)])
+    serving, lines = server(store)
+    session = serving.session("c", NOON_NS)
+    session.feed(request(1, 1, 5), NOON_NS)
+    store.clear()
+    session.tick(NOON_NS)
+    assert lines.take() == [unavailable(1, 5)]
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+
+def conversation(seed: int) -> bytes:
+    """What a good server says to a few requests, some of them refused, among heartbeats."""
+    draw = random.Random(seed)
+    said = [response(number, draw.choice([b"0", b"4"])) for number in range(1, 6)]
+    return b"".join(each for one in said for each in (one, HEARTBEAT))
+
+
+def asked_of(asking: XdpClient) -> XdpClient:
+    for number in range(1, 6):
+        asking.ask(Ask(number, SERVICE, number * 10, number * 10 + 5, 0), NOON_NS)
+    return asking
+
+
+@pytest.mark.parametrize("repeat", range(20))
+def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
+    draw = random.Random(seed * 20 + repeat)
+    data = bytearray(conversation(seed + repeat))
+    if repeat % 2:
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    whole_client, cut_client = asked_of(client()), asked_of(client())
+    at_once = whole_client.feed(bytes(data), NOON_NS)
+    events: list[Event] = []
+    at = 0
+    while at < len(data):
+        size = draw.choice([1, 1, 2, 7, 29, 100])
+        events += cut_client.feed(bytes(data[at : at + size]), NOON_NS)
+        at += size
+    assert events == at_once
+    assert cut_client.take_output() == whole_client.take_output()
+    assert cut_client.counts == whole_client.counts
+
+
+@pytest.mark.parametrize("repeat", range(20))
+def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int, repeat: int) -> None:
+    draw = random.Random(seed * 20 + repeat)
+    for _ in range(100):
+        asking = asked_of(client())
+        serving, _ = server(stored(FEED, [packet(1, 50)]), Desk(RefreshReject.NONE))
+        session = serving.session("c", NOON_NS)
+        events = asking.feed(mutated(conversation(draw.random().__hash__()), draw), NOON_NS)
+        for data in (packet(8, 20, 15), unavailable(11, 30), packet(30, 15, 13)):
+            events += asking.datagram(SERVICE, mutated(data, draw), NOON_NS)
+        asked = {n for number in range(1, 6) for n in range(number * 10, number * 10 + 5)}
+        assert set(numbers(events)) <= asked
+        session.feed(mutated(request(1, 1, 9) + control(2, REFRESH) + control(3, MAPPING), draw),
+                     NOON_NS)  # fmt: skip
+        session.tick(NOON_NS)
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """The bytes with a few changes: bits, cuts, repeats."""
+    changed = bytearray(data)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(changed)) if changed else 0
+        change: Callable[[], None] = draw.choice(
+            [
+                lambda at=at: changed.__setitem__(at, draw.randrange(256)) if changed else None,
+                lambda at=at: changed.__delitem__(slice(at, at + draw.randint(1, 9))),
+                lambda at=at: changed.__setitem__(
+                    slice(at, at), draw.randbytes(draw.randint(1, 9))
+                ),
+            ]
+        )
+        change()
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("repeat", range(50))
+def test_by_lines_that_lose_and_double_all_comes_once_and_unchanged(seed: int, repeat: int) -> None:
+    """As recovery does, what has not come is cancelled and asked for again."""
+    draw = random.Random(seed * 50 + repeat)
+    asking, packets, first = client(), [], 1
+    while first < 2_000:
+        count = draw.randint(1, 30)
+        packets.append(packet(first, count))
+        first += count
+    serving, lines = server(stored(FEED, packets, 1 << 20), chunk_bytes=1 << 12)
+    session = serving.session("c", NOON_NS)
+    missing = set(range(100, draw.randint(101, 900)))
+    came: dict[int, bytes] = {}
+    for request_id in range(1, 1_000):
+        if not missing:
+            break
+        low = min(missing)
+        high = next(n for n in range(low, low + 1000) if n not in missing)
+        asking.ask(Ask(request_id, SERVICE, low, high, 0), NOON_NS)
+        said, *sent = answered(session, lines, asking.take_output())
+        events = asking.feed(said, NOON_NS) if draw.random() < 0.5 else []
+        for data in sent:
+            for _ in range(draw.choice([0, 1, 1, 2])):
+                events += asking.datagram(SERVICE, data, NOON_NS)
+        events += asking.feed(said, NOON_NS) if not events else []
+        found = messages(FEED, events)
+        assert not found.keys() - missing
+        came |= found
+        missing -= found.keys()
+        asking.cancel(request_id)
+        if not asking.up:
+            asking.connected(NOON_NS)
+    assert not missing
+    assert all(body == message(number) for number, body in came.items())
