@@ -48,7 +48,7 @@ from feedhandler.operator_log import LogConfig
 from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import nyse_xdp
+from feedhandler.retrans.protocols import cboe_grp, cboe_spin, nyse_xdp
 
 _COUNTERS_HEAD = """\
 # Counters and statistics
@@ -194,7 +194,14 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "A server's connection",
         "`recovery.servers` of the snapshot: each has those of its protocol.",
-        {**client.COUNTS, **resend_client.COUNTS, **state_client.COUNTS, **nyse_xdp.COUNTS},
+        {
+            **client.COUNTS,
+            **resend_client.COUNTS,
+            **state_client.COUNTS,
+            **nyse_xdp.COUNTS,
+            **cboe_grp.COUNTS,
+            **cboe_spin.COUNTS,
+        },
     ),
 ]
 
@@ -317,7 +324,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
     (
         "[[channel.retransmission_line]]",
         "The lines by which the channel's retransmission server answers, where its protocol has it "
-        f"so (`feedhandler feeds`: nyse-xdp), {config.MAX_LINES} at most; keys as above, but none "
+        f"so (nyse-xdp, cboe-grp: feeds.md), {config.MAX_LINES} at most; keys as above, but none "
         "comes through the overlay.",
         config.RetransmissionLineConfig,
     ),
@@ -367,8 +374,8 @@ _FEEDS_HEAD = """\
 
 Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
 program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
-for what every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows
-what messages mean, for UTP-MD alone.
+for what every feed has. What needs a recovery protocol is there for feeds whose protocol is; what
+knows what messages mean, for UTP-MD alone.
 """
 
 _FEEDS_FOOT = """\
@@ -377,11 +384,11 @@ announced to all subscribers with its exact range (`STALE`); without retransmiss
 for, and without refresh it stays so until the next sequence epoch. `feedhandler config check`
 refuses a configuration that asks for what its feed has not: `[[server]]`, `retransmission`,
 `refresh`, `[[channel.refresh_line]]`, `[[channel.retransmission_line]]`. `snapshot=1` is answered
-with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow subscriber wait in their place
-([flow-control.md](flow-control.md)).
+with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
+subscriber wait in their place ([flow-control.md](flow-control.md)).
 
-Where the exchange's server answers by multicast (`nyse-xdp`), each channel that is recovered names
-the lines of the answers:
+Where the exchange's server answers by multicast (`nyse-xdp`, `cboe-grp`), each channel that is
+recovered names the lines of the answers:
 
 ```toml
 [gateway]
@@ -406,6 +413,31 @@ port = 30104
 name = "A"
 group = "239.101.3.4"
 port = 32104
+```
+
+Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
+`password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
+two servers, and a Spin Server serves one unit:
+
+```toml
+[[server]]
+name = "grp"
+address = "10.0.0.1:7001"
+session = "0001"
+source_id = "USER"
+password_file = "/etc/feedhandler/cboe"
+
+[[server]]
+name = "spin-1"
+address = "10.0.0.1:7101"
+session = "0002"
+source_id = "USER"
+password_file = "/etc/feedhandler/cboe"
+
+[[channel]]
+service = 1
+retransmission = "grp"
+refresh = "spin-1"
 ```
 
 A description of your own has what its messages are named for, as the built-in ones do:
