@@ -131,6 +131,14 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             counts="messages", heartbeat_s=60.0, timeout_s=150.0,
             names_product=True,
         ),
+        # A request's count is a u16. Servers want a heartbeat every five seconds at least.
+        _facts(
+            "cboe-grp", "Cboe gap requests", "tcp", "retransmission", "retransmission_lines",
+            counts="messages", request_max=65_535, heartbeat_s=1.0, timeout_s=5.0,
+        ),
+        _facts(
+            "cboe-spin", "Cboe spins", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=5.0,
+        ),
     )
 }  # fmt: skip
 

@@ -326,7 +326,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
     (
         "[[channel.retransmission_line]]",
         "The lines by which the channel's retransmission server answers, where its protocol has it "
-        f"so (`feedhandler feeds`: nyse-xdp), {config.MAX_LINES} at most; keys as above, but none "
+        f"so (nyse-xdp, cboe-grp: feeds.md), {config.MAX_LINES} at most; keys as above, but none "
         "comes through the overlay.",
         config.RetransmissionLineConfig,
     ),
@@ -376,8 +376,8 @@ _FEEDS_HEAD = """\
 
 Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
 program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
-for what every feed has. What needs a recovery protocol is there for UTP-MD and for FIX; what knows
-what messages mean, for UTP-MD alone.
+for what every feed has. What needs a recovery protocol is there for feeds whose protocol is; what
+knows what messages mean, for UTP-MD alone.
 """
 
 _FEEDS_FOOT = """\
@@ -389,8 +389,8 @@ refuses a configuration that asks for what its feed has not: `[[server]]`, `retr
 with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
 subscriber wait in their place ([flow-control.md](flow-control.md)).
 
-Where the exchange's server answers by multicast (`nyse-xdp`), each channel that is recovered names
-the lines of the answers:
+Where the exchange's server answers by multicast (`nyse-xdp`, `cboe-grp`), each channel that is
+recovered names the lines of the answers:
 
 ```toml
 [gateway]
@@ -415,6 +415,31 @@ port = 30104
 name = "A"
 group = "239.101.3.4"
 port = 32104
+```
+
+Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
+`password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
+two servers, and a Spin Server serves one unit:
+
+```toml
+[[server]]
+name = "grp"
+address = "10.0.0.1:7001"
+session = "0001"
+source_id = "USER"
+password_file = "/etc/feedhandler/cboe"
+
+[[server]]
+name = "spin-1"
+address = "10.0.0.1:7101"
+session = "0002"
+source_id = "USER"
+password_file = "/etc/feedhandler/cboe"
+
+[[channel]]
+service = 1
+retransmission = "grp"
+refresh = "spin-1"
 ```
 
 A description of your own has what its messages are named for, as the built-in ones do:

@@ -10,6 +10,7 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from feedhandler.addresses import is_endpoint, split_address
+from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
 from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.codecs.errors import ConfigError
@@ -231,6 +233,13 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         int,
         _setting("the feed's ProductID in requests (NYSE); other servers have none", ge=0, le=255),
     ] = 0
+    session: Annotated[
+        str, _setting("the session to log in to (Cboe: SessionSubId); other servers have none")
+    ] = ""
+    password_env: Annotated[
+        str, _setting("the environment variable that has the password; empty: none")
+    ] = ""
+    password_file: Annotated[str, _setting("the file that has the password; empty: none")] = ""
     #: Groups that the server answers by, where not in the connection.
     lines: Annotated[tuple["ServerLineConfig", ...], Meta(max_length=MAX_LINES)] = field(
         name="line", default=()
@@ -240,6 +249,22 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def place(self) -> tuple[str, int]:
         """`address` as host and port. Raises `ValueError`."""
         return split_address(self.address)
+
+    def password(self) -> str:
+        """Return the password, from the environment or a file; "" where neither is named.
+
+        Raises `ConfigError` where it is not there.
+        """
+        if self.password_env:
+            found = os.environ.get(self.password_env)
+            if found is None:
+                raise ConfigError(
+                    f"there is no environment variable {self.password_env}",
+                    "set it to the password, or take password_env out",
+                )
+            return found
+        where = f"server {self.name!r}: password_file"
+        return read_password(self.password_file, where) if self.password_file else ""
 
 
 class ServerLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -554,6 +579,9 @@ def _check_servers(config: Config) -> None:
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
             raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
+        if server.password_env and server.password_file:
+            hint = "password_env, or password_file"
+            raise _Wrong((*here, "password_env"), "there is password_file as well", hint)
         _check_lines("line", server.lines, here)
         for place, line in enumerate(server.lines):
             if line.topology:

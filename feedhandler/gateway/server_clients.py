@@ -8,7 +8,7 @@ both.
 from collections.abc import Callable
 
 from feedhandler.codecs import Feed
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.recovery import ProtocolFacts
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
@@ -130,6 +130,8 @@ def client_of(
         latest=latest,
         seed=seed,
         product=server.product,
+        session=server.session,
+        password=server.password(),
     )
     return protocol_of(facts_of(config, feed, server)).client(setup)
 
@@ -159,6 +161,6 @@ def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
                 reason = f"requests of {feed.name} name no product"
                 return WrongKey(("server", server_index, "product"), reason, "leave it out")
             client_of(config, feed, server, 0, lambda service: b"")
-        except UsageError as error:
+        except (UsageError, ConfigError) as error:
             return WrongKey(("server", server_index), error.message, error.hint)
     return None

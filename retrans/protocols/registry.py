@@ -6,7 +6,15 @@ line in `REGISTRY`, and its name in codecs/FORMAT.md.
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
-from feedhandler.retrans.protocols import fix, moldudp64, nyse_xdp, nyse_xdp_server, utp_md
+from feedhandler.retrans.protocols import (
+    cboe_grp,
+    cboe_spin,
+    fix,
+    moldudp64,
+    nyse_xdp,
+    nyse_xdp_server,
+    utp_md,
+)
 from feedhandler.retrans.protocols.setup import Protocol
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshot_forms import Snapshots
@@ -17,6 +25,13 @@ REGISTRY: dict[str, Protocol] = {
         Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
         Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
         Protocol(PROTOCOLS["nyse-xdp"], nyse_xdp.XdpClient, nyse_xdp_server.XdpServer),
+        Protocol(PROTOCOLS["cboe-grp"], cboe_grp.GrpClient, cboe_grp.GrpServer),
+        Protocol(
+            PROTOCOLS["cboe-spin"],
+            cboe_spin.SpinClient,
+            cboe_spin.SpinServer,
+            cboe_spin.SpinSnapshots,
+        ),
         Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
         Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
     )

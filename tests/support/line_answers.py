@@ -1,6 +1,8 @@
 """What tests of requests that multicast lines answer share: packets of such feeds, stores of them,
-and a client and a session with the lines between them in memory."""
+lines that keep what is sent, pieces and mutations of bytes."""
 
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from feedhandler.codecs.feed import Feed
@@ -51,3 +53,47 @@ def whole(events: list[Event]) -> list[Any]:
         (each.service, each.sequence, each.next_sequence) if isinstance(each, Packet) else each
         for each in events
     ]
+
+
+class Lines:
+    """Where a server puts its packets for one service: they are kept."""
+
+    def __init__(self, service: int) -> None:
+        self.service = service
+        self.sent: list[bytes] = []
+
+    def __call__(self, service: int, data: bytes) -> None:
+        assert service == self.service
+        self.sent.append(data)
+
+    def take(self) -> list[bytes]:
+        """What was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def chunks(data: bytes, draw: random.Random) -> Iterator[bytes]:
+    """The bytes in pieces, as a connection may bring them."""
+    at = 0
+    while at < len(data):
+        size = draw.choice([1, 1, 2, 7, 29, 100])
+        yield data[at : at + size]
+        at += size
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """The bytes with a few changes: bits, cuts, repeats."""
+    changed = bytearray(data)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(len(changed)) if changed else 0
+        change: Callable[[], None] = draw.choice(
+            [
+                lambda at=at: changed.__setitem__(at, draw.randrange(256)) if changed else None,
+                lambda at=at: changed.__delitem__(slice(at, at + draw.randint(1, 9))),
+                lambda at=at: changed.__setitem__(
+                    slice(at, at), draw.randbytes(draw.randint(1, 9))
+                ),
+            ]
+        )
+        change()
+    return bytes(changed)

@@ -12,6 +12,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from test_gateway_loopback import QUICK, running
 
@@ -46,6 +47,11 @@ RECOVERY = RecoverySettings(
 def xdp_message(number: int) -> bytes:
     """An "add order" of NYSE XDP, whose order id tells its number."""
     return struct.pack("<HHIIIQII", 39, 100, 0, 9, number, number, 100, 5) + b"BFIRM \0"
+
+
+def pitch_message(number: int) -> bytes:
+    """An "add order" of Cboe PITCH, whose order id tells its number."""
+    return struct.pack("<BBIQcH6sHB", 26, 0x22, 0, number, b"B", 100, b"ZVZZT ", 10, 1)
 
 
 class Publisher:
@@ -88,8 +94,13 @@ class Publisher:
             if self.draw.random() < 0.05:
                 await asyncio.sleep(0.002)
 
+    def state(self, service: int) -> tuple[int, tuple[bytes, ...]]:
+        """Every order that was added: the state of the books up to the number."""
+        last = self.store.end - 1
+        return last, tuple(self.message(number) for number in range(1, last + 1))
+
     def configuration(self, server: ServerConfig) -> Config:
-        """A gateway of the one channel."""
+        """A gateway of the one channel; the server is the one that it asks for packets."""
 
         def lines(kind: Any, named: list[tuple[str, int]]) -> Any:
             return tuple(
@@ -126,6 +137,7 @@ async def serving(
             publisher.feed,
             {SERVICE: publisher.store},
             ServerSettings(heartbeat_us=50_000),
+            publisher.state,
             retransmit=publisher.retransmit,
             product=PRODUCT,
         )
@@ -146,7 +158,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize(
     ("feed", "protocol", "message", "named"),
-    [("nyse-integrated-xdp", "nyse-xdp", xdp_message, {"source_id": "US", "product": PRODUCT})],
+    [
+        ("nyse-integrated-xdp", "nyse-xdp", xdp_message, {"source_id": "US", "product": PRODUCT}),
+        ("cboe-byx-pitch", "cboe-grp", pitch_message, {"source_id": "USER", "session": "0001"}),
+    ],
 )
 @gateways_loop
 def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missing(
@@ -183,5 +198,53 @@ def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missi
         assert "gap" not in states
         assert snapshot["recovery"]["retransmitted"] > 10
         assert server.counts["packets"] >= client.counts["answered"] > 10
+
+    run(session())
+
+
+@gateways_loop
+def test_what_no_proxy_gives_back_a_spin_makes_good(run: Run) -> None:
+    """There is a Spin Server alone: what was lost is announced, and the open orders come whole."""
+
+    async def session() -> None:
+        publisher = Publisher(load_feed("cboe-byx-pitch"), pitch_message, seed=18)
+        #: What a subscriber knows: the latest spin, and what came live since; live, all in all.
+        known: list[bytes] = []
+        live: list[bytes] = []
+        reasons: list[str] = []
+        everything = [pitch_message(number) for number in range(1, LAST + 1)]
+        async with serving(publisher, "cboe-spin") as (listener, server):
+            host, port = listener.address
+            spin = ServerConfig(
+                name="spin", address=f"{host}:{port}", source_id="USER", session="0001"
+            )
+            config = publisher.configuration(spin)
+            channel = msgspec.structs.replace(
+                config.channels[0], retransmission="", retransmission_lines=(), refresh="spin"
+            )
+            config = msgspec.structs.replace(config, channels=(channel,))
+            async with running(config) as (gateway, _, url):
+                await until(lambda: gateway.core.servers["spin"].client.up)
+                async with feedhandler.subscribe(url, "byx.#") as subscribed:
+                    sending = asyncio.create_task(publisher.publish())
+                    async with asyncio.timeout(PATIENCE_S):
+                        async for told in subscribed:
+                            if told.quality is not None:
+                                reasons.append(told.quality["reason"])
+                                if reasons[-1] == "snapshot-begin":
+                                    known = []
+                            else:
+                                bodies = publisher.feed.messages_of(bytes(told.body))
+                                known += bodies
+                                live += [] if told.snapshot else known[-1:]
+                            if known == everything and reasons[-1] != "snapshot-begin":
+                                break
+                    await sending
+                assert gateway.snapshot()["channels"][0]["quality"] == "REFRESHED"
+        publisher.sock.close()
+        assert len(live) < LAST
+        assert set(live) < set(everything)
+        assert "gap" in reasons
+        assert server.counts["spins"] >= 1
 
     run(session())

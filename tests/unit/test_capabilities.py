@@ -41,13 +41,12 @@ HAS = {
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
-        ("asx-ntp-itch", "cboe-c1-options-pitch", "ice-impact", "iex-deep-plus", "iex-tops",
-         "otc-link-ats"),
+        ("asx-ntp-itch", "ice-impact", "iex-deep-plus", "iex-tops", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
-    **dict.fromkeys(
-        ("cboe-byx-pitch", "memx-memoir"), ALL | {"conflation", "tail_loss", *GENERATED}
-    ),
+    "cboe-c1-options-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh"},
+    "cboe-byx-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
     "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
 }  # fmt: skip
 
@@ -116,7 +115,8 @@ def test_what_a_feed_has_not_is_refused_with_line_reason_and_remedy(
     with pytest.raises(ConfigError) as caught:
         command(path)  # type: ignore[operator]
     assert str(caught.value).startswith(f"{path}:{told}")
-    assert "known of euronext-utp-md" in str(caught.value) or feed == "euronext"
+    known = str(caught.value).partition("known of ")[2]
+    assert "euronext-utp-md" in known or feed == "euronext"
 
 
 def test_names_are_not_to_be_had_of_a_feed_without_reference_data(tmp_path: Path) -> None:
@@ -146,11 +146,12 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
     text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     assert "[docs/feeds.md](docs/feeds.md)" in text
     recovered = [name for name, has in HAS.items() if "retransmission" in has]
-    known = ["euronext-utp-md", "fix-marketdata"]
-    others = ["nyse-integrated-xdp", "nyse-integrated-pillar", "nasdaq-totalview-itch"]
-    assert recovered == known + others, "mend the README on recovery"
+    cboe = ["cboe-c1-options-pitch", "cboe-byx-pitch"]
+    nyse = ["nyse-integrated-xdp", "nyse-integrated-pillar"]
+    known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, "nasdaq-totalview-itch"]
+    assert recovered == known, "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
-    assert refreshed == known, "mend the README on snapshots"
+    assert refreshed == [*known[:2], *cboe], "mend the README on snapshots"
     only = [name for name, has in HAS.items() if {"books", "refresh_lines"} & has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"
 
@@ -321,3 +322,77 @@ def test_servers_that_answer_by_lines_have_lines_and_what_requests_name(
     with pytest.raises(ConfigError) as caught:
         open_config(path)
     assert str(caught.value).startswith(f"{path}:{told}")
+
+
+CBOE = """
+[gateway]
+feed = "cboe-byx-pitch"
+
+[[server]]
+name = "grp"
+address = "127.0.0.1:7001"
+session = "0001"
+source_id = "USER"
+password_file = "FOLDER/password"
+
+[[server]]
+name = "spin"
+address = "127.0.0.1:7101"
+session = "0002"
+source_id = "USER"
+
+[[channel]]
+service = 3
+retransmission = "grp"
+refresh = "spin"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.retransmission_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", ""),
+        ('session = "0001"\n', "", "5: server[0]: Cboe's servers are logged in to by session, us"),
+        ('"USER"', '"USERS"', "5: server[0]: source_id, the username, is not 4 ASCII characters"),
+        ("FOLDER/password", "FOLDER/nowhere", "5: server[0]: server 'grp': password_file"),
+        ("FOLDER/password", "FOLDER/long", "5: server[0]: the password is not 10 ASCII characters"),
+        (
+            'password_file = "FOLDER/password"',
+            'password_env = "NOT_THERE_AT_ALL"',
+            "5: server[0]: there is no environment variable NOT_THERE_AT_ALL",
+        ),
+        (
+            "password_file",
+            'password_env = "X"\npassword_file',
+            "10: server[0].password_env: there is password_file as well",
+        ),
+        (
+            'refresh = "spin"',
+            'refresh = "grp"',
+            "5: server[0]: grp is asked for packets and for snapshots, by two protocols",
+        ),
+    ],
+)
+def test_cboes_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, told: str) -> None:
+    (tmp_path / "password").write_text("SECRET\n")
+    (tmp_path / "long").write_text("MORE THAN TEN\n")
+    path = tmp_path / "gw.toml"
+    path.write_text(CBOE.replace(old, new).replace("FOLDER", str(tmp_path)))
+    if not told:
+        assert open_config(path)[0].servers[0].password() == "SECRET"
+        return
+    with pytest.raises(ConfigError) as caught:
+        open_config(path)
+    assert told in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+    assert "MORE THAN" not in str(caught.value)

@@ -3,7 +3,6 @@ before a server that is not what it should be, and the server before such a clie
 
 import random
 import struct
-from collections.abc import Callable
 
 import pytest
 
@@ -25,7 +24,7 @@ from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, X
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import messages, numbers, stored, whole
+from tests.support.line_answers import Lines, chunks, messages, mutated, numbers, stored, whole
 
 FEED = load_feed("nyse-integrated-xdp")
 SERVICE, PRODUCT, SOURCE = 3, 7, b"US"
@@ -99,22 +98,6 @@ def client(**settings: int) -> XdpClient:
     return made
 
 
-class Lines:
-    """Where a server puts its packets: they are kept."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, bytes]] = []
-
-    def __call__(self, service: int, data: bytes) -> None:
-        self.sent.append((service, data))
-
-    def take(self) -> list[bytes]:
-        """What was sent since the last call."""
-        sent, self.sent = self.sent, []
-        assert all(service == SERVICE for service, _ in sent)
-        return [data for _, data in sent]
-
-
 class Desk:
     """A refresher that says yes or no."""
 
@@ -133,7 +116,7 @@ class Desk:
 def server(
     store: PacketStore, desk: Desk | None = None, **settings: int
 ) -> tuple[XdpServer, Lines]:
-    lines = Lines()
+    lines = Lines(SERVICE)
     setup = ServerSetup(
         FEED, {SERVICE: store}, ServerSettings(**settings), desk, retransmit=lines, product=PRODUCT
     )
@@ -521,11 +504,8 @@ def test_any_chunking_gives_the_same_events(seed: int, repeat: int) -> None:
     whole_client, cut_client = asked_of(client()), asked_of(client())
     at_once = whole_client.feed(bytes(data), NOON_NS)
     events: list[Event] = []
-    at = 0
-    while at < len(data):
-        size = draw.choice([1, 1, 2, 7, 29, 100])
-        events += cut_client.feed(bytes(data[at : at + size]), NOON_NS)
-        at += size
+    for chunk in chunks(bytes(data), draw):
+        events += cut_client.feed(chunk, NOON_NS)
     assert events == at_once
     assert cut_client.take_output() == whole_client.take_output()
     assert cut_client.counts == whole_client.counts
@@ -546,24 +526,6 @@ def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int, repeat: in
         session.feed(mutated(request(1, 1, 9) + control(2, REFRESH) + control(3, MAPPING), draw),
                      NOON_NS)  # fmt: skip
         session.tick(NOON_NS)
-
-
-def mutated(data: bytes, draw: random.Random) -> bytes:
-    """The bytes with a few changes: bits, cuts, repeats."""
-    changed = bytearray(data)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(changed)) if changed else 0
-        change: Callable[[], None] = draw.choice(
-            [
-                lambda at=at: changed.__setitem__(at, draw.randrange(256)) if changed else None,
-                lambda at=at: changed.__delitem__(slice(at, at + draw.randint(1, 9))),
-                lambda at=at: changed.__setitem__(
-                    slice(at, at), draw.randbytes(draw.randint(1, 9))
-                ),
-            ]
-        )
-        change()
-    return bytes(changed)
 
 
 @pytest.mark.parametrize("repeat", range(50))
