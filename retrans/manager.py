@@ -41,6 +41,7 @@ from feedhandler.retrans.events import (
     Rejected,
 )
 from feedhandler.retrans.io import RecoveryChannel, RecoveryIO
+from feedhandler.retrans.packet_cut import PacketCutter, can_be_cut
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quality import QualityState
 from feedhandler.retrans.quota import Quota
@@ -106,6 +107,7 @@ class RecoveryManager:
         self.settings = settings
         self._trading_day = trading_day or feed.trading_day
         self._snapshots = snapshots
+        self._cutter = PacketCutter(feed) if can_be_cut(feed) else None
         self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self._io = io
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
@@ -156,6 +158,8 @@ class RecoveryManager:
         channel = Channel(plan, recovery, quality)
         if plan.refresh:
             channel.store = PacketStore(self._store_bytes)
+            if self._cutter is not None:
+                channel.store.trim_by(self._cutter.cut)
             channel.assemblers = self._snapshots.assemblers(plan.service)
         return channel
 

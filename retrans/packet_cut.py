@@ -12,14 +12,27 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.scanner import patch_header
 
 
+def can_be_cut(feed: Feed) -> bool:
+    """Return whether packets of a feed can be cut by number."""
+    table = feed.table
+    return bool(
+        feed.counts_messages
+        and table.sequence_size
+        and table.count_size
+        and not (table.fix or table.number_size)
+        and table.message_align == 1
+    )
+
+
 class PacketCutter:
     """Cuts packets of `feed`.
 
-    Raises `UsageError` for a feed whose numbers count packets, or whose packets have no number.
+    Raises `UsageError` for a feed whose numbers count packets, or whose headers have no number or
+    no count.
     """
 
     def __init__(self, feed: Feed) -> None:
-        if not feed.counts_messages or not feed.table.sequence_size or feed.table.fix:
+        if not can_be_cut(feed):
             raise UsageError(
                 f"packets of {feed.name} cannot be cut", "its numbers must count messages"
             )

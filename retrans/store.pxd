@@ -3,6 +3,8 @@ cdef class PacketStore:
     cdef unsigned long long[::1] table
     cdef Py_ssize_t oldest, write
     cdef public bint keeping
+    cdef bint trims
+    cdef object cut
     cdef readonly Py_ssize_t bytes_max, packets_max
     cdef readonly Py_ssize_t count, bytes, held, held_bytes, taken
     cdef readonly unsigned long long first, end, evicted, refused, numbering, gone_first, gone_next
@@ -30,6 +32,7 @@ cdef class PacketStore:
         unsigned long long count) except -1 nogil
     cdef int _make_room(self, Py_ssize_t size) except -1 nogil
     cdef int _evict(self) except -1 nogil
+    cdef unsigned long long _begin(self, Py_ssize_t word) noexcept nogil
     cdef Py_ssize_t _entry(self, Py_ssize_t place) except -2 nogil
     cdef Py_ssize_t _search(
         self, Py_ssize_t low, Py_ssize_t high, unsigned long long number) except -2 nogil

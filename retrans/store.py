@@ -13,12 +13,16 @@ that is `keeping` keeps the packets of earlier epochs until they give way: they 
 by number, but by serial (how many packets were taken before it, over all epochs) they can still be
 read, which is how a history crosses a reset.
 
+A packet of which the first messages were in one before (`skip`) is found by number only where the
+store can trim it (`trim_by`): then as a packet of the messages that it brought.
+
 Promises: nothing is allocated for a packet that comes; what is held is bounded in bytes and in
 packets; a packet comes out as it went in. Left to others: which packets belong together (a new
 epoch calls for `clear`), and what is in them.
 """
 
 import mmap
+from collections.abc import Callable
 
 import cython
 from cython.cimports.feedhandler.retrans.entries import (
@@ -87,10 +91,17 @@ class PacketStore:
         self.bytes_max = bytes_max
         self.packets_max = packets_max
         self.evicted = self.refused = self.numbering = 0
-        self.keeping = False
+        self.keeping = self.trims = False
+        self.cut: Callable[[bytes, int, int], bytes] | None = None
         self.oldest = self.count = self.bytes = self.write = 0
         self.taken = self.held = self.held_bytes = self.gone_first = self.gone_next = 0
         self.first = self.end = 0
+
+    def trim_by(self, cut: Callable[[bytes, int, int], bytes]) -> None:
+        """Find packets with `skip` by number as well, cut by `cut(packet, first, end)`; set before
+        any is stored."""
+        self.cut = cut
+        self.trims = True
 
     def clear(self):
         """Forget every packet by number, as a new sequence epoch begins; the counters stay.
@@ -111,7 +122,8 @@ class PacketStore:
         Returns 1, or 0 where it is refused: numbers below `end`, no numbers at all, or longer than
         the store. Raises IndexError where it is not inside `data`. `received_ns` and its `count` of
         messages are stored with it. Where `skip` is given, that many first messages were in the
-        packet before: such a packet may reach back below `end`, but is not found by number.
+        packet before: such a packet may reach back below `end`, but is not found by number unless
+        the store trims.
         """
         if start < 0 or size < 1 or start + size > len(data):
             raise IndexError("packet outside its buffer")
@@ -124,13 +136,13 @@ class PacketStore:
             self.refused += 1
             return 0
         self._make_room(size)
-        run = sequence
-        if skip > 0:
+        run = sequence + skip if self.trims else sequence
+        if skip > 0 and not self.trims:
             run = next_sequence
-        elif self.count > 0 and sequence == self.end:
+        elif self.count > 0 and run == self.end:
             run = self.table[self._entry(self.held - 1) + RUN]
         if self.first == self.end:
-            self.first = sequence
+            self.first = sequence + skip if self.trims else sequence
         self._keep(sequence, next_sequence, run, data, start, size, received_ns, skip, count)
         self.end = next_sequence
         return 1
@@ -217,8 +229,14 @@ class PacketStore:
         if self.held < self.count:
             self.bytes -= size
             self.count -= 1
-            self.first = self.table[self._entry(0) + SEQUENCE] if self.count else self.end
+            self.first = self._begin(self._entry(0)) if self.count else self.end
         return 0
+
+    def _begin(self, word):
+        """Return the first number that a packet is found by."""
+        if self.trims and self.table[word + SKIP] < _UNSEQUENCED:
+            return self.table[word + SEQUENCE] + self.table[word + SKIP]
+        return self.table[word + SEQUENCE]
 
     @cython.locals(at=cython.Py_ssize_t)
     def _entry(self, place):
@@ -313,7 +331,7 @@ class PacketStore:
         """Return (sequence, next sequence, bytes) of the packets in `first` to `end` - 1.
 
         In ascending order; packets that only reach into the range are among them, those with `skip`
-        not.
+        where the store trims.
         """
         found: list = []
         place: cython.Py_ssize_t = self._search(self.held - self.count, self.held, first)
@@ -325,6 +343,12 @@ class PacketStore:
                 found.append(
                     (self.table[word + SEQUENCE], self.table[word + NEXT], self._data(word))
                 )
+            elif self.trims and self.table[word + SKIP] < _UNSEQUENCED:
+                begin: cython.ulonglong = self._begin(word)
+                following: cython.ulonglong = self.table[word + NEXT]
+                if begin < end:
+                    data: object = self._data(word)
+                    found.append((begin, following, self.cut(data, begin, following)))
             place += 1
         return found
 

@@ -265,10 +265,11 @@ class CboeClient:
         """Take in received bytes and return their events; after `Broken` everything is ignored."""
         if not self._up or not data:
             return []
-        self._heard_ns = now_ns
         events: list[Event] = []
         try:
             for packet in self._framer.feed(data):
+                # Bytes of a unit whose length is wrong are no sign of life.
+                self._heard_ns = now_ns
                 self._unit(packet, now_ns, events)
             if self._framer.failure is not None:
                 raise self._framer.failure
@@ -431,10 +432,11 @@ class CboeSession:
         """Take in the client's bytes and return the bytes to write."""
         if self.closed or not data:
             return b""
-        self._now_ns = self._heard_ns = now_ns
+        self._now_ns = now_ns
         output = bytearray()
         try:
             for packet in self._framer.feed(data):
+                self._heard_ns = now_ns
                 if self.closed:
                     break
                 messages = messages_of(packet)

@@ -365,10 +365,11 @@ class XdpClient:
         """Take in received bytes and return their events; after `Broken` everything is ignored."""
         if not self._up or not data:
             return []
-        self._heard_ns = now_ns
         events: list[Event] = []
         try:
             for packet in self._framer.feed(data):
+                # Bytes of a packet whose length is wrong are no sign of life.
+                self._heard_ns = now_ns
                 self._packet(packet, now_ns, events)
             if self._framer.failure is not None:
                 raise self._framer.failure

@@ -234,6 +234,16 @@ def test_heartbeats_go_both_ways_and_a_silent_server_is_given_up(make: Any) -> N
     assert mute.tick(NOON_NS + 3_000 * MS) == [Broken("the server did not answer for 3000 ms")]
 
 
+@pytest.mark.parametrize("make", [grp, spinning])
+def test_bytes_of_a_unit_that_never_ends_are_no_sign_of_life(make: Any) -> None:
+    asking = make(heartbeat_us=1_000_000, dead_us=3_000_000)
+    asking.feed(struct.pack("<HBBI", 60_000, 0, 0, 0), NOON_NS)
+    for at_ms in (1_000, 2_000):
+        asking.feed(HEARTBEAT, NOON_NS + at_ms * MS)
+        assert asking.tick(NOON_NS + at_ms * MS) == []
+    assert asking.tick(NOON_NS + 3_000 * MS) == [Broken("the server was silent for 3000 ms")]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

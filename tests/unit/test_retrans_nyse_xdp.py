@@ -313,6 +313,13 @@ def test_a_silent_server_and_one_that_does_not_respond_are_given_up() -> None:
     assert (asking.counts["unanswered"], asking.counts["silent"]) == (1, 1)
 
 
+def test_bytes_of_a_packet_that_never_ends_are_no_sign_of_life() -> None:
+    asking = client(dead_us=60_000_000, heartbeat_us=1_000_000)
+    asking.feed(header(2_000, 11, 1, 1), NOON_NS)
+    asking.feed(HEARTBEAT, NOON_NS + 50_000 * MS)
+    assert asking.tick(NOON_NS + 60_000 * MS) == [Broken("the server was silent for 60000 ms")]
+
+
 def test_a_cancelled_request_is_answered_late_and_its_packets_serve_the_next() -> None:
     asking = client()
     asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)

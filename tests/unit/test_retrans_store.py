@@ -216,6 +216,40 @@ def test_a_packet_that_overlaps_the_one_before_is_kept_but_not_offered_by_number
     assert not store.covers(4, 11)
 
 
+def test_a_store_that_trims_offers_an_overlapping_packet_as_what_it_brought(make):
+    """A byte stands for a message, and its value for the number."""
+
+    def trimming(bytes_max):
+        store = make(bytes_max)
+        store.trim_by(lambda data, first, end: bytes(n for n in data if first <= n < end))
+        return store
+
+    def put(store, first, end, skip=0):
+        data = bytes(range(first, end))
+        return store.append(first, end, data, 0, len(data), 0, skip)
+
+    store = trimming(1 << 10)
+    assert put(store, 1, 4)
+    assert put(store, 2, 7, skip=2)
+    assert put(store, 7, 8)
+    assert store.packets(1, 8) == [(1, 4, b"\1\2\3"), (4, 7, b"\4\5\6"), (7, 8, b"\7")]
+    assert store.packets(2, 4) == [(1, 4, b"\1\2\3")]
+    assert store.packets(5, 6) == [(4, 7, b"\4\5\6")]
+    assert store.covers(1, 8)
+    assert put(store, 8, 12, skip=2)  # 8 and 9 are said to be there, and are not
+    assert not store.covers(7, 11)
+    assert store.covers(10, 12)
+    small = trimming(8)
+    assert put(small, 1, 5)
+    assert put(small, 3, 7, skip=2)
+    assert small.covers(1, 7)
+    assert put(small, 7, 10)
+    assert (small.first, small.covers(3, 10), small.covers(5, 10)) == (5, False, True)
+    small.clear()
+    assert put(small, 7, 10, skip=1)
+    assert (small.first, small.packets(1, 20)) == (8, [(8, 10, b"\x08\x09")])
+
+
 def test_bytes_of_a_range_are_those_of_its_packets(make):
     store = make(1000)
     put(store, 1, 6)

@@ -1,0 +1,675 @@
+"""One seed of a channel whose server answers by multicast lines, and a subscriber that trusts
+nothing.
+
+What plays are the objects that ship: `GatewayCore` with the arbiter, the recovery manager and the
+clients of the venue's servers on one side, the venue's servers on the other. A seed draws how often
+datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; whether the server
+is good, late, silent, sparing with its quota, or wrong, and what its retransmission lines lose; how
+connections stall, break and are refused; when the gateway joins. After `HEAL_NS` all is well, and
+two simulated seconds later the stream must be whole, where somebody can make it so.
+"""
+
+import copy
+import heapq
+import itertools
+import json
+import random
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway_cores import Outward
+from network import CLOSED, NEVER, TcpFaults, TcpLink
+
+from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
+from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.scanner import PacketHeader, parse_next
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    GatewaySettings,
+    LineConfig,
+    RetransmissionLineConfig,
+    ServerConfig,
+)
+from feedhandler.gateway import GatewayCore
+from feedhandler.ingest.arbitration import Arbiter
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.recovered import disprove, give_up, recover
+from feedhandler.ingest.ring import Ring
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.retrans.protocols.registry import REGISTRY
+from feedhandler.retrans.protocols.setup import ServerSetup
+from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from feedhandler.retrans.store import PacketStore
+from tests.support.amqp import FakeLink
+from tests.support.line_answers import keep, mutated
+
+MS = 1_000_000
+SERVICE = 7
+HEAL_NS = 600 * MS
+END_NS = HEAL_NS + 2_500 * MS
+SERVERS = ("good", "good", "late", "lossy", "silent", "sparing", "wrong")
+WHOLE = ("OK", "REFRESHED")
+#: Of a sparing server: requests a day, and numbers a request.
+SPARING_REQUESTS, SPARING_NUMBERS = 5, 3
+
+
+@dataclass
+class Venue:
+    """What differs between the venues.
+
+    `message(number, draw, open)` makes a message and keeps the open orders up to date; `snapshots`
+    is the protocol of snapshots, "" for none; `nonsense` is what a wrong server says on a
+    connection.
+    """
+
+    feed: Feed
+    protocol: str
+    message: Callable[[int, random.Random, dict[int, bytes]], bytes]
+    server: dict[str, Any]
+    nonsense: Callable[[random.Random], bytes]
+    snapshots: str = ""
+    product: int = 0
+
+
+@dataclass
+class Plan:
+    """What a seed draws."""
+
+    lost: tuple[float, float]
+    lost_on_both: float
+    doubled: float
+    jitter_ns: int
+    skew_ns: int
+    repacked: bool
+    server: str
+    answers_lost: float
+    snapshots: str
+    tcp: TcpFaults
+    join_ns: int
+    lag_ns: int
+    recovery: RecoverySettings
+
+    @classmethod
+    def drawn(cls, rng: random.Random, venue: Venue) -> "Plan":
+        """The plan of a seed."""
+        server = rng.choice(SERVERS)
+        good = server == "good"
+        return cls(
+            lost=(rng.choice([0, 0.02, 0.2]), rng.choice([0, 0.02, 0.2])),
+            lost_on_both=rng.choice([0, 0.02, 0.1]),
+            doubled=rng.choice([0, 0.1]),
+            jitter_ns=rng.choice([0, 100_000, 3 * MS]),
+            skew_ns=rng.choice([0, 0, MS, 5 * MS]),
+            repacked=rng.random() < 0.5,
+            server=server,
+            answers_lost={"good": 0.0, "lossy": 0.5}.get(server, rng.choice([0, 0, 0.1])),
+            snapshots=rng.choice(["none", "good", "good", "silent until healed", "wrong"])
+            if venue.snapshots
+            else "none",
+            tcp=TcpFaults() if good else TcpFaults.drawn(rng, HEAL_NS),
+            join_ns=rng.choice([0, 0, 0, rng.randrange(HEAL_NS // 2)]),
+            lag_ns=rng.choice([0, 0, 50_000, rng.randrange(2 * MS)]),
+            recovery=RecoverySettings(
+                request_packets_max=rng.choice([10, 100, 1000]),
+                request_timeout_us=rng.randrange(30_000, 100_000),
+                request_gather_us=rng.choice([0, 500, 2_000]),
+                retries=8 if good else rng.randrange(4),
+                backoff_us=rng.randrange(1_000, 20_000),
+                recovery_wait_us=2_000_000 if good else rng.randrange(1_000, 300_000),
+                # A spin is announced once a second.
+                refresh_timeout_us=rng.randrange(1_100_000, 1_300_000),
+                refresh_tries=rng.randrange(1, 4),
+                refresh_backoff_us=rng.randrange(20_000, 200_000),
+                refresh_retry_us=rng.randrange(100_000, 300_000),
+                heartbeat_us=50_000,
+                dead_us=rng.randrange(150_000, 300_000),
+                reconnect_us=5_000,
+                reconnect_max_us=100_000,
+            ),
+        )
+
+
+class Connection:
+    """A client's connection to a server, over a simulated link."""
+
+    def __init__(
+        self, world: "World", kind: str, server: Any, link: TcpLink, to_client: Callable[..., None]
+    ) -> None:
+        self.world = world
+        self.kind = kind
+        self.link = link
+        self.to_client = to_client
+        self.open = True
+        self.session = server.session("sim", world.now)
+        self._due = NEVER
+        self._plan()
+
+    def send(self, data: bytes, now_ns: int) -> None:
+        """The client's bytes."""
+        self.link.send(0, data, now_ns)
+        self.watch()
+
+    def close(self, now_ns: int) -> None:
+        """The client hangs up."""
+        self.to_client = lambda data, now_ns: None
+        self.link.break_off(now_ns)
+        self.watch()
+
+    def say(self, data: bytes, now_ns: int) -> None:
+        """The server's bytes, as its kind has it before all is well."""
+        rng, healed = self.world.rng, now_ns >= HEAL_NS
+        if not self.open or not data or (self.kind == "silent until healed" and not healed):
+            return
+        if self.kind == "silent" and not healed:
+            return
+        if self.kind == "wrong" and not healed and rng.random() < 0.1:
+            data = rng.choice([self.world.venue.nonsense(rng), mutated(data, rng)])
+        if self.kind == "late" and not healed:
+            self.world.schedule(now_ns + rng.randrange(100 * MS), self._say, data)
+        else:
+            self._say(now_ns, data)
+
+    def _say(self, now_ns: int, data: bytes) -> None:
+        if self.open:
+            self.link.send(1, data, now_ns)
+            self.watch()
+        if self.session.closed and self.open:
+            self.open = False
+            self.link.break_off(now_ns)
+            self.watch()
+
+    def watch(self) -> None:
+        if self.link.pending < NEVER:
+            self.world.schedule(self.link.pending, self._deliver)
+
+    def _deliver(self, now_ns: int) -> None:
+        for side, data in self.link.deliver(now_ns):
+            if side == 0:
+                self.to_client(data, now_ns)
+            elif data is CLOSED:
+                self.open = False
+                self.session.end()
+            elif self.open:
+                self.say(self.session.feed(data, now_ns), now_ns)
+                self._closed(now_ns)
+                self._plan()
+        self.watch()
+
+    def _plan(self) -> None:
+        due = max(self.session.deadline_ns, self.world.now + 1_000)
+        if self.open and not self.session.closed and due < self._due:
+            self._due = due
+            self.world.schedule(due, self._tick)
+
+    def _tick(self, now_ns: int) -> None:
+        if self.open and now_ns == self._due:
+            self._due = NEVER
+            self.say(self.session.tick(now_ns), now_ns)
+            self._closed(now_ns)
+            self._plan()
+
+    def _closed(self, now_ns: int) -> None:
+        """Close the link of a session that has closed itself, behind what it has said."""
+        if self.session.closed and self.open:
+            self.world.schedule(now_ns + MS, lambda now: self._say(now, b""))
+
+
+class Port:
+    """A server that listens."""
+
+    def __init__(self, world: "World", kind: str, server: Any) -> None:
+        self.world, self.kind, self.server = world, kind, server
+
+    def connect(self, now_ns: int, to_client: Callable[..., None]) -> Connection | None:
+        """A connection; None: refused."""
+        world = self.world
+        faults = world.plan.tcp
+        if now_ns < faults.until_ns and world.rng.random() < faults.refused:
+            return None
+        world.now = now_ns
+        link = TcpLink(world.rng, faults)
+        return Connection(world, self.kind, self.server, link, to_client)
+
+
+class World:
+    """One seed: the publisher, the network, the servers, and the gateway, whose `GatewayIO` it
+    is."""
+
+    def __init__(self, venue: Venue, seed: int) -> None:
+        self.venue = venue
+        self.rng = random.Random(seed)
+        self.plan = Plan.drawn(self.rng, venue)
+        self.now = 0
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._ties = itertools.count()
+        self.marks: Counter[str] = Counter()
+        #: Message n, published, at n - 1; the open orders after the last one.
+        self.published: list[bytes] = []
+        self.open: dict[int, bytes] = {}
+        self.store = PacketStore(1 << 20)
+        self._make_servers()
+        self._make_gateway(seed)
+        self._plan_session()
+
+    def _make_servers(self) -> None:
+        plan, venue = self.plan, self.venue
+        sparing = plan.server == "sparing"
+        settings = ServerSettings(
+            heartbeat_us=40_000,
+            dead_us=300_000,
+            requests_per_day=SPARING_REQUESTS if sparing else 0,
+            request_packets_max=SPARING_NUMBERS if sparing else 1000,
+        )
+        setup = ServerSetup(
+            venue.feed, {SERVICE: self.store}, settings, retransmit=self.retransmit,
+            product=venue.product,
+        )  # fmt: skip
+        make = REGISTRY[venue.protocol].server
+        assert make is not None
+        self.ports = {"rts": Port(self, plan.server, make(setup))}
+        #: The requests that the server has heard of.
+        self.requests = self.ports["rts"].server.counts
+        if plan.snapshots != "none":
+            make = REGISTRY[venue.snapshots].server
+            assert make is not None
+            spins = make(ServerSetup(venue.feed, {SERVICE: self.store}, settings, self.state))
+            self.ports["spin"] = Port(self, plan.snapshots, spins)
+
+    def state(self, service: int) -> tuple[int, tuple[bytes, ...]]:
+        """The open orders now."""
+        return len(self.published), tuple(self.open.values())
+
+    def _make_gateway(self, seed: int) -> None:
+        config, feed = self._configuration(), self.venue.feed
+        self.ring = Ring(1 << 20)
+        self.core = GatewayCore(config, feed, self.ring, self, 0, seed)
+        (plan,) = self.core.plans
+        self.arbiter = Arbiter(
+            self.ring, lines=2, channel=0, first_sequence=feed.first_sequence,
+            counts_messages=True, settings=config.arbitration,
+            recovery_wait_us=plan.recovery_wait_us, table=feed.table,
+        )  # fmt: skip
+        self.outward = {
+            name: Outward(self, server, self.ports[name])  # type: ignore[arg-type]
+            for name, server in self.core.servers.items()
+        }
+        self.peer = Peer(self.core.fanout.dirty_peers)
+        self.link = FakeLink()
+        subscription = parse_address(f"{feed.key}.#?as=message", feed.type_code, snapshots=True)
+        self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
+        self.header = PacketHeader()
+        self.timer_ns = NEVER
+        self.reading = False
+
+    def _configuration(self) -> Config:
+        plan, venue = self.plan, self.venue
+        servers = [ServerConfig(name="rts", address="127.0.0.1:1", **venue.server)]
+        if plan.snapshots != "none":
+            servers.append(ServerConfig(name="spin", address="127.0.0.1:2", **venue.server))
+        group = RetransmissionLineConfig(name="A", group="239.1.1.3", port=30_003)
+        channel = ChannelConfig(
+            service=SERVICE, retransmission="rts",
+            refresh="spin" if plan.snapshots != "none" else "",
+            lines=tuple(
+                LineConfig(name=name, group=f"239.1.1.{at}", port=30_001)
+                for at, name in enumerate("AB", 1)
+            ),
+            retransmission_lines=(group,),
+        )  # fmt: skip
+        return Config(
+            gateway=GatewaySettings(feed=venue.feed.name),
+            arbitration=ArbitrationSettings(gap_wait_us=15_000, start_wait_us=15_000),
+            recovery=plan.recovery,
+            amqp=AmqpConfig(),
+            servers=tuple(servers),
+            channels=(channel,),
+        )
+
+    # -- what is published ----------------------------------------------------------------------
+
+    def _plan_session(self) -> None:
+        at = 5 * MS
+        while at < END_NS - 500 * MS:
+            self.schedule(at, self._publish)
+            at += self.rng.randrange(500_000, 4 * MS) if at < HEAL_NS else 25 * MS
+        self.schedule(self.plan.join_ns, self._join)
+
+    def _publish(self, now_ns: int) -> None:
+        first = len(self.published) + 1
+        for number in range(first, first + self.rng.randint(1, 4)):
+            self.published.append(self.venue.message(number, self.rng, self.open))
+        end = len(self.published) + 1
+        keep(self.venue.feed, self.store, self._packet(first, end))
+        both = self._happens(self.plan.lost_on_both, now_ns)
+        for line in (0, 1):
+            for data in self._packed(first, end, line):
+                if both or self._happens(self.plan.lost[line], now_ns):
+                    continue
+                copies = 1 + self._happens(self.plan.doubled, now_ns)
+                for _ in range(copies):
+                    self.schedule(now_ns + self._delay_ns(line, now_ns), self._arrive, line, data)
+
+    def _packet(self, first: int, end: int) -> bytes:
+        feed = self.venue.feed
+        service = SERVICE if feed.table.service_size else 0
+        return feed.encode_packet(
+            sequence=first, service=service, messages=self.published[first - 1 : end - 1]
+        )
+
+    def _packed(self, first: int, end: int, line: int) -> list[bytes]:
+        cut = self.rng.randrange(first, end + 1) if line and self.plan.repacked else first
+        return [self._packet(a, b) for a, b in ((first, cut), (cut, end)) if a < b]
+
+    def _happens(self, chance: float, now_ns: int) -> bool:
+        return now_ns < HEAL_NS and self.rng.random() < chance
+
+    def _delay_ns(self, line: int, now_ns: int) -> int:
+        jitter = self.rng.randrange(self.plan.jitter_ns + 1) if now_ns < HEAL_NS else 0
+        return 10_000 + jitter + (self.plan.skew_ns if line else 0)
+
+    # -- the retransmission lines ---------------------------------------------------------------
+
+    def retransmit(self, service: int, data: bytes) -> None:
+        """A server's datagram goes out by two lines; a silent server's does not."""
+        assert service == SERVICE
+        now, rng, plan = self.now, self.rng, self.plan
+        if plan.server == "silent" and now < HEAL_NS:
+            return
+        for line in (0, 1):
+            if self._happens(plan.answers_lost, now):
+                continue
+            late = plan.server == "late" and now < HEAL_NS
+            at = now + self._delay_ns(line, now) + (rng.randrange(100 * MS) if late else 0)
+            self.schedule(at, self._answer, self._said(data))
+
+    def _said(self, data: bytes) -> bytes:
+        """What a wrong server makes of a datagram: cut, or with numbers far away."""
+        rng = self.rng
+        if self.plan.server != "wrong" or not self._happens(0.3, self.now):
+            return data
+        table = self.venue.feed.table
+        at, size = table.sequence_at, table.sequence_size
+        far = struct.pack("<I", len(self.published) + rng.randrange(5_000, 10_000))
+        return rng.choice(
+            [
+                data[: rng.randrange(len(data))],
+                data + b"\0",
+                rng.randbytes(rng.randrange(60)),
+                data[:at] + far + data[at + size :],
+            ]
+        )
+
+    def _answer(self, now_ns: int, data: bytes) -> None:
+        if self.plan.join_ns <= now_ns:
+            self.core.line_datagram(0, data, now_ns)
+            self.settle()
+
+    # -- the gateway ----------------------------------------------------------------------------
+
+    def _join(self, now_ns: int) -> None:
+        self.arbiter.start(now_ns)
+        for server in self.core.servers.values():
+            server.retry_ns = now_ns
+        self.settle()
+
+    def _arrive(self, now_ns: int, line: int, data: bytes) -> None:
+        if now_ns < self.plan.join_ns:
+            return
+        assert parse_next(self.venue.feed.table, data, 0, len(data), self.header) == 0
+        self.arbiter.receive(line, self.header, data, 0, now_ns, now_ns)
+        self._look(now_ns)
+        self.settle()
+
+    def _look(self, now_ns: int) -> None:
+        if not self.plan.lag_ns:
+            self._read(now_ns)
+        elif not self.reading:
+            self.reading = True
+            self.schedule(now_ns + self.plan.lag_ns, self._read)
+
+    def _read(self, now_ns: int) -> None:
+        self.reading = False
+        self.ring.publish()
+        while self.core.pump(PUMP_BYTES_MAX, now_ns):
+            pass
+        self.settle()
+
+    def settle(self) -> None:
+        """Write to servers and links."""
+        for outward in self.outward.values():
+            if outward.asked:
+                outward.flush()
+        for peer in self.core.fanout.flush():
+            peer.dirty = False
+
+    def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:
+        """Call `function(now_ns, *arguments)` at `at`."""
+        heapq.heappush(self._heap, (at, next(self._ties), function, arguments))
+
+    def play(self) -> None:
+        """Run to the end."""
+        heap = self._heap
+        while True:
+            due = heap[0][0] if heap else NEVER
+            deadlines = [self.arbiter.deadline_ns, self.timer_ns]
+            deadlines += [each.server.deadline_ns for each in self.outward.values()]
+            if self.now < self.plan.join_ns:
+                deadlines = [NEVER]
+            now = max(min(due, *deadlines), self.now)
+            if now > END_NS:
+                return
+            self.now = now
+            if min(deadlines) <= now:
+                self._tick(now)
+            else:
+                _, _, function, arguments = heapq.heappop(heap)
+                function(now, *arguments)
+
+    def _tick(self, now_ns: int) -> None:
+        if self.arbiter.deadline_ns <= now_ns:
+            self.arbiter.tick(now_ns)
+            self._look(now_ns)
+        for outward in self.outward.values():
+            if outward.server.deadline_ns <= now_ns:
+                outward.tick(now_ns)
+        if self.timer_ns <= now_ns:
+            self.timer_ns = NEVER
+            self.core.tick(now_ns)
+        self.settle()
+
+    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
+
+    def now_ns(self) -> int:
+        return self.now
+
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._fill, data, epoch)
+        return True
+
+    def _fill(self, now_ns: int, data: bytes, epoch: int) -> None:
+        assert parse_next(self.venue.feed.table, data, 0, len(data), self.header) == 0
+        recover(self.arbiter, self.header, data, 0, now_ns, now_ns, epoch)
+        self._look(now_ns)
+
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._give_up, until, epoch)
+        return True
+
+    def _give_up(self, now_ns: int, until: int, epoch: int) -> None:
+        give_up(self.arbiter, until, now_ns, epoch)
+        self._look(now_ns)
+
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._disprove, number, epoch)
+        return True
+
+    def _disprove(self, now_ns: int, number: int, epoch: int) -> None:
+        disprove(self.arbiter, number, now_ns, epoch)
+        self._look(now_ns)
+
+    def flush_soon(self) -> None:
+        """Links are written to at once here."""
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        self.timer_ns = min(self.timer_ns, deadline_ns)
+
+    def line_changed(self, kind: int, place: int, line: int) -> None:
+        self.marks[RecordKind(kind).name] += 1
+
+    def renumbered(self) -> None:
+        self.core.turn_day(self.now)
+
+    def tell(self, text: str) -> None:
+        """There is no operator."""
+
+
+class Oracle:
+    """A subscriber that trusts nothing, and has the ledger of what was published."""
+
+    def __init__(self, world: World, apply: Callable[[dict[int, bytes], bytes], None]) -> None:
+        self.published = world.published
+        self.apply = apply
+        #: The latest number that came; -1 before any.
+        self.number = -1
+        self.missing: set[int] = set()
+        self.told: set[int] = set()
+        #: Numbers that did not come, but are part of a snapshot.
+        self.covered: set[int] = set()
+        #: The open orders, true where `whole`.
+        self.open: dict[int, bytes] = {}
+        self.whole = False
+        self.block: int | None = None
+        self.stands = ""
+        self.seen: Counter[str] = Counter()
+        self._header = PacketHeader()
+
+    def take(self, sent: Any) -> None:
+        """What the link was sent."""
+        if sent.content == "quality+json":
+            self._quality(json.loads(sent.body))
+            return
+        message = bytes(sent.body)
+        sequence, place = struct.unpack_from(">QH", sent.tag, 8)
+        if sequence >> 63:
+            assert self.block is not None, "part of a snapshot outside a block"
+            self.apply(self.open, message)
+            return
+        number = sequence + place
+        assert message == self.published[number - 1], f"{number} is not what was published"
+        self._message(number, message)
+
+    def _quality(self, told: dict[str, Any]) -> None:
+        self.stands, reason = told["state"], told["reason"]
+        self.seen[reason] += 1
+        if reason == "gap":
+            ((first, last),) = told["lost"]
+            self.missing.update(range(first, last + 1))
+            self.whole = False
+        elif reason == "withdrawn":
+            self.number = told["next"] - 1
+            self.whole = False
+            for low, high in told["withdrawn"]:
+                self.missing -= set(range(low, high + 1))
+                self.covered -= set(range(low, high + 1))
+        elif reason == "snapshot-begin":
+            self.block, self.open = told["last"], {}
+        elif reason == "snapshot-end":
+            self._end()
+        elif reason == "start":
+            self.number = told["next"] - 1
+            self.whole = self.number == 0
+
+    def _message(self, number: int, message: bytes) -> None:
+        assert self.block is None, "live messages within a block"
+        assert number > self.number, f"{number} after {self.number}"
+        between = set(range(self.number + 1, number)) if self.number >= 0 else set()
+        unsaid = between - self.missing - self.told - self.covered
+        assert not unsaid, f"{sorted(unsaid)} were not announced"
+        assert number not in self.missing, f"{number} was announced lost"
+        self.number = number
+        self.told.add(number)
+        if self.whole:
+            self.apply(self.open, message)
+
+    def _end(self) -> None:
+        assert self.block is not None
+        last, self.block = self.block, None
+        if self.number >= 0:
+            self.covered.update(range(self.number + 1, last + 1))
+        self.number = max(self.number, last)
+        self.whole = True
+        self.check("a snapshot block")
+
+    def check(self, where: str) -> None:
+        """The open orders are those that were published up to here."""
+        truth: dict[int, bytes] = {}
+        for message in self.published[: self.number]:
+            self.apply(truth, message)
+        assert self.open == truth, f"{where}: the orders differ at {self.number}"
+
+
+def play(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: int) -> Counter[str]:
+    """A seed, played and checked; what was seen in it."""
+    world = World(venue, seed)
+    world.play()
+    plan, oracle = world.plan, Oracle(world, apply)
+    for sent in world.link.sent:
+        oracle.take(sent)
+    last = len(world.published)
+    assert oracle.number == last, f"{oracle.number} of {last}: {plan}"
+    if oracle.whole:
+        oracle.check("the end")
+    if plan.server == "good":
+        assert not oracle.seen["gap"], f"a good server, and something is lost: {plan}"
+        runs = max(world.marks["MISSING"], 1)
+        assert world.requests["requests"] <= 1.5 * runs + 1, (world.requests, world.marks, plan)
+    if plan.snapshots != "none":
+        assert oracle.stands in WHOLE, f"{oracle.stands} at the end: {plan}"
+        assert oracle.whole
+    oracle.seen.update(world.marks)
+    oracle.seen[f"a {plan.server} server"] += 1
+    for name, server in world.core.servers.items():
+        oracle.seen.update({f"{name} {what}": n for what, n in server.client.counts.items()})
+    return oracle.seen
+
+
+def story(venue: Venue, seed: int) -> list[bytes]:
+    """Every frame that a seed's subscriber is sent."""
+    world = World(venue, seed)
+    world.play()
+    return world.link.frames
+
+
+def bites(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: int) -> list[str]:
+    """What the ledger lets pass of a stream with one message lost, doubled, moved or changed."""
+    world = World(venue, seed)
+    world.play()
+    sent = world.link.sent
+    data = [place for place, each in enumerate(sent) if each.content == "message"]
+    chosen = data[len(data) // 2]
+    later = data[len(data) // 2 + 3]
+    changed = copy.copy(sent[chosen])
+    object.__setattr__(changed, "body", bytes(changed.body)[:-1] + b"?")
+    harms = {
+        "lost": [*sent[:chosen], *sent[chosen + 1 :]],
+        "doubled": [*sent[: chosen + 1], *sent[chosen:]],
+        "moved": [*sent[:chosen], *sent[chosen + 1 : later], sent[chosen], *sent[later:]],
+        "changed": [*sent[:chosen], changed, *sent[chosen + 1 :]],
+    }
+    passed = []
+    for name, stream in harms.items():
+        oracle = Oracle(world, apply)
+        try:
+            for each in stream:
+                oracle.take(each)
+            passed.append(name)
+        except AssertionError:
+            pass
+    return passed
