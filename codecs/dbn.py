@@ -321,14 +321,14 @@ def encode_definition(
     return made.tobytes()
 
 
-class Records(NamedTuple):
+class RecordBody(NamedTuple):
     """What stands in a body of records: those of one schema, and symbols by instrument id."""
 
     records: np.ndarray
     symbols: Mapping[int, str]
 
 
-def decode_records(body: bytes) -> Records:
+def decode_records(body: bytes) -> RecordBody:
     """Read a body: records of one schema, with or without symbol mappings between them.
 
     Raises ValueError where it is anything else, or breaks off.
@@ -340,7 +340,7 @@ def decode_records(body: bytes) -> Records:
             records["rtype"] == schema.rtype
         )
         if same.all():
-            return Records(records, {})
+            return RecordBody(records, {})
     return _walk(body)
 
 
@@ -349,7 +349,7 @@ def schema_of(records: np.ndarray) -> str:
     return next(name for name, schema in SCHEMAS.items() if schema.records == records.dtype)
 
 
-def _walk(body: bytes) -> Records:
+def _walk(body: bytes) -> RecordBody:
     """Read a body record by record."""
     symbols: dict[int, str] = {}
     kept: list[bytes] = []
@@ -371,7 +371,7 @@ def _walk(body: bytes) -> Records:
             kept.append(part)
         at += size
     dtype = MBO if kind is None else kind.records
-    return Records(np.frombuffer(b"".join(kept), dtype), symbols)
+    return RecordBody(np.frombuffer(b"".join(kept), dtype), symbols)
 
 
 def _mapping(name: bytes, numbers: list[int], day: date) -> bytes:

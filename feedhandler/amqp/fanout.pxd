@@ -43,6 +43,7 @@ cdef class Fanout(Splitter):
     cdef int _records(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)
+    cdef int _note_opened(self)
     cdef int _note_stamp(self, Stream stream, long long received_ns)
     cdef int _tap(
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,

@@ -599,13 +599,16 @@ class Fanout(Splitter):
         self._note_opened()
         return 0
 
-    def _note_opened(self) -> None:
+    @cython.cfunc
+    def _note_opened(self) -> cython.int:
         """Take the links that have records in an open batch."""
         sender_queue: SenderQueue
-        for sender_queue in self.records.opened:
-            if sender_queue not in self.batching:
-                self.batching.append(sender_queue)
-        self.records.opened.clear()
+        if len(self.records.opened) > 0:
+            for sender_queue in self.records.opened:
+                if sender_queue not in self.batching:
+                    self.batching.append(sender_queue)
+            self.records.opened.clear()
+        return 0
 
     @cython.ccall
     def flush(self) -> list[Peer]:

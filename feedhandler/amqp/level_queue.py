@@ -78,13 +78,6 @@ class LevelQueue(SenderQueue):
         self.close_batch(stream.index)
 
     @cython.cfunc
-    def _note_backlog(self) -> cython.int:
-        """Record at the connection and the link whether anything waits for credit or room."""
-        behind: cython.bint = not self.overrun and (
-            self.queued_bytes > 0 or len(self.open_batches) > 0 or len(self.waiting) > 0
-        )
-        if behind != self.behind:
-            self.behind = behind
-            self.sender.wants_flow = behind
-            self.peer.backlog += 1 if behind else -1
-        return 0
+    def _is_behind(self) -> cython.bint:
+        """Return whether anything waits for credit or room."""
+        return len(self.waiting) > 0 or SenderQueue._is_behind(self)

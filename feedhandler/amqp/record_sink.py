@@ -1,4 +1,4 @@
-"""What the fan-out gives published packets to, where normalised records are made of them.
+"""The interface by which the fan-out has normalised records made of published packets.
 
 `record_fanout` is what makes them; it stands apart, so that a gateway without records needs none of
 its parts. No I/O.
@@ -13,7 +13,7 @@ from cython.cimports.feedhandler.amqp.stream import Stream
 
 @cython.cclass
 class RecordSink:
-    """The interface. `opened` are links that have records in an open batch since it was last
+    """A maker of records. `opened` are links that have records in an open batch since it was last
     emptied."""
 
     def __init__(self) -> None:

@@ -64,5 +64,6 @@ cdef class SenderQueue:
     cpdef int drain(self)
     cdef int _close(self, Batch batch)
     cpdef int give_up(self)
+    cdef bint _is_behind(self)
     cdef int _note_backlog(self)
     cdef int _enqueue(self, Frame frame)

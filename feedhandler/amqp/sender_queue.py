@@ -244,14 +244,17 @@ class SenderQueue:
     @cython.cfunc
     def _note_backlog(self) -> cython.int:
         """Record at the connection and the link whether anything waits for credit or room."""
-        behind: cython.bint = not self.overrun and (
-            self.queued_bytes > 0 or len(self.open_batches) > 0 or self.catching > 0
-        )
+        behind: cython.bint = not self.overrun and self._is_behind()
         if behind != self.behind:
             self.behind = behind
             self.sender.wants_flow = behind
             self.peer.backlog += 1 if behind else -1
         return 0
+
+    @cython.cfunc
+    def _is_behind(self) -> cython.bint:
+        """Return whether anything waits for credit or room."""
+        return self.queued_bytes > 0 or len(self.open_batches) > 0 or self.catching > 0
 
     @cython.ccall
     def drain(self) -> cython.int:

@@ -52,8 +52,8 @@ cdef class Normaliser:
     cdef readonly Py_ssize_t count
     cdef public unsigned long long unknown_orders, unscaled, clamped, short
     cdef public unsigned long long sideless, unnamed
-    cdef readonly unsigned int publisher_id, status_instrument
-    cdef readonly int status
+    cdef readonly unsigned int publisher_id
+    cdef public object instruments_of
     cdef public bint maybe_bad
     cdef FeedTable table
     cdef unsigned char[::1] slots
@@ -117,6 +117,7 @@ cdef class Normaliser:
         self, unsigned long long order_id, unsigned char side, WireField price, WireField size
     ) except -1
     cdef int clear_books(self, WireRule rule) except -1
+    cdef int forget_orders(self) except -1
     cdef int put(
         self, unsigned char action, unsigned char side, unsigned long long order_id,
         long long price, unsigned int size

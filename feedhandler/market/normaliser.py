@@ -18,7 +18,7 @@ Records (`records`) say of
 
 The last record about an instrument in a message has FLAG_LAST. A trading status, and a message that
 names an instrument, make no order event: `statuses` (instrument, state, time) and `named`
-(instrument, time) have those since the last `clear`; `status` and `status_instrument` the last one.
+(instrument, time) have those since the last `clear`.
 
 Promises: nothing in a message makes `message` raise; what does not fit is counted (`short`,
 `unknown_orders`, `sideless`, `unscaled`, `clamped`, `unnamed`) and makes no record, or one without
@@ -74,7 +74,7 @@ _C_DIRECTORY = cython.declare(cython.int, 11)
 _C_BEGIN = cython.declare(cython.int, 12)
 _C_END = cython.declare(cython.int, 13)
 
-#: Trading statuses, as `Normaliser.status` has them; 0: none was told.
+#: Trading statuses, as `Normaliser.statuses` has them; 0: none.
 STATES = ("", "trading", "halted", "auction", "quoting", "closed")
 _SINCE = ("", "epoch", "midnight", "clock", "send_second")
 _MIDNIGHT = cython.declare(cython.int, 2)
@@ -202,6 +202,8 @@ class Normaliser:
 
     `orders` holds what messages about orders leave out; one that the caller gives is used, so that
     it may be bounded otherwise. `records` are those of the messages since the last `clear`.
+    `instruments_of(channel)`, where it is set, gives the instruments that a clear of a channel is
+    about; else, where orders are known by their symbols, it is about all.
     """
 
     def __init__(self, feed: Feed, orders: OrderTable | None = None, room: int = ROOM) -> None:
@@ -236,7 +238,7 @@ class Normaliser:
         self.symbols = []
         self.unknown_orders = self.unscaled = self.clamped = self.short = 0
         self.sideless = self.unnamed = 0
-        self.status = self.status_instrument = 0
+        self.instruments_of = None
         self.statuses, self.named = [], []
         self.maybe_bad = False
         self.room = max(room, 1)
@@ -618,9 +620,9 @@ class Normaliser:
             return 0
         self.scope = self.instrument if self.names_symbols else self.channel
         if rule.does == _C_STATUS:
-            self.status, self.status_instrument = self.side_of(rule.state), self.instrument
-            if self.status:
-                self.statuses.append((self.instrument, self.status, self.event_ns))
+            status: cython.int = self.side_of(rule.state)
+            if status:
+                self.statuses.append((self.instrument, status, self.event_ns))
             return 0
         if rule.does == _C_DIRECTORY:
             if self.instrument:
@@ -657,13 +659,20 @@ class Normaliser:
         """Empty the book of the instrument, or all books of the channel."""
         if not rule.whole:
             self.orders.clear(self.instrument)
-        elif self.names_symbols:
-            self.instrument = 0
-            self.orders.clear_all()
         else:
             self.instrument = 0
-            self.orders.clear_scope(self.channel)
+            self.forget_orders()
         return self.put(_R, 0, 0, _NO_PRICE, 0)
+
+    def forget_orders(self):
+        """Forget all orders of the channel."""
+        if not self.names_symbols:
+            return self.orders.clear_scope(self.channel)
+        if self.instruments_of is None:
+            return self.orders.clear_all()
+        for instrument in self.instruments_of(self.channel):
+            self.orders.clear(instrument)
+        return 0
 
     def empty(self, channel: int, received_ns: int) -> None:
         """Append a record that empties all books of a channel, whose numbers begin anew."""
@@ -673,10 +682,7 @@ class Normaliser:
         self.send_ns = _NO_TIME
         self.snapshots.pop(channel, None)
         self.clocks.pop(channel, None)
-        if self.names_symbols:
-            self.orders.clear_all()
-        else:
-            self.orders.clear_scope(channel)
+        self.forget_orders()
         self.put(_R, 0, 0, _NO_PRICE, 0)
 
     def apply_order(self, rule):

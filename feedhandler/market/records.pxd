@@ -22,7 +22,6 @@ cdef class LevelRecords:
     cdef Py_ssize_t pending_at
     cdef int pending_depth
 
-    cpdef int clear(self) except -1
     cdef int tell(
         self, const unsigned long long[::1] events, Py_ssize_t at, unsigned int instrument, int depth
     ) except -1

@@ -52,7 +52,8 @@ _NONE = cython.declare(cython.ulonglong, 78)
 _LAST = cython.declare(cython.ulonglong, FLAG_LAST)
 _NO_PRICE = cython.declare(cython.ulonglong, UNDEFINED_PRICE)
 _LOW = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
-_HIGH = cython.declare(cython.ulonglong, 0xFFFF_FFFF_0000_0000)
+#: The bits of an event's first word that say who publishes it.
+_PUBLISHER = cython.declare(cython.ulonglong, 0xFFFF_0000)
 _BYTE = cython.declare(cython.ulonglong, 0xFF)
 
 
@@ -96,11 +97,6 @@ class LevelRecords:
         """The records since the last `clear`: a view, good until the next event."""
         return self.buffer[: self.count]
 
-    def clear(self):
-        """Begin the records anew."""
-        self.count = 0
-        return 0
-
     def present(self, instrument: int, now: Mapping[str, int]) -> Array:
         """Return one record with the levels as they are; `now` are fields of it: publisher, times,
         sequence, flags. No part of `records`."""
@@ -123,11 +119,9 @@ class LevelRecords:
         tail: cython.ulonglong = events[at + 4]
         if self.count >= self.room:
             self.grow()
-        self.words[place] = (events[at] & _HIGH) | (events[at] & 0xFFFF_0000) | self.head
-        if instrument:
-            self.words[place] = (self.words[place] & _LOW) | (
-                cython.cast(cython.ulonglong, instrument) << 32
-            )
+        self.words[place] = (
+            self.head | (events[at] & _PUBLISHER) | cython.cast(cython.ulonglong, instrument) << 32
+        )
         self.words[place + 1] = events[at + 1]
         self.words[place + 2] = events[at + 3]
         self.words[place + 3] = (
@@ -230,6 +224,7 @@ class Records:
                 raise UsageError(f"unknown records {schema!r}", f"known: {', '.join(SCHEMAS)}")
         self.normaliser = Normaliser(feed)
         self.book = DepthBook()
+        self.normaliser.instruments_of = self.book.instruments
         self.keeps_events = not schemas or "mbo" in schemas
         self.outputs = {
             name: LevelRecords(self.book, depth, SCHEMAS[name], bool(schemas))

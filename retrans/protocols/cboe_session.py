@@ -13,6 +13,7 @@ Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -144,7 +145,7 @@ def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:
     return layout.unpack_from(message)[2:]
 
 
-class CboeClient:
+class CboeClient(ABC):
     """The client's end of successive connections to one server; `counts` counts by name.
 
     Subclasses have `_begun`, which resets what belongs to one connection, `_message`, which takes a
@@ -187,13 +188,13 @@ class CboeClient:
         self._owing_ns = NEVER_NS
         self._begun()
 
+    @abstractmethod
     def _begun(self) -> None:
         """Reset what a subclass knows of one connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _message(self, code: int, message: bytes, now_ns: int, events: list[Event]) -> None:
         """Take a message of a server that has accepted the login. Raises `WireError`."""
-        raise NotImplementedError
 
     # -- the connection -------------------------------------------------------------------------
 
@@ -347,7 +348,7 @@ class CboeServer:
         return LOGGED_IN
 
 
-class CboeSession:
+class CboeSession(ABC):
     """The server's end of one client's connection.
 
     Subclasses have `_message`, which takes a message of a client that has logged in and returns
@@ -364,9 +365,9 @@ class CboeSession:
         self._now_ns = self._heard_ns = self._beat_ns = now_ns
         self._paused = False
 
+    @abstractmethod
     def _message(self, code: int, message: bytes, now_ns: int) -> bytes:
         """Take a message of a client that has logged in. Raises `WireError`."""
-        raise NotImplementedError
 
     def _due_ns(self) -> int:
         """When `_tick` has something to do."""

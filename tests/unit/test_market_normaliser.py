@@ -113,8 +113,8 @@ def test_a_record_has_all_that_dbn_wants(twin):
 def test_a_trading_status_is_told_beside_the_records(twin):
     told = Told(twin, "nasdaq-totalview-itch")
     assert told("stock_trading_action", stock_locate=5, trading_state="P") == ""
-    assert told.normaliser.status_instrument == 5
-    assert compiled.STATES[told.normaliser.status] == "halted"
+    ((instrument, state, _),) = told.normaliser.statuses
+    assert (instrument, compiled.STATES[state]) == (5, "halted")
 
 
 def test_pitch_orders_are_found_by_their_id_alone(twin):

@@ -295,3 +295,28 @@ def test_the_commands_offer_what_there_is() -> None:
     assert [*RecordForm] == [*FORMS]
     assert set(WRITERS) == {*ExchangedFeed} - {"euronext", "fix"}
     assert set(WRITERS) == {*GeneratedFeed} - {"euronext-utp-md"}
+
+
+def utp_order(symbol: int, action: str, volume: int) -> bytes:
+    return load_feed("euronext-utp-md").encode_message(
+        "order_update", symbol_index=symbol, order_id=9, side="B", action_type=action, price=100,
+        volume=volume, price_scale_code=2,
+    )  # fmt: skip
+
+
+def test_a_service_that_begins_anew_leaves_the_orders_of_others() -> None:
+    feed = load_feed("euronext-utp-md")
+    records = Records(feed, "mbo")
+
+    def take(service: int, message: bytes) -> None:
+        records.take(message, 0, len(message), feed.message_code(message), 1, 1, 1, service)
+
+    for service, symbol in ((1, 5), (2, 6)):
+        take(service, utp_order(symbol, "A", 10))
+    records.empty(1, 1)
+    take(2, utp_order(6, "D", 0))
+    assert records.normaliser.unknown_orders == 0
+    assert records.of("mbo")[-1][["action", "instrument_id", "size"]].tolist() == (b"C", 6, 10)
+    assert not records.book.order_count
+    take(1, utp_order(5, "A", 4))
+    assert records.of("mbo")[-1]["action"] == b"A", "known no more"

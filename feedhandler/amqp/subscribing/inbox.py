@@ -11,6 +11,8 @@ only when a `Message` is asked for records).
 
 import datetime
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import cython
@@ -174,11 +176,11 @@ class Message:
         return [record for packet in self.packets() for record in packet.messages]
 
     @property
-    def symbols(self) -> dict[int, str]:
-        """The symbols of instruments by instrument id, as far as this subscription has told them
-        up to this message: normalised records have the ids only."""
+    def symbols(self) -> Mapping[int, str]:
+        """The symbols of instruments by instrument id, as far as this subscription has told them:
+        normalised records have the ids only. A view, which grows as more are told."""
         self._read_records()
-        return dict(self._instruments())
+        return MappingProxyType(self._instruments())
 
     def _instruments(self) -> dict[int, str]:
         return self.references.setdefault((self.feed_number, self.service), {})
