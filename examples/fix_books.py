@@ -70,6 +70,8 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
         together=0.01,
         port_base=port_base,
         server_port=port_base + RETRANSMISSION_PORT,
+        # Its server answers until the books have the last message, however busy the machine is.
+        linger_s=PATIENCE_S,
     )
     config = SCENES[FIX].config(
         port_base,
@@ -97,8 +99,14 @@ async def main(seconds: float, rate: float, port: int, port_base: int) -> None:
             books = Books(f"amqp://127.0.0.1:{port}")
             following = asyncio.create_task(books.follow())
             await family.until(books.attached, PATIENCE_S, "attaching to the gateway")
-            result = await FixExchange(plan).run(asyncio.Event())
-            await books.have(result.messages[CHANNEL])
+            exchange, closed, done = FixExchange(plan), asyncio.Event(), asyncio.Event()
+            running = asyncio.create_task(
+                exchange.run(done, lambda progress: closed.set() if progress.closed else None)
+            )
+            await family.until(closed, seconds + PATIENCE_S, "publishing")
+            await books.have(exchange.messages[CHANNEL])
+            done.set()
+            result = await running
             following.cancel()
     lost = result.lines["A"].together
     told = told_by_the_exchange(plan.seed, result.messages[CHANNEL])

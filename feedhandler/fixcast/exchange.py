@@ -107,7 +107,8 @@ class FixExchange:
         }
         self._ledger: LedgerWriter | None = None
         self._packets = dict.fromkeys(SERVICES, 0)
-        self._messages = dict.fromkeys(SERVICES, 0)
+        #: Number of messages published, by channel.
+        self.messages = dict.fromkeys(SERVICES, 0)
         self._late_ns = 0
         self._publisher: Publisher | None = None
         #: Id of the channel whose next datagram is to be lost for good; "": none.
@@ -147,7 +148,7 @@ class FixExchange:
         counts = dict(zip(LINES, self.lines.counts, strict=True))
         return ExchangeResult(
             packets=dict(self._packets),
-            messages=dict(self._messages),
+            messages=dict(self.messages),
             lines=counts,
             next_sequences=following,
             sent=sum(each.sends for each in self.lines.counts),
@@ -200,7 +201,7 @@ class FixExchange:
             for number in range(done, due):
                 id = ids[number % len(ids)]
                 await publisher.publish(id, self._markets[id].next_message(wall_ns))
-                self._messages[self._services[id]] += 1
+                self.messages[self._services[id]] += 1
             done = due
             if over:
                 return
@@ -230,7 +231,7 @@ class FixExchange:
         return ExchangeProgress(
             elapsed_ns=elapsed_ns,
             packets=sum(self._packets.values()),
-            messages=sum(self._messages.values()),
+            messages=sum(self.messages.values()),
             sent=sum(each.sends for each in self.lines.counts),
             lateness_max_ns=self._late_ns,
             closed=closed,
