@@ -20,6 +20,8 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 # What is about the clock, processes and sockets: by itself, in more processes, for it waits more
 # than it works.
 ALONE := tests/interop tests/system
+# What `make check` runs: the tree's shape, not what the product does.
+SHAPE := tests/unit/test_structure_imports.py tests/unit/test_structure_files.py
 WAITING := $(shell expr $(JOBS) + 2)
 # Tests start hundreds of processes; where none may keep what it compiled to byte code, each compiles
 # all of it again, and so does pytest: a third of the suite's time.
@@ -48,7 +50,7 @@ test: $(VENV)/.everything ## everything that must pass (TESTS=tests/unit for a p
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) $(ALONE:%=--ignore=%) tests
+	$(PY) -m pytest -n $(JOBS) $(ALONE:%=--ignore=%) $(SHAPE:%=--ignore=%) tests
 	$(PY) -m pytest -n $(WAITING) $(ALONE)
 endif
 
@@ -65,7 +67,7 @@ check: $(VENV)/.everything ## style, types, import directions, compose file
 	$(PY) -m ruff format --check .
 	@mkdir -p build/types && ln -sfn ../../feedhandler build/types/feedhandler
 	cd build/types && $(CURDIR)/$(PY) -m mypy --config-file ../../pyproject.toml
-	$(PY) -m pytest -q tests/unit/test_structure_imports.py tests/unit/test_structure_files.py
+	$(PY) -m pytest -q $(SHAPE)
 
 format: $(VENV)/.everything ## put the sources into the house format
 	$(PY) -m ruff format .

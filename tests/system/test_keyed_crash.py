@@ -23,7 +23,7 @@ from tests.support.durable import orders
 from tests.support.gateway import Market, start
 from tests.support.keyed_client import open_effects
 
-KILLS = int(os.environ.get("KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", "2"))
 MESSAGES = int(os.environ.get("MESSAGES", "6000"))
 CLIENTS = int(os.environ.get("CLIENTS", "8"))
 KEYS = 300
@@ -167,7 +167,7 @@ class OutputSite(Site):
 
 
 @pytest.mark.timeout(0 if KILLS > 50 else 280)
-@pytest.mark.parametrize(("kind", "kills"), [(Site, KILLS), (OutputSite, max(KILLS // 10, 3))])
+@pytest.mark.parametrize(("kind", "kills"), [(Site, KILLS), (OutputSite, max(KILLS // 10, 2))])
 def test_each_message_has_one_effect_whoever_is_killed(
     tmp_path: Path, seed: int, kind: type[Site], kills: int
 ) -> None:

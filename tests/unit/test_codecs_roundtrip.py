@@ -85,7 +85,7 @@ def given_form(values: dict) -> dict:
 
 
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=10, print_blob=True)
+@settings(max_examples=5, print_blob=True)
 @given(data=st.data())
 def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
     values = data.draw(message_values(layout))
@@ -97,7 +97,7 @@ def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
 
 
 @pytest.mark.parametrize(("feed", "layout"), CONTROLS, ids=name_of)
-@settings(max_examples=10, print_blob=True)
+@settings(max_examples=5, print_blob=True)
 @given(data=st.data())
 def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, data):
     values = data.draw(block_values(layout))
@@ -174,7 +174,7 @@ def column_value(array: numpy.ndarray, row: int):
 
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=4, print_blob=True)
+@settings(max_examples=2, print_blob=True)
 @given(data=st.data())
 def test_columns_say_what_records_say(twin, feed, layout, data):
     filler = next(iter(feed.layouts.values()))[0]
