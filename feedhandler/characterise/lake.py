@@ -3,6 +3,7 @@
     lake/capture=<identity>/type=order_update/day=2011-03-15/service=104/part-0.parquet
     lake/capture=<identity>/_about.json       which capture, of which feed, what was read
     lake/capture=<identity>/_tally/0.npz      what the tables of the session are made of
+    lake/capture=<identity>/records=mbo/day=2011-03-15/part-0.parquet     (`lake_records`)
 
 A capture is identified by its content, not by its name or compression: a second run finds its
 folder and leaves it alone. A recording that has grown since replaces its former state
@@ -31,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field, structs
 
+from feedhandler.characterise import lake_files
 from feedhandler.characterise.channels import ChannelMap, Samples, tally_keys
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
@@ -42,12 +44,19 @@ from feedhandler.characterise.job import (
     note,
     sample_slices,
 )
+from feedhandler.characterise.lake_files import PartFiles, abandon
 from feedhandler.characterise.lake_identity import (
     MARKS,
     Identity,
     begin_of,
     look,
     quick_identity,
+)
+from feedhandler.characterise.lake_records import (
+    channel_keys,
+    folder_of,
+    refuse_records,
+    write_records,
 )
 from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
 from feedhandler.characterise.planning import exact_slices
@@ -59,10 +68,6 @@ from feedhandler.characterise.tally_blobs import write_whole
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 
-#: Rows that are gathered for one place before they are written as a row group.
-GROUP_ROWS = 1 << 17
-#: Rows a file at most: some hundred megabytes.
-FILE_ROWS_MAX = 5_000_000
 _FIRST_NS = TOTALS.index("first_ns")
 #: The file in a capture's folder that its channels are guessed from (`channels.Samples`).
 SAMPLES = "_samples.msgpack"
@@ -72,7 +77,10 @@ Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 class Written(Struct, frozen=True):
-    """The result of filling in one capture: its folder in the lake, and whether it is new."""
+    """The result of filling in one capture: its folder in the lake, and whether it is new.
+
+    `records` are the rows of each schema of normalised records that was not there before.
+    """
 
     path: str
     folder: str
@@ -80,6 +88,7 @@ class Written(Struct, frozen=True):
     rows: int = 0
     problem: str = ""
     contents: Contents = field(default_factory=Contents)
+    records: dict[str, int] = {}
 
 
 class About(Struct):
@@ -174,20 +183,31 @@ def write_about(folder: Path, about: About) -> None:
 
 
 def fill_lake(
-    paths: Sequence[str], feed: str, lake: Path, mapper: Mapper = here, workers: int = 1
+    paths: Sequence[str],
+    feed: str,
+    lake: Path,
+    mapper: Mapper = here,
+    workers: int = 1,
+    records: Sequence[str] = (),
 ) -> list[Written]:
     """Decode every capture that is not in the lake yet; report and skip unreadable files.
 
-    Raises as `unwritable` says where the lake cannot be written; then no part of an incomplete
-    capture stays.
+    `records` are schemas of normalised records that each of the captures is to have as well. Raises
+    `UsageError` for those that the feed cannot have, and as `unwritable` says where the lake cannot
+    be written; then no part of an incomplete capture stays.
     """
     load_feed(feed)
+    refuse_records(feed, records)
     files, accounts = look_at_all(paths)
     lake = lake.absolute()  # workers may have another working directory
     try:
         lake.mkdir(parents=True, exist_ok=True)
         _clear(lake)
-        done = [_fill_one(file, feed, lake, mapper, workers) for file in files]
+        done = []
+        for file in files:
+            written = _fill_one(file, feed, lake, mapper, workers)
+            new = _add_records(file, feed, Path(written.folder), records, mapper)
+            done.append(structs.replace(written, records=new))
     except OSError as error:
         with contextlib.suppress(OSError):
             _clear(lake)
@@ -239,6 +259,24 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     _clear(lake)
     problem = "; ".join(each for each in (account.problem, shelf.longer(identity)) if each)
     return Written(shown(file.path), str(folder), True, rows, problem, contents)
+
+
+def _add_records(
+    file: CaptureFile, feed: str, folder: Path, records: Sequence[str], mapper: Mapper
+) -> dict[str, int]:
+    """Make the records of a capture that its folder has not; return the rows of each schema."""
+    lacking = tuple(each for each in dict.fromkeys(records) if not folder_of(folder, each).exists())
+    if not lacking:
+        return {}
+    staging = folder.with_name(f"_staging-records-{folder.name}")
+    staging.mkdir()
+    task = (file, feed, lacking, str(staging), channel_keys(folder / SAMPLES))
+    (rows,) = mapper(write_records, [task])
+    _make_durable(staging)
+    for each in lacking:
+        folder_of(staging, each).rename(folder_of(folder, each))
+    staging.rmdir()
+    return rows
 
 
 def _channel_keys(
@@ -304,14 +342,6 @@ def _decode_slice(
     return reader.report, tables.contents
 
 
-def _abandon(writer: pq.ParquetWriter) -> None:
-    """Close a file that could not be written, ignoring further errors."""
-    with contextlib.suppress(OSError):
-        writer.close()
-    # Else it tries again when it is garbage-collected, and Python prints a traceback.
-    writer.is_open = False
-
-
 class _Writers:
     """The open Parquet files of one slice, one for each place that it has rows for."""
 
@@ -336,13 +366,13 @@ class _Writers:
                 self.close()
         finally:
             for file in self._files.values():
-                _abandon(file)
+                abandon(file)
 
     def add(self, place: Place, rows: pa.RecordBatch) -> None:
         """Add rows of one place, in order; write a row group once there are enough."""
         self._waiting.setdefault(place, []).append(rows)
         self._rows[place] = self._rows.get(place, 0) + rows.num_rows
-        if self._rows[place] >= GROUP_ROWS:
+        if self._rows[place] >= lake_files.GROUP_ROWS:
             self._write(place)
 
     def _write(self, place: Place) -> None:
@@ -367,29 +397,13 @@ class _Writers:
 
 def _put_together(folder: str) -> int:
     """Merge the slices' files of one place in order; return the rows. Runs in a worker."""
-    whole = rows = number = 0
-    writer: pq.ParquetWriter | None = None
-    try:
+    with PartFiles(Path(folder)) as parts:
         for path in sorted(Path(folder).glob("slice-*.parquet")):
             source = pq.ParquetFile(path)
             for group in range(source.num_row_groups):
-                table = source.read_row_group(group)
-                if writer is not None and rows + table.num_rows > FILE_ROWS_MAX:
-                    writer.close()
-                    writer, rows, number = None, 0, number + 1
-                if writer is None:
-                    target = Path(folder) / f"part-{number}.parquet"
-                    writer = pq.ParquetWriter(target, table.schema, compression="zstd")
-                writer.write_table(table)
-                rows += table.num_rows
-                whole += table.num_rows
+                parts.add(source.read_row_group(group))
             source.close()
-        if writer is not None:
-            writer.close()
-    finally:
-        if writer is not None:
-            _abandon(writer)
-    return whole
+    return parts.rows
 
 
 def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Outcome:

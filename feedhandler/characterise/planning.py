@@ -19,6 +19,7 @@ from feedhandler.characterise.slices import (
     Stitcher,
     by_file,
     cut_into_slices,
+    whole,
 )
 
 #: Threads that look for boundaries.
@@ -30,10 +31,8 @@ def exact_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
     made: list[Slice] = []
     for group in by_file(cut_into_slices(files, size)):
         file = group[0].file
-        if file.kind != "pcap":
-            found = [Slice(file, 0, 0, file.size)]
-        elif is_remote(file.path) or len(group) == 1:
-            found = [Slice(file, 0, len(file.header), file.size)]
+        if file.kind != "pcap" or is_remote(file.path) or len(group) == 1:
+            found = [whole(file)]
         else:
             found = _checked(group)
         made += [Slice(file, len(made) + place, x.start, x.end) for place, x in enumerate(found)]

@@ -81,6 +81,11 @@ class Slice(Struct, frozen=True):
         return self.end - self.start
 
 
+def whole(file: CaptureFile) -> Slice:
+    """Return the slice that is all of a capture."""
+    return Slice(file, 0, len(file.header) if file.kind == "pcap" else 0, file.size)
+
+
 class SliceReport(Struct, frozen=True):
     """The report of a slice's reader.
 

@@ -41,6 +41,7 @@ from feedhandler.cli.options import (
     PasswordEnv,
     PasswordFile,
     PlainOverNetwork,
+    RecordSchema,
     Seed,
     SpareShared,
     User,
@@ -95,17 +96,6 @@ class ExchangedFeed(StrEnum):
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
-
-
-class RecordSchema(StrEnum):
-    """Kinds of normalised records."""
-
-    MBO = "mbo"
-    BBO = "bbo"
-    MBP10 = "mbp10"
-    TRADES = "trades"
-    STATUS = "status"
-    DEFINITION = "definition"
 
 
 class RecordForm(StrEnum):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli.options import Json, feed_names
+from feedhandler.cli.options import Json, RecordSchema, feed_names
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -163,22 +163,33 @@ def pipeline(
     captures: Captures,
     feed: FeedName,
     lake: Annotated[Path, typer.Option(help="The lake's folder; made where it is missing.")],
+    records: Annotated[
+        list[RecordSchema] | None,
+        typer.Option(help="Normalised records that each capture is to have too; may be repeated."),
+    ] = None,
     master: Master = "auto",
     as_json: Json = False,
 ) -> Work:
     """Decode captures into a lake of Parquet files, each capture once.
 
     A table for each message type, by capture, day and service; a capture's folder appears when all
-    of it is there. `characterise --lake` makes its tables from the lake.
+    of it is there. `characterise --lake` makes its tables from the lake. Normalised records are the
+    same for all feeds that have books.
 
     \b
     Examples:
       feedhandler pipeline 'captures/*.pcap.gz' --feed iex-deep --lake lake
+      feedhandler pipeline day.pcap.zst --feed memx-memoir --lake lake --records mbo --records bbo
     """
     from feedhandler.ops import pipeline as ops
 
     options = ops.Options(
-        captures=tuple(captures), feed=feed, lake=lake, master=master, as_json=as_json
+        captures=tuple(captures),
+        feed=feed,
+        lake=lake,
+        records=tuple(records or ()),
+        master=master,
+        as_json=as_json,
     )
     return lambda: ops.run(options)
 

@@ -1,11 +1,24 @@
 """Options that several commands have in common, with their words for `--help`."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import arguments
+
+
+class RecordSchema(StrEnum):
+    """Kinds of normalised records."""
+
+    MBO = "mbo"
+    BBO = "bbo"
+    MBP10 = "mbp10"
+    TRADES = "trades"
+    STATUS = "status"
+    DEFINITION = "definition"
+
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same session.", min=0)]

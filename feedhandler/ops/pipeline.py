@@ -22,6 +22,7 @@ class Options(Struct, frozen=True, kw_only=True):
     captures: tuple[str, ...]
     feed: str
     lake: Path
+    records: tuple[str, ...] = ()
     master: str = AUTO
     as_json: bool = False
 
@@ -33,11 +34,12 @@ def run(options: Options) -> int:
     master = chosen_master(options.master, options.captures, FILLING)
     with progress("filling the lake", total=None):
         if master == NO_SPARK:
-            done = fill_lake(*asked, here)
+            done = fill_lake(*asked, here, records=options.records)
         else:
             with command_session(master) as spark:
                 context = spark.sparkContext
-                done = fill_lake(*asked, spark_mapper(context), context.defaultParallelism)
+                mapper, workers = spark_mapper(context), context.defaultParallelism
+                done = fill_lake(*asked, mapper, workers, options.records)
     for each in done:
         if options.as_json:
             print_json(structs.asdict(each))
@@ -45,6 +47,8 @@ def run(options: Options) -> int:
             what = f"{each.rows:,} rows in {each.folder}" if each.new else "was there already"
             print(f"{each.path}: {what}")
             _print_rest(each.contents)
+            for schema, rows in each.records.items():
+                print(f"  {rows:,} records {schema}")
     odd = [each for each in done if each.problem]
     for each in odd:
         complain(each.problem if each.path in each.problem else f"{each.path}: {each.problem}")

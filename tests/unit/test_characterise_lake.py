@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from feedhandler.characterise import lake as lakes
-from feedhandler.characterise import lake_identity
+from feedhandler.characterise import lake_files, lake_identity
 from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
@@ -55,7 +55,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several slices of small captures, several row groups of a slice."""
     monkeypatch.setattr(lakes, "slice_bytes", lambda total, workers: 60_000)
-    monkeypatch.setattr(lakes, "GROUP_ROWS", 200)
+    monkeypatch.setattr(lake_files, "GROUP_ROWS", 200)
 
 
 def rows_of(lake: Path, layout: str) -> list[dict[str, object]]:
@@ -177,7 +177,7 @@ def test_prices_with_the_message_s_own_scale_stay_integers_beside_it(tmp_path: P
 def test_files_are_put_together_up_to_their_bound(
     session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lakes, "FILE_ROWS_MAX", 300)
+    monkeypatch.setattr(lake_files, "FILE_ROWS_MAX", 300)
     (written,) = fill_lake([str(session)], UTP, tmp_path)
     parts = list(tmp_path.rglob("*.parquet"))
     files = [pq.ParquetFile(path).metadata for path in parts]

@@ -2,7 +2,6 @@
 
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import databento_dbn
@@ -18,10 +17,11 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.dbn import FLAG_LAST, MBO, SCHEMAS, UNDEFINED_PRICE, encode_metadata
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_start_ns
+from feedhandler.market.capture_records import CaptureRecords
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.ops.console import run_guarded
-from feedhandler.ops.decode_records import FORMS, Unduplicated
+from feedhandler.ops.decode_records import FORMS
 from feedhandler.replay.generating.order_writers import WRITERS
 
 ITCH = "nasdaq-totalview-itch"
@@ -226,13 +226,13 @@ def test_a_clear_of_all_books_tells_each_that_was_not_empty() -> None:
 
 
 def datagram(payload: bytes, port: int = 1) -> Any:
-    return SimpleNamespace(payload=payload, time_ns=1 << 60, group="239.0.0.1", port=port)
+    return payload, 1 << 60, ("239.0.0.1", port)
 
 
 class Line:
     """Datagrams of UTP-MD's line of a service, as a capture has them."""
 
-    def __init__(self, source: Unduplicated, port: int) -> None:
+    def __init__(self, source: CaptureRecords, port: int) -> None:
         self.source, self.port = source, port
         self.feed = load_feed("euronext-utp-md")
 
@@ -243,12 +243,12 @@ class Line:
             sequence=sequence, service=service, kind=kind,
             messages=[message] if kind == "data" else (),
         )  # fmt: skip
-        self.source.take(datagram(packet, self.port))
+        self.source.take(*datagram(packet, self.port))
         return bool(self.source.records.normaliser.maybe_bad)
 
 
 def test_a_loss_concerns_its_own_service_until_its_numbers_begin_anew() -> None:
-    source = Unduplicated(load_feed("euronext-utp-md"), "mbo", None)
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
     line = Line(source, 1)
     assert [line.send(1), line.send(3), line.send(1, service=2)] == [False, True, False]
     assert not line.send(1, service=2, kind="reset")
@@ -259,7 +259,7 @@ def test_a_loss_concerns_its_own_service_until_its_numbers_begin_anew() -> None:
 
 
 def test_the_other_lines_reset_is_a_copy() -> None:
-    source = Unduplicated(load_feed("euronext-utp-md"), "mbo", None)
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
     first, second = Line(source, 1), Line(source, 2)
     first.send(1, kind="reset")
     assert not any([first.send(2), first.send(3), second.send(1, kind="reset")])
@@ -269,12 +269,12 @@ def test_the_other_lines_reset_is_a_copy() -> None:
 
 def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
     feed, day = load_feed(ITCH), date(2026, 11, 20)
-    source = Unduplicated(feed, "mbo", day)
+    source = CaptureRecords(feed, "mbo", day=day)
     added = feed.encode_message("add_order_no_mpid_attribution", stock_locate=1, timestamp=5000,
                                 order_reference_number=1, buy_sell_indicator="B", shares=1,
                                 stock="AAAA", price=1)  # fmt: skip
-    source.take(datagram(feed.encode_packet(sequence=1, messages=[added])))
-    (told,) = source.taken()
+    source.take(*datagram(feed.encode_packet(sequence=1, messages=[added])))
+    ((told,),) = source.taken()
     assert told["ts_event"] == day_start_ns(day, feed.zone) + 5000
 
 
@@ -283,9 +283,9 @@ def test_packets_of_one_datagram_are_read_where_each_begins() -> None:
     sold = [feed.encode_message("last_sale", instrument_id=7, price=price, size=3)
             for price in (100, 200)]  # fmt: skip
     packets = [feed.encode_packet(sequence=at, messages=[each]) for at, each in enumerate(sold, 1)]
-    source = Unduplicated(feed, "trades", None)
-    source.take(datagram(b"".join(packets)))
-    told = source.taken()
+    source = CaptureRecords(feed, "trades")
+    source.take(*datagram(b"".join(packets)))
+    (told,) = source.taken()
     assert told["sequence"].tolist() == [1, 2]
     assert told["price"][1] == 2 * told["price"][0] > 0
 

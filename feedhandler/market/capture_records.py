@@ -1,0 +1,141 @@
+"""Normalised records of a capture's packets, of each packet its first copy.
+
+Packets are taken in the order of the capture: one whose number came before is passed over. After
+numbers that did not come in order the records of that channel say that its books may be wrong
+(FLAG_MAYBE_BAD_BOOK), until new numbers begin: with a new session, or with a reset on a line that
+had brought the reset before.
+"""
+
+import datetime
+from typing import Any
+
+import numpy
+
+from feedhandler.codecs.dbn import UNDEFINED_TIME
+from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.market.records import Records
+
+Array = numpy.ndarray[Any, Any]
+#: Where a datagram was sent to: group and port.
+Line = tuple[str, int]
+
+
+class _Numbers:
+    """The numbers of one channel and session: what comes next, and whether something is missing."""
+
+    def __init__(self) -> None:
+        self.following: int | None = None
+        self.has_gap = False
+        #: The lines that have brought the reset with which the numbers began.
+        self.reset_by: set[Line] = set()
+
+    def reset(self, line: Line, following: int) -> bool:
+        """Take a reset; return whether it begins new numbers, or is another line's copy."""
+        if self.reset_by and line not in self.reset_by:
+            self.reset_by.add(line)
+            return False
+        self.following, self.has_gap, self.reset_by = following, False, {line}
+        return True
+
+    def take(self, first: int, following: int) -> bool:
+        """Take a data packet; return whether it is new."""
+        if self.following is not None and first < self.following:
+            return False
+        self.has_gap |= self.following is not None and first > self.following
+        self.following = following
+        return True
+
+
+class CaptureRecords:
+    """Records of `schemas` (`codecs.dbn.SCHEMAS`), made of a capture's datagrams.
+
+    `day` is the trading day; None: that of each datagram's own time. `rejected` are other feeds'
+    datagrams, `copies` packets that had come before, of `packets`; `first_ns` and `last_ns` are the
+    times of the first and the last datagram. Raises `UsageError` for a feed without books.
+    """
+
+    def __init__(self, feed: Feed, *schemas: str, day: datetime.date | None = None) -> None:
+        self.records = Records(feed, *schemas, name_of=self._name_of)
+        self.schemas = schemas
+        self.rejected = self.copies = self.packets = 0
+        self.first_ns = self.last_ns = 0
+        self.day: datetime.date | None = None
+        self._feed = feed
+        self._follows_days = day is None
+        self._known = ReferenceData(feed)
+        self._numbers: dict[tuple[int, int], _Numbers] = {}
+        if day is not None:
+            self._set_day(day)
+
+    def _set_day(self, day: datetime.date) -> None:
+        self.day = day
+        self.records.normaliser.set_day(day)
+
+    def day_of(self, time_ns: int) -> datetime.date:
+        """Return the trading day of a datagram that was captured then."""
+        if self._follows_days or self.day is None:
+            return self._feed.trading_day.of(time_ns)
+        return self.day
+
+    def take(self, payload: bytes, time_ns: int, line: Line, channel: int | None = None) -> None:
+        """Take one datagram: when it was captured (ns since 1970), and where it was sent to.
+
+        `channel` tells channels apart whose packets name no service; None: packets do.
+        """
+        day = self.day_of(time_ns)
+        if day != self.day:
+            self._set_day(day)
+        self.first_ns, self.last_ns = self.first_ns or time_ns, time_ns
+        try:
+            for begin, header, index in self._feed.scanned(payload):
+                self.packets += 1
+                if self._is_new(time_ns, line, channel, header):
+                    self._packet(payload, time_ns, begin, header, index)
+                else:
+                    self.copies += 1
+        except BadPacket:
+            self.rejected += 1
+
+    def _is_new(self, time_ns: int, line: Line, channel: int | None, header: Any) -> bool:
+        """Return whether a packet is no copy; set what its records say of the books."""
+        key = (header.service if channel is None else channel, header.session)
+        numbers = self._numbers.setdefault(key, _Numbers())
+        is_new = True
+        if header.kind == PacketKind.RESET:
+            is_new = numbers.reset(line, header.next_sequence)
+        elif header.kind == PacketKind.DATA:
+            is_new = numbers.take(header.sequence, header.next_sequence)
+        self.records.normaliser.maybe_bad = numbers.has_gap
+        return is_new
+
+    def _packet(self, data: bytes, time_ns: int, begin: int, header: Any, index: Any) -> None:
+        sent_ns = self._feed.send_time_ns(header.send_time, self._feed.midnights(self.day))
+        for place in range(index.count):
+            if index.types[place] == self._known.code:
+                at = begin + index.offsets[place]
+                self._known.learn(data[at : at + index.sizes[place]])
+        sent_ns = UNDEFINED_TIME if sent_ns is None else sent_ns
+        self.records.take_packet(data, begin, index, 0, sent_ns, time_ns, header.service)
+
+    def taken(self) -> list[Array]:
+        """Return the records since the last call, an array a schema."""
+        made = [self.records.of(schema).copy() for schema in self.schemas]
+        self.records.clear()
+        return made
+
+    def _name_of(self, instrument: int) -> str:
+        symbol = self.records.normaliser.symbol_of(instrument)
+        return self._known.names.get(symbol) or self._feed.symbol_text(symbol)
+
+    def names(self) -> dict[int, str]:
+        """Return the symbols' names by instrument id, as far as they are known."""
+        numbers = self.records.normaliser.instrument_ids()
+        if not numbers:
+            return {symbol & 0xFFFF_FFFF: name for symbol, name in self._known.names.items()}
+        told = {
+            number: self._known.names.get(symbol) or self._feed.symbol_name(symbol)
+            for symbol, number in numbers.items()
+        }
+        return {number: name for number, name in told.items() if name}
