@@ -6,7 +6,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -q --disable-pip-version-check --no-compile
 SEEDS ?= 10000
-FUZZ ?= 100000000
+# Ten million packets of each family of feeds.
+FUZZ ?= 115000000
 FRAMES ?= 10000000
 TIMES ?= 20
 CRASHES ?= 100
@@ -156,8 +157,8 @@ crash-overlay: $(VENV)/.everything ## proxies of a tree killed, links cut, in na
 	FRESH=1 KILLS=$(if $(filter command% environment%,$(origin KILLS)),$(KILLS),500) $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_overlay_network.py
 
-fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
-	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
+fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=115000000 packets, FRAMES=10000000)
+	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_TWIN=1 FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) OVERLAY=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer (ASAN="--frames 2000000")
 	$(PY) -m tests.fuzz.asan $(ASAN)
