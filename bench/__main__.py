@@ -40,6 +40,7 @@ from bench import against
 #: found as a list of texts in `problems`.
 BENCHMARKS = [
     "codecs",
+    "venue_codecs",
     "fix_codec",
     "books",
     "captures",
@@ -91,6 +92,7 @@ SOAK = ["soak"]
 #: Benchmarks without sockets: with tiny loads they run beside the others.
 OFFLINE = [
     "codecs",
+    "venue_codecs",
     "fix_codec",
     "books",
     "captures",
