@@ -93,6 +93,12 @@ class Request(Struct, frozen=True, kw_only=True):
         """Whether normalised records are asked for: the node has no history of those."""
         return self.grain in SCHEMAS
 
+    @property
+    def holds_state(self) -> bool:
+        """Whether what is asked for has a present state that a snapshot tells whole, as books have
+        and trades have not."""
+        return self.holds_records and self.grain != "trades"
+
     def address(
         self, tags: Iterable[bytes] = (), *, snapshot: bool = False, quality: bool = False
     ) -> str:

@@ -3,6 +3,7 @@
 `KILLS=500` for the campaign (`make crash-overlay`). A random test prints how to play it again.
 """
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -24,6 +25,8 @@ from tests.support.overlay_hooks import Network, NoNetwork, require
 
 KILLS = int(os.environ.get("KILLS", "20"))
 PATIENCE_S = 60.0
+#: A port that no member has.
+PROBE_PORT = 9_998
 SHAPE = Shape(6, 2, 3, 1)
 HOSTS = ["sender", "proxy0", "proxy1", "proxy2", "receivers0", "receivers1"]
 #: How long a receiver waits for a missing message: where it comes by a neighbour, however busy the
@@ -197,6 +200,21 @@ def test_without_neighbours_what_a_death_loses_is_announced(network: Network, se
         tree.end()
 
 
+def wait_for(network: Network, host: str) -> None:
+    """Wait until datagrams of the sender reach a host whose link is up again, and its own the
+    sender: the kernel may take a second over that."""
+    with network.bind("sender", PROBE_PORT) as near, network.bind(host, PROBE_PORT) as far:
+        for source, target, to in ((near, far, host), (far, near, "sender")):
+            target.settimeout(0.05)
+            deadline = time.monotonic() + PATIENCE_S
+            came = b""
+            while not came:
+                assert time.monotonic() < deadline, f"{to} is never reached"
+                source.sendto(b"probe", (network.address(to), PROBE_PORT))
+                with contextlib.suppress(TimeoutError):
+                    came = target.recv(2_048)
+
+
 def check_partitions(tree: Tree, rng: random.Random, hosts: list[str], count: int) -> None:
     """Cut hosts off, one after the other: each receiver has, or announces, every message."""
     for _ in range(count):
@@ -205,6 +223,7 @@ def check_partitions(tree: Tree, rng: random.Random, hosts: list[str], count: in
         tree.network.ip(host, "link", "set", "eth0", "down")
         tree.send(rng.randrange(1, 10))
         tree.network.ip(host, "link", "set", "eth0", "up")
+        wait_for(tree.network, host)
         tree.send(3)
         tree.wait("all messages", lambda: tree.all_have(tree.sender.last_id))
         assert tree.total(WRONG) == 0

@@ -12,6 +12,7 @@ from feedhandler.amqp import client as client_module
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
+from feedhandler.ingest.records import RecordKind
 from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 
@@ -120,6 +121,57 @@ def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
             assert [e.connected for e in story.events] == [True, False, True]
             assert story.events[1].reason
             assert messages.reconnects == 1
+
+    run(scenario())
+
+
+async def bids(rig: NodeRig, first: int, last: int) -> None:
+    """Put and deliver packets with one new bid each, better than the one before."""
+    for number in range(first, last + 1):
+        order = rig.feed.encode_message(
+            "order_update", symbol_index=7, order_id=number, side="B", action_type="A",
+            price=number, volume=5, price_scale_code=2,
+        )  # fmt: skip
+        data = rig.feed.encode_packet(sequence=number, service=104, messages=[order])
+        rig.put(data, number, 1)
+    await rig.deliver()
+
+
+async def records_until(number: int, messages: Any, story: Story) -> None:
+    """Consume until a record of this number has come."""
+    async with patience():
+        async for message in messages:
+            if message.content == "quality":
+                story.take(message)
+            elif message.records()["sequence"][-1] == number:
+                return
+
+
+@users_loop
+@pytest.mark.parametrize(("snapshot", "state"), [(True, "REFRESHED"), (False, "STALE")])
+@pytest.mark.parametrize("schema", ["mbo", "bbo"])
+def test_books_as_they_are_make_good_what_was_lost_in_between(
+    run: Run, schema: str, snapshot: bool, state: str
+) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            running(records=True) as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", as_=schema, snapshot=snapshot, **story.options
+            ) as messages,
+        ):
+            rig.control_event(RecordKind.START, sequence=1, next_sequence=1)
+            await bids(rig, 1, 50)
+            await records_until(50, messages, story)
+            cut_off(rig)
+            await bids(rig, 51, 60)
+            await came_back(rig, story)
+            await story.consume(messages, "messages", ("attached", state, []))
+            assert ("resume", "STALE", [[51, 60]]) in story.seen
+            assert messages.quality[104].complete == snapshot
+            await bids(rig, 61, 61)
+            await records_until(61, messages, story)
 
     run(scenario())
 

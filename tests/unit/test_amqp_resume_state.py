@@ -81,6 +81,22 @@ def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot
     assert heard(resume, told("reset", 1)) == [("reset", "OK", None, [], None)]
 
 
+def test_where_a_link_begins_with_the_present_state_that_makes_good_what_was_lost() -> None:
+    resume = after_loss()
+    resume.attached([], begins_with_state=True)
+    assert heard(resume, told("attached", 61)) == [
+        ("resume", "STALE", [[51, 60]], [[51, 60]], None),
+        ("attached", "REFRESHED", None, [], None),
+    ]
+    resume.lose({104: tag(70)})
+    resume.attached([], begins_with_state=True)
+    assert heard(resume, told("attached", 5))[0][4] == NEW_NUMBERING
+    assert heard(resume, told("silent", 6)) == [("silent", "REFRESHED", None, [], None)]
+    resume.lose({104: tag(5)})
+    resume.attached([])  # the next link has no such beginning
+    assert heard(resume, told("attached", 9))[1][1] == "STALE"
+
+
 def test_a_gateway_that_has_received_nothing_yet_is_judged_by_its_start() -> None:
     resume = after_loss()
     assert resume.process_quality(told("attached", None, state="WAITING"), 104) is None

@@ -38,6 +38,8 @@ cdef class Inbox:
     cdef str last_content_text
     cdef readonly Py_ssize_t notes
     cdef bint whole_batches
+    cdef Py_ssize_t record_bytes
+    cdef Py_ssize_t record_sequence_at
     cdef bint numbered
     cdef FeedTable table
     cdef PacketHeader header
@@ -51,6 +53,7 @@ cdef class Inbox:
     cdef int _remember(self, const unsigned char[::1] data)
     cdef int _make_place(self, Py_ssize_t slot, unsigned long long prefix)
     cdef unsigned long long _last_in_batch(self, const unsigned char[::1] data)
+    cdef unsigned long long _last_of_records(self, const unsigned char[::1] data, unsigned long long first)
     cdef bint _in_block(self, const unsigned char[::1] data)
     cdef int _identify(self, const unsigned char[::1] data)
     cdef bint _parse(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end)

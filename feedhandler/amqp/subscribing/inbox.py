@@ -26,7 +26,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 from feedhandler.amqp import framing
-from feedhandler.codecs.dbn import decode_records
+from feedhandler.codecs.dbn import SCHEMAS, decode_records
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
@@ -365,11 +365,20 @@ def split_packets(feed: Any, data: bytes) -> list[bytes]:
     return packets
 
 
+def _record_places(schema: str) -> tuple[int, int]:
+    """Return a record's size, and where its packet's number stands; (0, 0) where it has none."""
+    dtype = SCHEMAS[schema].records if schema else None
+    if dtype is None or "sequence" not in (dtype.names or ()):
+        return 0, 0
+    return dtype.itemsize, dtype.fields["sequence"][1]
+
+
 @cython.cclass
 class Inbox:
     """Reader of the messages that a receiving link gathered.
 
-    `feed` overrides the tag's feed number. `batches`: the bodies are batches of packets. Not
+    `feed` overrides the tag's feed number. `batches`: the bodies are batches of packets; `schema`:
+    they are normalised records of it (`codecs.dbn.SCHEMAS`). Not
     `numbered`: group-sequences are not the link's (from a broker, each key has its own) and are not
     checked. `references`: what decoded messages say of symbols, by feed number (of normalised
     records by feed number and service), shared with the other inboxes of a subscription.
@@ -384,6 +393,7 @@ class Inbox:
         batches: bool = False,
         numbered: bool = True,
         references: dict[Any, Any] | None = None,
+        schema: str = "",
     ) -> None:
         self.references: dict[Any, Any] = {} if references is None else references
         self.numbered = numbered
@@ -391,6 +401,7 @@ class Inbox:
         self.feed = feed
         self.notes = 0
         self.whole_batches = batches
+        self.record_bytes, self.record_sequence_at = _record_places(schema)
         self.table = None
         self.header = PacketHeader()
         self.prefixes = memoryview(numpy.full(PLACES, _NOWHERE, numpy.uint64))
@@ -448,6 +459,8 @@ class Inbox:
             self._make_place(slot, prefix)
         if self.whole_batches:
             sequence = self._last_in_batch(data) or sequence
+        elif self.record_sequence_at > 0:
+            sequence = self._last_of_records(data, sequence)
         self.sequences[slot] = sequence
         self.numbers[slot] = number
         return 0
@@ -484,6 +497,22 @@ class Inbox:
         if parse_header(self.table, data, last, end - last, self.header) != 0:
             return 0
         return self.header.sequence
+
+    @cython.cfunc
+    def _last_of_records(
+        self, data: cython.const_uchar[::1], first: cython.ulonglong
+    ) -> cython.ulonglong:
+        """Return the sequence number of the last record, of which it has the lower 32 bits; `first`
+        is the message's."""
+        at: cython.Py_ssize_t = self.reader.body_at + self.reader.body_size - self.record_bytes
+        low: cython.ulonglong = 0
+        place: cython.Py_ssize_t
+        if at < self.reader.body_at or data[at] * 4 != self.record_bytes:
+            return first
+        for place in range(3, -1, -1):
+            low = low << 8 | data[at + self.record_sequence_at + place]
+        low = (low - first) & 0xFFFF_FFFF
+        return first + low if low < 0x8000_0000 else first
 
     def read(
         self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int

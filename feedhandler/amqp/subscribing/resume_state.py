@@ -14,7 +14,9 @@ every quality message. The first one of a service on the new link decides what w
 A loss of this subscriber alone makes every later quality message of the service worse (state
 `STALE`) until a snapshot block has repaired it or a new epoch begins. A snapshot block that the
 connection's end has cut in two is asked for again; so is one where the link was behind and
-conflated as the connection was lost: which books were still to come is unknown.
+conflated as the connection was lost: which books were still to come is unknown. Where each link
+begins with the state as it is, as those of normalised records do that ask for it, that state makes
+good what was lost: the loss is told, and the service is `REFRESHED`.
 
 No I/O, no engine.
 """
@@ -71,6 +73,13 @@ class Lack:
             told = {**told, "refreshed": [*told.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
         return self.worse(told)
 
+    def renew(self, told: Told) -> Told:
+        """Forget the losses, as the present state follows; return the message with what is good
+        again."""
+        good = list(self.lost)
+        self.lost, self.doubt, self.healed = RangeSet(), None, True
+        return {**told, "refreshed": [*told.get("refreshed", ()), *good][-RANGES_TOLD_MAX:]}
+
     def worse(self, told: Told) -> Told:
         """Return the message with this subscriber's losses merged in."""
         state = told["state"]
@@ -105,6 +114,7 @@ class ResumeState:
         #: Services whose first quality message on this link is still to come: their last number.
         self._pending: dict[int, int] = {}
         self._asked: frozenset[int] = frozenset()
+        self._begins_with_state = False
 
     # -- between two connections ------------------------------------------------------------
 
@@ -130,9 +140,10 @@ class ResumeState:
         """Whether a snapshot block was cut in two, or one is needed for what was conflated."""
         return bool(self._open_blocks or self._behind)
 
-    def attached(self, tags: list[bytes]) -> None:
+    def attached(self, tags: list[bytes], begins_with_state: bool = False) -> None:
         """Record that a link is attached again with these `tags`, from which the node resumes or
-        says that it cannot."""
+        says that it cannot; or that it begins with the state as it is."""
+        self._begins_with_state = begins_with_state
         self._asked = frozenset(int.from_bytes(tag[6:8]) for tag in tags)
         self._open_blocks.clear()
         self._behind.clear()
@@ -158,6 +169,8 @@ class ResumeState:
         first: list[Told] = []
         if service in self._pending:
             first = self._settle(service, told)
+            if first and self._begins_with_state:
+                told = self._lacks[service].renew(told)
         elif reason == RESUME:  # it was overtaken in what it had to send again
             self._take(service, told)
         lack = self._lacks.get(service)

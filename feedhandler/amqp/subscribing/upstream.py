@@ -150,7 +150,8 @@ class Upstream:
     def _inbox(self, request: Request) -> Inbox:
         """Make an inbox for a link with this request."""
         batches = request.grain == "batch"
-        return Inbox(self.feed, batches, references=self.references)
+        schema = request.grain if request.holds_records else ""
+        return Inbox(self.feed, batches, references=self.references, schema=schema)
 
     # -- beginning and end ------------------------------------------------------------------
 
@@ -251,7 +252,8 @@ class Upstream:
         extra = again and self.resume_state.wants_snapshot and not self.merged
         await attachment.connect()
         while True:
-            self.resume_state.attached(asked)
+            state = self.request.holds_state and (self.request.snapshot or extra)
+            self.resume_state.attached(asked, state)
             hears = again or self.merged
             address = self.request.address(asked, snapshot=extra, quality=hears)
             try:
