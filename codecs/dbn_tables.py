@@ -11,24 +11,23 @@ from feedhandler.codecs.dbn import Schema
 Array = numpy.ndarray[Any, Any]
 
 
-def record_table(records: Array, names: Mapping[int, str] | None = None) -> pyarrow.Table:
+def record_table(records: Array, names: Mapping[int, str]) -> pyarrow.Table:
     """Return records as a table: one letter is text, `length` is left out.
 
     `names` are instruments' names by `instrument_id`: the column `symbol`, null where there is
-    none. Without them there is no such column.
+    none.
     """
     columns: dict[str, Any] = {}
     for name in records.dtype.names or ():
         if name != "length":
             column = numpy.ascontiguousarray(records[name])
             columns[name] = column.astype("U1") if column.dtype.kind == "S" else column
-    if names is not None:
-        numbers, places = numpy.unique(records["instrument_id"], return_inverse=True)
-        known = pyarrow.array([names.get(each) for each in numbers.tolist()], pyarrow.string())
-        columns["symbol"] = known.take(pyarrow.array(places))
+    numbers, places = numpy.unique(records["instrument_id"], return_inverse=True)
+    known = pyarrow.array([names.get(each) for each in numbers.tolist()], pyarrow.string())
+    columns["symbol"] = known.take(pyarrow.array(places))
     return pyarrow.table(columns)
 
 
-def record_columns(schema: Schema, names: Mapping[int, str] | None = None) -> pyarrow.Schema:
+def record_columns(schema: Schema) -> pyarrow.Schema:
     """Return the columns of `record_table`."""
-    return record_table(numpy.zeros(0, schema.records), names).schema
+    return record_table(numpy.zeros(0, schema.records), {}).schema

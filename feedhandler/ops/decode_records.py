@@ -65,22 +65,25 @@ def _write_dbn(kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema:
 
 
 def _write_csv(kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema: Schema) -> None:
+    names = source.names()
     with pyarrow.csv.CSVWriter(file, record_columns(schema)) as writer:
-        for table in _tables(kept, schema):
+        for table in _tables(kept, schema, names):
             writer.write_table(table)
 
 
 def _write_arrow(kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema: Schema) -> None:
+    names = source.names()
     with pyarrow.ipc.new_stream(file, record_columns(schema)) as writer:
-        for table in _tables(kept, schema):
+        for table in _tables(kept, schema, names):
             writer.write_table(table)
 
 
 def _write_parquet(
     kept: IO[bytes], file: IO[bytes], source: CaptureRecords, schema: Schema
 ) -> None:
+    names = source.names()
     with pyarrow.parquet.ParquetWriter(file, record_columns(schema)) as writer:
-        for table in _tables(kept, schema):
+        for table in _tables(kept, schema, names):
             writer.write_table(table)
 
 
@@ -94,6 +97,6 @@ _FORMS: Mapping[str, Callable[[IO[bytes], IO[bytes], CaptureRecords, Schema], No
 FORMS: Final = tuple(_FORMS)
 
 
-def _tables(kept: IO[bytes], schema: Schema) -> Iterator[pyarrow.Table]:
+def _tables(kept: IO[bytes], schema: Schema, names: Mapping[int, str]) -> Iterator[pyarrow.Table]:
     while block := kept.read(LOT * schema.records.itemsize):
-        yield record_table(numpy.frombuffer(block, schema.records))
+        yield record_table(numpy.frombuffer(block, schema.records), names)

@@ -136,6 +136,7 @@ def test_tables_hold_what_dbn_does(session: Path, tmp_path: Path) -> None:
         assert table["order_id"].to_pylist() == ours["order_id"].tolist()
         assert table["price"].to_pylist() == ours["price"].tolist()
         assert table["action"].to_pylist() == [each.decode() for each in ours["action"]]
+        assert set(table["symbol"].to_pylist()) == {f"AAA{letter}" for letter in "BCDEF"}
 
 
 def test_copies_of_the_other_line_are_passed_over(session: Path, tmp_path: Path) -> None:
