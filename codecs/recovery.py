@@ -124,6 +124,11 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             "moldudp64", "MoldUDP64 requests", "udp",
             "retransmission", counts="messages", request_max=65_534, names_session=True,
         ),
+        # A server gives so many messages for a request over UDP.
+        _facts(
+            "iex-tp", "IEX-TP gap fill", "udp",
+            "retransmission", counts="messages", request_max=1_000, names_session=True,
+        ),
         # The server sends a heartbeat once a minute.
         _facts(
             "nyse-xdp", "NYSE XDP requests", "tcp",

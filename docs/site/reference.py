@@ -417,6 +417,9 @@ group = "239.101.3.4"
 port = 32104
 ```
 
+IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
+any number of channels, whose service is the ChannelID.
+
 Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
 `password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
 two servers, and a Spin Server serves one unit:

@@ -10,6 +10,7 @@ from feedhandler.retrans.protocols import (
     cboe_grp,
     cboe_spin,
     fix,
+    iex_tp,
     moldudp64,
     nyse_xdp,
     nyse_xdp_server,
@@ -24,6 +25,7 @@ REGISTRY: dict[str, Protocol] = {
     for each in (
         Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
         Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
+        Protocol(PROTOCOLS["iex-tp"], iex_tp.GapFillClient, iex_tp.GapFillServer),
         Protocol(PROTOCOLS["nyse-xdp"], nyse_xdp.XdpClient, nyse_xdp_server.XdpServer),
         Protocol(PROTOCOLS["cboe-grp"], cboe_grp.GrpClient, cboe_grp.GrpServer),
         Protocol(

@@ -615,9 +615,18 @@ class Oracle:
         assert self.open == truth, f"{where}: the orders differ at {self.number}"
 
 
-def play(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: int) -> Counter[str]:
+#: What makes the world of a seed: `World`, or one of another transport.
+Making = Callable[[Venue, int], World]
+
+
+def play(
+    venue: Venue,
+    apply: Callable[[dict[int, bytes], bytes], None],
+    seed: int,
+    make: Making = World,
+) -> Counter[str]:
     """A seed, played and checked; what was seen in it."""
-    world = World(venue, seed)
+    world = make(venue, seed)
     world.play()
     plan, oracle = world.plan, Oracle(world, apply)
     for sent in world.link.sent:
@@ -640,16 +649,21 @@ def play(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: i
     return oracle.seen
 
 
-def story(venue: Venue, seed: int) -> list[bytes]:
+def story(venue: Venue, seed: int, make: Making = World) -> list[bytes]:
     """Every frame that a seed's subscriber is sent."""
-    world = World(venue, seed)
+    world = make(venue, seed)
     world.play()
     return world.link.frames
 
 
-def bites(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: int) -> list[str]:
+def bites(
+    venue: Venue,
+    apply: Callable[[dict[int, bytes], bytes], None],
+    seed: int,
+    make: Making = World,
+) -> list[str]:
     """What the ledger lets pass of a stream with one message lost, doubled, moved or changed."""
-    world = World(venue, seed)
+    world = make(venue, seed)
     world.play()
     sent = world.link.sent
     data = [place for place, each in enumerate(sent) if each.content == "message"]
