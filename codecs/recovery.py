@@ -144,6 +144,11 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         _facts(
             "cboe-spin", "Cboe spins", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=5.0,
         ),
+        # A request names at most so many packets, of the last 24 hours.
+        _facts(
+            "cme-replay", "CME TCP replay", "tcp", "retransmission",
+            counts="packets", request_max=2_000,
+        ),
     )
 }  # fmt: skip
 

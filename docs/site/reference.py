@@ -420,6 +420,10 @@ port = 32104
 IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
 any number of channels, whose service is the ChannelID.
 
+CME's TCP replay (`cme-replay`) is connected to only while something is asked for: `source_id` is
+the username, `password_file` or `password_env` has the password, and a service is the MDP channel,
+as CME numbers it.
+
 Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
 `password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
 two servers, and a Spin Server serves one unit:

@@ -145,6 +145,9 @@ class GatewayCore:
         #: What makes normalised records, where they are offered.
         self.record_fanout: "RecordFanout | None" = None
         self.fanout = self._fanout(ring)
+        for name, server in self.servers.items():
+            if server.on_demand:
+                self.recovery.server_up(name, 0)  # it may be asked at any time
 
     # -- its parts --------------------------------------------------------------------------
 
@@ -389,7 +392,8 @@ class GatewayCore:
     def _on_down(self, server: str, reason: str, now_ns: int) -> None:
         self.counts["disconnects"] += 1
         self._alerts.disconnected(server, reason, now_ns)
-        self.recovery.server_down(server, now_ns)
+        if not self.servers[server].on_demand:
+            self.recovery.server_down(server, now_ns)
         self._after(now_ns)
 
     def _after(self, now_ns: int) -> None:
@@ -505,7 +509,7 @@ class GatewayCore:
             **self.recovery.counts,
             **self.counts,
             "servers": {
-                name: {"up": server.client.up, **self._pause(name, now_ns), **server.client.counts}
+                name: {"up": server.available, **self._pause(name, now_ns), **server.client.counts}
                 for name, server in self.servers.items()
             },
         }

@@ -33,7 +33,14 @@ from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
 from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import cboe_grp, cboe_spin, iex_tp, moldudp64, nyse_xdp
+from feedhandler.retrans.protocols import (
+    cboe_grp,
+    cboe_spin,
+    cme_replay,
+    iex_tp,
+    moldudp64,
+    nyse_xdp,
+)
 
 #: The plain text format, which every version of Prometheus reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -124,6 +131,7 @@ SCOPES: dict[str, Scope] = {
             {
                 **moldudp64.COUNTS,
                 **iex_tp.COUNTS,
+                **cme_replay.COUNTS,
                 **nyse_xdp.COUNTS,
                 **cboe_grp.COUNTS,
                 **cboe_spin.COUNTS,

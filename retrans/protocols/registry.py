@@ -9,6 +9,8 @@ from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
 from feedhandler.retrans.protocols import (
     cboe_grp,
     cboe_spin,
+    cme_replay,
+    cme_replay_server,
     fix,
     iex_tp,
     moldudp64,
@@ -34,6 +36,7 @@ REGISTRY: dict[str, Protocol] = {
             cboe_spin.SpinServer,
             cboe_spin.SpinSnapshots,
         ),
+        Protocol(PROTOCOLS["cme-replay"], cme_replay.ReplayClient, cme_replay_server.ReplayServer),
         Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
         Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
     )

@@ -66,7 +66,7 @@ class Venue:
 
     `message(number, draw, open)` makes a message and keeps the open orders up to date; `snapshots`
     is the protocol of snapshots, "" for none; `nonsense` is what a wrong server says on a
-    connection.
+    connection, `harmed` what it makes of what it should say. `batch`: most messages of a packet.
     """
 
     feed: Feed
@@ -76,6 +76,8 @@ class Venue:
     nonsense: Callable[[random.Random], bytes]
     snapshots: str = ""
     product: int = 0
+    harmed: Callable[[bytes, random.Random], bytes] = mutated
+    batch: int = 4
 
 
 @dataclass
@@ -149,6 +151,8 @@ class Connection:
         self.open = True
         self.session = server.session("sim", world.now)
         self._due = NEVER
+        #: Of a late server: when its latest words go out, and how many do yet.
+        self._said_ns = self._unsaid = 0
         self._plan()
 
     def send(self, data: bytes, now_ns: int) -> None:
@@ -170,19 +174,27 @@ class Connection:
         if self.kind == "silent" and not healed:
             return
         if self.kind == "wrong" and not healed and rng.random() < 0.1:
-            data = rng.choice([self.world.venue.nonsense(rng), mutated(data, rng)])
-        if self.kind == "late" and not healed:
-            self.world.schedule(now_ns + rng.randrange(100 * MS), self._say, data)
+            venue = self.world.venue
+            data = rng.choice([venue.nonsense(rng), venue.harmed(data, rng)])
+        if self.kind == "late" and (self._unsaid or not healed):
+            late_ns = 0 if healed else rng.randrange(100 * MS)
+            self._said_ns = max(self._said_ns, now_ns + late_ns)
+            self._unsaid += 1
+            self.world.schedule(self._said_ns, self._say_late, data)
         else:
             self._say(now_ns, data)
+
+    def _say_late(self, now_ns: int, data: bytes) -> None:
+        self._unsaid -= 1
+        self._say(now_ns, data)
 
     def _say(self, now_ns: int, data: bytes) -> None:
         if self.open:
             self.link.send(1, data, now_ns)
             self.watch()
-        if self.session.closed and self.open:
+        if self.session.closed and self.open and not self._unsaid:
             self.open = False
-            self.link.break_off(now_ns)
+            self.link.close(now_ns)
             self.watch()
 
     def watch(self) -> None:
@@ -293,7 +305,7 @@ class World:
         (plan,) = self.core.plans
         self.arbiter = Arbiter(
             self.ring, lines=2, channel=0, first_sequence=feed.first_sequence,
-            counts_messages=True, settings=config.arbitration,
+            counts_messages=feed.counts_messages, settings=config.arbitration,
             recovery_wait_us=plan.recovery_wait_us, table=feed.table,
         )  # fmt: skip
         self.outward = {
@@ -343,7 +355,7 @@ class World:
 
     def _publish(self, now_ns: int) -> None:
         first = len(self.published) + 1
-        for number in range(first, first + self.rng.randint(1, 4)):
+        for number in range(first, first + self.rng.randint(1, self.venue.batch)):
             self.published.append(self.venue.message(number, self.rng, self.open))
         end = len(self.published) + 1
         keep(self.venue.feed, self.store, self._packet(first, end))

@@ -35,7 +35,7 @@ HAS = {
     "nyse-integrated-pillar": ALL | {"conflation", "retransmission", *GENERATED},
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
-    "cme-mdp3": ALL | {"conflation"},
+    "cme-mdp3": ALL | {"conflation", "retransmission"},
     "siac-cqs": ALL | {"conflation"},
     "siac-cts": ALL | {"conflation"},
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
@@ -152,7 +152,8 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
     cboe = ["cboe-c1-options-pitch", "cboe-byx-pitch"]
     nyse = ["nyse-integrated-xdp", "nyse-integrated-pillar"]
     iex = ["iex-deep", "iex-deep-plus", "iex-tops"]
-    known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, *iex, "nasdaq-totalview-itch"]
+    known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, *iex, "cme-mdp3",
+             "nasdaq-totalview-itch"]  # fmt: skip
     assert sorted(recovered) == sorted(known), "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
     assert refreshed == [*known[:2], *cboe], "mend the README on snapshots"

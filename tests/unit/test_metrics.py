@@ -30,7 +30,14 @@ from feedhandler.observe.metrics import (
 )
 from feedhandler.retrans import client, manager, recovery, refresh
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import cboe_grp, cboe_spin, iex_tp, moldudp64, nyse_xdp
+from feedhandler.retrans.protocols import (
+    cboe_grp,
+    cboe_spin,
+    cme_replay,
+    iex_tp,
+    moldudp64,
+    nyse_xdp,
+)
 
 SERVICES = (101, 104)
 
@@ -122,7 +129,8 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
 def test_what_the_client_of_any_protocol_counts_is_told() -> None:
     known = SCOPES["server"].counts.keys()
     modules = (
-        client, resend_client, state_client, moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin,
+        client, resend_client, state_client, moldudp64, iex_tp, cme_replay, nyse_xdp, cboe_grp,
+        cboe_spin,
     )  # fmt: skip
     for module in modules:
         assert module.COUNTS.keys() <= known, module.__name__
