@@ -139,6 +139,10 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         _facts(
             "cboe-spin", "Cboe spins", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=5.0,
         ),
+        # SoupBinTCP's heartbeats, and its silence that means a dead peer.
+        _facts(
+            "glimpse", "GLIMPSE snapshots", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=15.0,
+        ),
     )
 }  # fmt: skip
 

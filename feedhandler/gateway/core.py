@@ -505,7 +505,7 @@ class GatewayCore:
             **self.recovery.counts,
             **self.counts,
             "servers": {
-                name: {"up": server.client.up, **self._pause(name, now_ns), **server.client.counts}
+                name: {"up": server.available, **self._pause(name, now_ns), **server.client.counts}
                 for name, server in self.servers.items()
             },
         }

@@ -33,7 +33,7 @@ from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
 from feedhandler.retrans import client, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import cboe_grp, cboe_spin, moldudp64, nyse_xdp
+from feedhandler.retrans.protocols import cboe_grp, cboe_spin, glimpse, moldudp64, nyse_xdp
 
 #: The plain text format, which every version of Prometheus reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -126,6 +126,7 @@ SCOPES: dict[str, Scope] = {
                 **nyse_xdp.COUNTS,
                 **cboe_grp.COUNTS,
                 **cboe_spin.COUNTS,
+                **glimpse.COUNTS,
                 **client.COUNTS,
                 **resend_client.COUNTS,
                 **state_client.COUNTS,
