@@ -149,6 +149,10 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             "cme-replay", "CME TCP replay", "tcp", "retransmission",
             counts="packets", request_max=2_000,
         ),
+        # SoupBinTCP's heartbeats, and its silence that means a dead peer.
+        _facts(
+            "glimpse", "GLIMPSE snapshots", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=15.0,
+        ),
     )
 }  # fmt: skip
 

@@ -449,6 +449,38 @@ retransmission = "grp"
 refresh = "spin-1"
 ```
 
+Nasdaq's GLIMPSE is logged in to for each snapshot, by `source_id` and password, and left behind it:
+the gateway has no connection to it meanwhile. Each channel has a server of its own for either:
+
+```toml
+[gateway]
+feed = "nasdaq-totalview-itch"
+
+[recovery]
+snapshot_bytes_max = 268435456   # all open orders: some 40 bytes each
+
+[amqp]
+queue_bytes = 402653184          # such a snapshot waits for a link as a whole
+
+[[server]]
+name = "requests"
+address = "10.0.0.1:7001"        # MoldUDP64, over UDP
+
+[[server]]
+name = "glimpse"
+address = "10.0.0.1:7101"
+source_id = "USER01"
+password_file = "/etc/feedhandler/nasdaq"
+
+[[channel]]
+service = 1
+retransmission = "requests"
+refresh = "glimpse"
+```
+
+ASX 24 NTP ITCH has MoldUDP64 packets as well, but its exchange offers other recovery services, of
+which no protocol is here.
+
 A description of your own has what its messages are named for, as the built-in ones do:
 `feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys
 are [FORMAT.md](../codecs/FORMAT.md).

@@ -234,7 +234,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _setting("the feed's ProductID in requests (NYSE); other servers have none", ge=0, le=255),
     ] = 0
     session: Annotated[
-        str, _setting("the session to log in to (Cboe: SessionSubId); other servers have none")
+        str,
+        _setting("the session to log in to (Cboe: SessionSubId; GLIMPSE: empty, the current)"),
     ] = ""
     password_env: Annotated[
         str, _setting("the environment variable that has the password; empty: none")

@@ -23,7 +23,8 @@ after a back-off, as often as it may. What becomes of a connection:
     CLOSED ─connected▶ LOGON ─confirmed▶ REPLAY ─logout▶ OVER ─disconnected▶ CLOSED
                          └─refused, nobody waits, anything wrong▶ OVER ◀┘
 
-Requests outlast a connection that breaks, and go with the next one; time-outs are recovery's own.
+A request counts as accepted when it is sent: the server has confirmed the logon by then. Requests
+outlast a connection that breaks, and go with the next one; time-outs are recovery's own.
 A heartbeat with the number that comes next in the replay is taken for that packet: on the lines,
 packets of a heartbeat have numbers.
 
@@ -338,7 +339,7 @@ class ReplayClient:
         if self._asked.pop(request_id, None) is not None:
             self.counts["cancelled"] += 1
 
-    def _request(self, now_ns: int) -> None:
+    def _request(self, now_ns: int, events: list[Event]) -> None:
         """Request what waits, from the oldest on, as far as one request may span it."""
         waiting = list(self._asked.values())
         oldest = waiting[0]
@@ -358,6 +359,10 @@ class ReplayClient:
         )  # fmt: skip
         self._said_ns = now_ns
         self.state = State.REPLAY
+        for asked in waiting:
+            if asked.sent and not asked.accepted:
+                asked.accepted = True
+                events.append(Accepted(asked.request_id))
 
     # -- time and bytes -------------------------------------------------------------------------
 
@@ -417,7 +422,7 @@ class ReplayClient:
     def _logged_on(self, now_ns: int, events: list[Event]) -> None:
         self.counts["logins"] += 1
         if self._asked:
-            self._request(now_ns)
+            self._request(now_ns, events)
         else:
             events.append(self._finish())
 
@@ -450,9 +455,6 @@ class ReplayClient:
         for asked in list(self._asked.values()):
             if asked.service != service or not asked.missing.touches(number, number):
                 continue
-            if not asked.accepted:
-                asked.accepted = True
-                events.append(Accepted(asked.request_id))
             asked.missing.discard(number, number)
             self.counts["packets"] += 1
             events.append(Packet(asked.request_id, service, number, number + 1, packet))

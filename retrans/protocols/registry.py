@@ -12,6 +12,8 @@ from feedhandler.retrans.protocols import (
     cme_replay,
     cme_replay_server,
     fix,
+    glimpse,
+    glimpse_server,
     iex_tp,
     moldudp64,
     nyse_xdp,
@@ -37,6 +39,12 @@ REGISTRY: dict[str, Protocol] = {
             cboe_spin.SpinSnapshots,
         ),
         Protocol(PROTOCOLS["cme-replay"], cme_replay.ReplayClient, cme_replay_server.ReplayServer),
+        Protocol(
+            PROTOCOLS["glimpse"],
+            glimpse.GlimpseClient,
+            glimpse_server.GlimpseServer,
+            glimpse.GlimpseSnapshots,
+        ),
         Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
         Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
     )

@@ -34,6 +34,7 @@ from feedhandler.retrans.protocols import (
     cboe_grp,
     cboe_spin,
     cme_replay,
+    glimpse,
     iex_tp,
     moldudp64,
     nyse_xdp,
@@ -128,11 +129,8 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
 
 def test_what_the_client_of_any_protocol_counts_is_told() -> None:
     known = SCOPES["server"].counts.keys()
-    modules = (
-        client, resend_client, state_client, moldudp64, iex_tp, cme_replay, nyse_xdp, cboe_grp,
-        cboe_spin,
-    )  # fmt: skip
-    for module in modules:
+    protocols = (moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin, glimpse, cme_replay)
+    for module in (client, resend_client, state_client, *protocols):
         assert module.COUNTS.keys() <= known, module.__name__
 
 
