@@ -2,16 +2,17 @@
 
 UTP-MD sends them as packets, by lines or connections (`PacketSnapshots`). Where a server sends the
 messages of a state over a connection, the snapshot comes whole (`WholeSnapshots`); that of a feed
-that is framed by FIX, too (`fix.snapshots`).
+that is framed by FIX, too (`fix.snapshots`). Lines whose snapshots loop, with numbers that begin
+anew each time, have a form of their own (`protocols.cme_snapshots`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from feedhandler.codecs import Feed
 from feedhandler.retrans.events import RefreshSnapshot
 from feedhandler.retrans.packet_cut import PacketCutter
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.refresh import RefreshAssembler, RefreshEvent, Snapshot
 from feedhandler.retrans.send_times import SendTimes
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, PacketFramer
@@ -21,10 +22,35 @@ from feedhandler.retrans.store import PacketStore
 LINES, TCP = range(2)
 
 
+class Assembler(Protocol):
+    """Who puts the snapshots of a service together: `refresh.RefreshAssembler`, or one like it."""
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def deadline_ns(self) -> int: ...
+    def take(self) -> list[RefreshEvent]: ...
+    def packet(self, data: bytes, sequence: int, now_ns: int) -> None: ...
+    def gap(self, now_ns: int) -> None: ...
+    def reset(self, now_ns: int) -> None: ...
+    def tick(self, now_ns: int) -> None: ...
+
+
+@runtime_checkable
+class LineAssembler(Assembler, Protocol):
+    """An assembler of lines that nobody arbitrates, since each numbers its packets by itself."""
+
+    def datagram(self, line: int, data: bytes, now_ns: int) -> None:
+        """Take in the next datagram of a line."""
+
+    def idle(self) -> None:
+        """Forget what is under way: nobody waits for a snapshot."""
+
+
 class Snapshots(Protocol):
     """A feed's snapshots."""
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """Who puts a service's snapshots together, of `LINES` and `TCP`; none where they come
         whole."""
 
@@ -47,7 +73,7 @@ class PacketSnapshots:
         self._feed, self._settings = feed, settings
         self.fit: Callable[[Snapshot, PacketStore], bool] = SendTimes(feed, settings).fit
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """One for the refresh lines, one for the connection."""
         return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
 
@@ -86,7 +112,7 @@ class WholeSnapshots:
         self._feed = feed
         self._cutter = PacketCutter(feed)
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """None: there is nothing to assemble."""
         return ()
 

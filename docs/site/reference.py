@@ -422,7 +422,34 @@ any number of channels, whose service is the ChannelID.
 
 CME's TCP replay (`cme-replay`) is connected to only while something is asked for: `source_id` is
 the username, `password_file` or `password_env` has the password, and a service is the MDP channel,
-as CME numbers it.
+as CME numbers it. Its market recovery feed loops the books: each channel names those lines, which
+nobody asks for anything, and a loop heals what was lost before its oldest book. A loop may take
+longer than `refresh_timeout_us`; a service is STALE then, and healed all the same:
+
+```toml
+[gateway]
+feed = "cme-mdp3"
+
+[[server]]
+name = "replay"
+address = "10.0.0.1:10000"
+source_id = "USER"
+password_file = "/etc/feedhandler/cme"
+
+[[channel]]
+service = 310
+retransmission = "replay"
+
+[[channel.line]]
+name = "A"
+group = "224.0.31.1"
+port = 14310
+
+[[channel.refresh_line]]
+name = "A"
+group = "224.0.31.22"
+port = 15310
+```
 
 Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
 `password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are

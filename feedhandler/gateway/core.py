@@ -121,11 +121,13 @@ class GatewayCore:
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
         ]
+        #: Whether refresh lines loop: then each is read by itself (`refresh_datagram`).
+        self.loops = feed.recovery is not None and feed.recovery.loops
         #: Of each refresh channel, in order: the live channel that it serves.
         self.refresh_indices = [
             channel_index
             for channel_index, channel in enumerate(config.channels)
-            if channel.refresh_lines
+            if channel.refresh_lines and not self.loops
         ]
         #: The channels of the ring: the live ones, and behind them those of refresh lines.
         self.plans = [
@@ -377,6 +379,11 @@ class GatewayCore:
         server = self.servers[channel.retransmission]
         assert isinstance(server.client, LineClient), "only such servers answer by lines"
         server.take(server.client.datagram(channel.service, data, now_ns), now_ns)
+
+    def refresh_datagram(self, channel_index: int, line: int, data: bytes, now_ns: int) -> None:
+        """Take a datagram of a channel's refresh line that is read by itself."""
+        self.recovery.refresh_datagram(channel_index, line, data, now_ns)
+        self._after(now_ns)
 
     def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):

@@ -75,6 +75,9 @@ class CoreRunner:
             for answers in channel.retransmission_lines:
                 take = partial(self._core.line_datagram, channel_index)
                 self._join(f"{channel.service}/retransmission/{answers.name}", answers, take)
+            for place, loops in enumerate(channel.refresh_lines if self._core.loops else ()):
+                take = partial(self._core.refresh_datagram, channel_index, place)
+                self._join(f"{channel.service}/refresh/{loops.name}", loops, take)
 
     def _join(self, name: str, line: LineConfig, take: Callable[[bytes, int], None]) -> None:
         """Join a group that a server answers by; `take` gets each datagram and the time."""

@@ -25,8 +25,8 @@ after a back-off, as often as it may. What becomes of a connection:
 
 A request counts as accepted when it is sent: the server has confirmed the logon by then. Requests
 outlast a connection that breaks, and go with the next one; time-outs are recovery's own.
-A heartbeat with the number that comes next in the replay is taken for that packet: on the lines,
-packets of a heartbeat have numbers.
+On the lines, packets of a heartbeat have numbers, and are replayed as well: a heartbeat is one of
+those where it was sent before the logon was confirmed, else the connection's own.
 
 The server is `cme_replay_server`.
 
@@ -145,12 +145,6 @@ def template_of(packet: bytes) -> int:
     return template
 
 
-def number_of(packet: bytes) -> int:
-    """Return a packet's number."""
-    number: int = PACKET.unpack_from(packet)[0]
-    return number
-
-
 class PacketStream:
     """Cuts what a server sends into packets; holds one that is incomplete.
 
@@ -245,6 +239,8 @@ class ReplayClient:
         #: What was requested: channel, first number, number after; and the number that comes next.
         self._span = (0, 0, 0)
         self._next = 0
+        #: SendingTime of the confirmation.
+        self._confirmed_ns = 0
         self._heard_ns = self._said_ns = now_ns
         for asked in self._asked.values():
             asked.sent = False
@@ -406,13 +402,15 @@ class ReplayClient:
             or check_messages(self._table, packet, 0, header) != FINE
         ):
             raise WireError("bad_packet", "a packet that cannot be read")
-        template, number = template_of(packet), number_of(packet)
-        if template == HEARTBEAT and number != self._next:
+        template = template_of(packet)
+        number, sent_ns = PACKET.unpack_from(packet)
+        if template == HEARTBEAT and sent_ns >= self._confirmed_ns:
             self.counts["heartbeats"] += 1
             return
         if self.state not in MAY_COME.get(template, frozenset({State.REPLAY})):
             raise WireError("wrong_direction", f"message {template} in state {self.state.name}")
         if template == LOGON:
+            self._confirmed_ns = sent_ns
             self._logged_on(now_ns, events)
         elif template == LOGOUT:
             self._logged_out(packet, events)

@@ -11,6 +11,7 @@ from feedhandler.retrans.protocols import (
     cboe_spin,
     cme_replay,
     cme_replay_server,
+    cme_snapshots,
     fix,
     glimpse,
     glimpse_server,
@@ -39,6 +40,7 @@ REGISTRY: dict[str, Protocol] = {
             cboe_spin.SpinSnapshots,
         ),
         Protocol(PROTOCOLS["cme-replay"], cme_replay.ReplayClient, cme_replay_server.ReplayServer),
+        Protocol(PROTOCOLS["cme-snapshots"], None, None, cme_snapshots.LoopSnapshots),
         Protocol(
             PROTOCOLS["glimpse"],
             glimpse.GlimpseClient,
@@ -59,6 +61,6 @@ def protocol_of(facts: ProtocolFacts) -> Protocol:
 def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
     """Return the form of a feed's snapshots; that of packets where it has none."""
     recovery = feed.recovery
-    facts = recovery.snapshots if recovery else None
+    facts = recovery.form if recovery else None
     make = protocol_of(facts).snapshots if facts else None
     return (make or utp_md.snapshots)(feed, settings)

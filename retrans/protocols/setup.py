@@ -122,13 +122,14 @@ class LineClient(RecoveryClient, TypingProtocol):
 class Protocol:
     """One protocol: its facts, and how its parts are made.
 
-    `server` None: the publisher's own servers speak it (`retrans.fix.server`). `snapshots` makes
-    the form in which its snapshots come; None: it has none. Each of the three raises `UsageError`
+    `client` None: nothing is asked for. `server` None: the publisher's own servers speak it
+    (`retrans.fix.server`), or there are none. `snapshots` makes the form in which its snapshots
+    come; None: it has none. Each of the three raises `UsageError`
     for a feed whose packets and messages are not the protocol's.
     """
 
     facts: ProtocolFacts
-    client: Callable[[ClientSetup], RecoveryClient]
+    client: Callable[[ClientSetup], RecoveryClient] | None
     server: Callable[[ServerSetup], SessionServer] | None
     snapshots: Callable[[Feed, RecoverySettings], Snapshots] | None = None
 

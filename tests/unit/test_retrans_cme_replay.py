@@ -262,7 +262,10 @@ def test_packets_of_other_numbers_are_ignored_and_a_heartbeat_of_the_lines_is_a_
     asking = replaying(Ask(1, CHANNEL, 7, 9, 0))
     assert asking.feed(framed(packet(6)) + framed(packet(9)), NOON_NS) == []
     assert asking.counts["others_packets"] == 2
-    assert numbers(asking.feed(framed(packet(7)) + said(8, 12), NOON_NS)) == [7, 8]
+    beat = struct.pack("<IQ", 8, NOON_NS - 1) + message(12, b"")
+    assert numbers(asking.feed(framed(packet(7)) + said(8, 12), NOON_NS)) == [7]
+    assert numbers(asking.feed(framed(beat), NOON_NS)) == [8]
+    assert asking.counts["heartbeats"] == 1
 
 
 def test_a_connection_that_ends_within_a_packet_is_counted() -> None:
