@@ -114,7 +114,9 @@ class Reconnection(Generic[ClientType]):
         self.retry_ns = 0
         #: Whether the client has all that it wanted of the connection, which is being closed.
         self.finished = False
-        self._on_demand = client if isinstance(client, OnDemandClient) else None
+        self._on_demand: OnDemandClient | None = (
+            client if isinstance(client, OnDemandClient) else None
+        )
         self._on_events = on_events
         self._on_up = on_up
         self._on_down = on_down
