@@ -65,9 +65,10 @@ class CoreRunner:
             server = self._core.servers[config.name]
             facts = facts_of(self._core.config, self._core.feed, config)
             kind = DatagramConnection if facts.transport == "udp" else RequestConnection
-            connection = kind(server, *config.place, clock=self.now_ns)
-            self._connections.append(connection)
-            connection.start()
+            for end, place in zip(server.ends, config.places, strict=True):
+                connection = kind(end, *place, clock=self.now_ns)
+                self._connections.append(connection)
+                connection.start()
             for line in config.lines:
                 take = partial(self._core.group_datagram, config.name)
                 self._join(f"{config.name}/{line.name}", line, take)
