@@ -57,9 +57,9 @@ of which the input does not speak, is there; behind it where it is not. A dot: n
 
 | state | is |
 |---|---|
-| `PRIMARY` | the primary is asked |
-| `SECONDARY` | the secondary is asked, the primary is not there |
-| `RETURNING` | the secondary is asked, the primary has not been there again for `failback_us` |
+| PRIMARY | the primary is asked |
+| SECONDARY | the secondary is asked, the primary is not there |
+| RETURNING | the secondary is asked, the primary has not been there again for `failback_us` |
 
 An end is silent that has not answered a request for half of the request's time-out. What one
 refuses as not permitted, too many today, no longer available or not its service is asked of the
@@ -133,7 +133,7 @@ def _failover() -> str:
         for state in failover.State:
             names = ["·" if each is state else each.name for each in failover.TABLE[state][given]]
             cells.append(names[0] if names[0] == names[1] else " / ".join(names))
-        rows.append((f"`{given.name}`", *cells))
+        rows.append((given.name, *cells))
     return table(("input", *(state.name for state in failover.State)), rows)
 
 
