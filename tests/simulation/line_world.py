@@ -85,6 +85,8 @@ class Venue:
     snapshot_server: dict[str, Any] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
     mutates: bool = True
+    #: Whether there may be a secondary server of requests.
+    secondary: bool = False
     #: Bounds of what is drawn for `refresh_timeout_us`; a spin is announced once a second.
     refresh_timeout_us: tuple[int, int] = (1_100_000, 1_300_000)
 
@@ -111,6 +113,8 @@ class Plan:
     join_ns: int
     lag_ns: int
     recovery: RecoverySettings
+    #: Of which kind the secondary server of requests is; "": there is none.
+    secondary: str
 
     @classmethod
     def drawn(cls, rng: random.Random, venue: Venue) -> "Plan":
@@ -147,7 +151,9 @@ class Plan:
                 dead_us=rng.randrange(150_000, 300_000),
                 reconnect_us=5_000,
                 reconnect_max_us=100_000,
+                failback_us=100_000,
             ),
+            secondary=rng.choice(["", "good", *SERVERS]) if venue.secondary else "",
         )
 
 
@@ -287,7 +293,7 @@ class DatagramConnection:
     def _take(self, now_ns: int, data: bytes) -> None:
         answer = self.session.feed(data, now_ns) if self.open else b""
         while answer:
-            self._travel(self._answer, self.world.said(answer), now_ns)
+            self._travel(self._answer, self.world.said(answer, self.kind), now_ns)
             answer = self.session.tick(now_ns) if self.session.waiting else b""
 
     def _answer(self, now_ns: int, data: bytes) -> None:
@@ -360,6 +366,8 @@ class World:
         assert make is not None
         port = DatagramPort if venue.facts.transport == "udp" else Port
         self.ports = {"rts": port(self, plan.server, make(setup))}
+        if plan.secondary:
+            self.ports["rts secondary"] = port(self, plan.secondary, make(setup))
         #: The requests that the server has heard of.
         self.requests = self.ports["rts"].server.counts
         if plan.snapshots != "none":
@@ -383,10 +391,13 @@ class World:
             recovery_wait_us=plan.recovery_wait_us, table=feed.table,
         )  # fmt: skip
         self.outward: dict[str, Outward] = {}
-        for name, server in self.core.servers.items():
-            port = self.ports[name]
-            kind = DatagramOutward if isinstance(port, DatagramPort) else Outward
-            self.outward[name] = kind(self, server, port)  # type: ignore[arg-type]
+        for server_name, server in self.core.servers.items():
+            for end, name in zip(
+                server.ends, (server_name, f"{server_name} secondary"), strict=False
+            ):
+                port = self.ports[name]
+                kind = DatagramOutward if isinstance(port, DatagramPort) else Outward
+                self.outward[name] = kind(self, end, port)  # type: ignore[arg-type]
         self.peer = Peer(self.core.fanout.dirty_peers)
         self.link = FakeLink()
         subscription = parse_address(f"{feed.key}.#?as=message", feed.type_code, snapshots=True)
@@ -397,7 +408,10 @@ class World:
 
     def _configuration(self) -> Config:
         plan, venue = self.plan, self.venue
-        servers = [ServerConfig(name="rts", address="127.0.0.1:1", **venue.server)]
+        second = "127.0.0.1:3" if plan.secondary else ""
+        servers = [
+            ServerConfig(name="rts", address="127.0.0.1:1", secondary=second, **venue.server)
+        ]
         if plan.snapshots != "none":
             named = venue.snapshot_server or venue.server
             servers.append(ServerConfig(name="snapshots", address="127.0.0.1:2", **named))
@@ -480,12 +494,12 @@ class World:
                 continue
             late = plan.server == "late" and now < HEAL_NS
             at = now + self.delay_ns(line, now) + (rng.randrange(100 * MS) if late else 0)
-            self.schedule(at, self._answer, self.said(data))
+            self.schedule(at, self._answer, self.said(data, plan.server))
 
-    def said(self, data: bytes) -> bytes:
+    def said(self, data: bytes, kind: str) -> bytes:
         """What a wrong server makes of a datagram: cut, or with numbers far away."""
         rng = self.rng
-        if self.plan.server != "wrong" or not self.happens(0.3, self.now):
+        if kind != "wrong" or not self.happens(0.3, self.now):
             return data
         table = self.venue.feed.table
         at, size = table.sequence_at, table.sequence_size
@@ -509,8 +523,8 @@ class World:
 
     def _join(self, now_ns: int) -> None:
         self.arbiter.start(now_ns)
-        for server in self.core.servers.values():
-            server.retry_ns = now_ns
+        for outward in self.outward.values():
+            outward.server.retry_ns = now_ns
         self.settle()
 
     def _arrive(self, now_ns: int, line: int, data: bytes) -> None:
@@ -730,7 +744,7 @@ def play(venue: Venue, apply: Callable[[dict[int, bytes], bytes], None], seed: i
     oracle.seen.update(world.marks)
     oracle.seen[f"a {plan.server} server"] += 1
     for name, server in world.core.servers.items():
-        oracle.seen.update({f"{name} {what}": n for what, n in server.client.counts.items()})
+        oracle.seen.update({f"{name} {what}": n for what, n in server.counts.items()})
     return oracle.seen
 
 

@@ -1,7 +1,8 @@
 """A gateway that recovers an ITCH session by MoldUDP64 requests and GLIMPSE, behind a bad network:
 nothing lost unmarked, nothing invented, and its open orders are true whenever it says so.
 
-What a seed draws, and what is checked, `line_world` says; there may be a GLIMPSE server as well.
+What a seed draws, and what is checked, `line_world` says; there may be a secondary server of
+requests, and a GLIMPSE server, as well.
 `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
 
@@ -66,6 +67,7 @@ VENUE = Venue(
     FEED, "moldudp64", message, {"source_id": "SIM"}, nonsense, "glimpse",
     snapshot_server={"source_id": "SIM", "password_env": PASSWORD},
     header={"session": "0000000001"}, mutates=False, refresh_timeout_us=(30_000, 200_000),
+    secondary=True,
 )  # fmt: skip
 
 
@@ -81,6 +83,7 @@ def test_what_comes_out_of_a_session_is_what_went_in_or_is_marked() -> None:
         wanted = {
             "gap", "MISSING", "CLOSED", "snapshot-begin", "rts packets", "rts late_packets",
             "rts unasked_packet", "rts silent", "rts cancelled", "rts rejected",
+            "rts failovers", "rts failbacks", "rts moved", "rts passed_on",
             "snapshots snapshots", "snapshots broken", "snapshots cancelled",
             "snapshots failed_cut",
         }  # fmt: skip
