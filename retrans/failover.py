@@ -192,11 +192,6 @@ class FailoverPair:
         return PRIMARY_END if self.state is State.PRIMARY else SECONDARY_END
 
     @property
-    def client(self) -> RecoveryClient:
-        """The client of the server that is asked now."""
-        return self.ends[self.asked_end].client
-
-    @property
     def on_demand(self) -> bool:
         """Whether connections are there only while they are wanted."""
         return self.ends[PRIMARY_END].on_demand
