@@ -211,6 +211,19 @@ class Reconnection(Generic[ClientType]):
 class ReconnectingClient(Reconnection[RecoveryClient]):
     """A client of retransmissions and refreshes, and its successive connections."""
 
+    #: Which of `ends` is asked: there is one.
+    asked_end = 0
+
+    @property
+    def ends(self) -> "tuple[ReconnectingClient, ...]":
+        """Itself, as `failover.FailoverPair` has two."""
+        return (self,)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What the client counts."""
+        return self.client.counts
+
     def take(self, events: list[Any], now_ns: int) -> None:
         """Hand on events of the client that did not come over the connection."""
         if events:

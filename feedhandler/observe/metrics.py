@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from feedhandler import counters, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
-from feedhandler.retrans import client, manager, refresh
+from feedhandler.retrans import client, failover, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
 from feedhandler.retrans.protocols import (
@@ -140,6 +140,7 @@ SCOPES: dict[str, Scope] = {
                 **client.COUNTS,
                 **resend_client.COUNTS,
                 **state_client.COUNTS,
+                **failover.COUNTS,
             },
         ),
         _scope("receiver", (), counters.ReceiverCounter),

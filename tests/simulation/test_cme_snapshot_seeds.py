@@ -78,9 +78,9 @@ class LoopWorld(World):
             data = packet(number, *books, send_time=now_ns)
             if now_ns < HEAL_NS and self.rng.random() < 0.02:
                 data = harmed(data, self.rng)
-            if not self._happens(self.plan.lost[line], now_ns):
-                for _ in range(1 + self._happens(self.plan.doubled, now_ns)):
-                    self.schedule(now_ns + self._delay_ns(line, now_ns), self._came, line, data)
+            if not self.happens(self.plan.lost[line], now_ns):
+                for _ in range(1 + self.happens(self.plan.doubled, now_ns)):
+                    self.schedule(now_ns + self.delay_ns(line, now_ns), self._came, line, data)
         left = left[count:]
         pause_ns = self.pace_ns if left else self.rng.randrange(5 * MS, 60 * MS)
         self.schedule(now_ns + pause_ns, self._loop, line, number + 1 if left else 1, left)

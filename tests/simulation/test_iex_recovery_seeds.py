@@ -72,11 +72,11 @@ class Datagrams:
 
     def _carry(self, data: bytes, now_ns: int, to: Callable[..., None]) -> None:
         world, rng = self.world, self.world.rng
-        if world._happens(world.plan.answers_lost, now_ns):
+        if world.happens(world.plan.answers_lost, now_ns):
             return
-        for _ in range(1 + world._happens(world.plan.doubled, now_ns)):
+        for _ in range(1 + world.happens(world.plan.doubled, now_ns)):
             late = self.kind == "late" and now_ns < HEAL_NS
-            at = now_ns + world._delay_ns(0, now_ns) + (rng.randrange(100 * MS) if late else 0)
+            at = now_ns + world.delay_ns(0, now_ns) + (rng.randrange(100 * MS) if late else 0)
             world.schedule(at, to, data)
 
     def _asked(self, now_ns: int, data: bytes) -> None:
@@ -88,7 +88,7 @@ class Datagrams:
         world, rng = self.world, self.world.rng
         if not data or (self.kind == "silent" and now_ns < HEAL_NS):
             return
-        if self.kind == "wrong" and world._happens(0.3, now_ns):
+        if self.kind == "wrong" and world.happens(0.3, now_ns):
             data = rng.choice([nonsense(rng), data[: rng.randrange(len(data))], data + b"\0"])
         self._carry(data, now_ns, self._answered)
 

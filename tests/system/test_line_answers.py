@@ -64,6 +64,7 @@ class Publisher:
         self.answers = [(places.group(), places.port()) for _ in "AB"]
         self.store = PacketStore(1 << 22)
         self.lost = 0
+        self.messages_max = 5
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         here = socket.inet_aton("127.0.0.1")
         self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
@@ -90,7 +91,7 @@ class Publisher:
         """Send everything; of the first and the last packets none is lost."""
         first = 1
         while first <= LAST:
-            end = min(first + self.draw.randint(1, 5), LAST + 1)
+            end = min(first + self.draw.randint(1, self.messages_max), LAST + 1)
             data = self.packet(first, end)
             keep(self.feed, self.store, data)
             lost = self.lose(first, end)

@@ -28,7 +28,7 @@ from feedhandler.observe.metrics import (
     StateReading,
     buckets_of,
 )
-from feedhandler.retrans import client, manager, recovery, refresh
+from feedhandler.retrans import client, failover, manager, recovery, refresh
 from feedhandler.retrans.fix import resend_client, state_client
 from feedhandler.retrans.protocols import (
     cboe_grp,
@@ -130,7 +130,7 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
 def test_what_the_client_of_any_protocol_counts_is_told() -> None:
     known = SCOPES["server"].counts.keys()
     protocols = (moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin, glimpse, cme_replay)
-    for module in (client, resend_client, state_client, *protocols):
+    for module in (client, resend_client, state_client, failover, *protocols):
         assert module.COUNTS.keys() <= known, module.__name__
 
 

@@ -2,10 +2,13 @@
 is not what it should be; and the connection that is there while it is wanted."""
 
 import random
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from feedhandler import codecs
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market.venue_market import VenueMarket
@@ -597,3 +600,15 @@ def test_mutated_bytes_raise_nothing(seed: int, repeat: int) -> None:
         session.tick(NOON_NS)
         session.end()
     assert not server.sessions
+
+
+def test_a_feed_whose_messages_have_the_type_of_the_end_has_no_snapshots(tmp_path: Path) -> None:
+    feeds = Path(codecs.__file__).parent / "feeds"
+    shutil.copytree(feeds / "shared", tmp_path / "shared")
+    text = (feeds / "nasdaq-totalview-itch.toml").read_text()
+    text = text.replace('snapshots = "glimpse"\n', "").replace('type = "N"', 'type = "G"')
+    path = tmp_path / "mine.toml"
+    text = text.replace('name = "nasdaq-totalview-itch"', 'name = "mine"')
+    path.write_text(text.replace("\nnumber = 6\n", "\nnumber = 999\n"))
+    with pytest.raises(UsageError, match="mine has a message of type G"):
+        GlimpseSnapshots(load_feed(str(path)), RecoverySettings())
