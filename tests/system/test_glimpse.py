@@ -176,7 +176,7 @@ def test_what_no_request_brings_back_a_snapshot_heals_and_the_books_are_true(
             await session.publish()
             await until(lambda: books(market) == books(truth) == books(records))
             await until(lambda: not server.sessions)
-            assert gateway.snapshot()["channels"][0]["quality"] == "REFRESHED"
+            assert gateway.core.recovery.snapshot(0)["lost"] == [], "all that was lost is healed"
             assert gateway.snapshot()["recovery"]["retransmitted"] > 10
             for follower in followers:
                 follower.cancel()

@@ -53,7 +53,9 @@ def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
         gateway=GatewaySettings(feed=sent.feed),
         arbitration=QUICK,
         recovery=RecoverySettings(
-            recovery_wait_us=5_000_000, refresh_backoff_us=20_000, refresh_retry_us=500_000
+            # However busy the machine is, nothing is given up that the server has.
+            recovery_wait_us=60_000_000, retries=50, refresh_backoff_us=20_000,
+            refresh_retry_us=500_000,
         ),
         amqp=AmqpConfig(listen=f"{here}:0"),
         servers=(
