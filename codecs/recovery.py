@@ -19,6 +19,9 @@ import msgspec
 Offer = Literal["retransmission", "retransmission_lines", "snapshots", "snapshot_lines"]
 Counts = Literal["packets", "messages"]
 
+#: Of these, those of snapshots.
+_SNAPSHOTS: frozenset[Offer] = frozenset({"snapshots", "snapshot_lines"})
+
 #: Most numbers in one request, and longest times, that a description may state.
 REQUEST_MAX = 1 << 20
 SECONDS_MAX = 3600.0
@@ -40,7 +43,8 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
     `names_session`: a request names the session, which only the stream tells. `names_product`: it
-    names the product as the exchange numbers it.
+    names the product as the exchange numbers it. `loops`: snapshot lines loop, and number their
+    packets from the first one in each loop, so that each line is read by itself.
     """
 
     name: str
@@ -53,15 +57,17 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     names_session: bool = False
     names_product: bool = False
+    loops: bool = False
 
 
 class FeedRecovery(msgspec.Struct, frozen=True):
     """The checked table of a feed.
 
-    `retransmission` and `snapshots` are the protocols that offer each, None where none does;
-    `snapshot_lines`: snapshots come by lines of their own; `retransmission_lines`: so do packets
-    that are asked for. `request_max` is in `counts`; it and the times are 0 where neither the
-    description nor the protocol says anything.
+    `retransmission` and `snapshots` are the protocols that offer each at request, None where none
+    does; `snapshot_lines`: snapshots come by lines of their own; `retransmission_lines`: so do
+    packets that are asked for; `form`: the protocol that says how snapshots look. `request_max` is
+    in `counts`; it and the times are 0 where neither the description nor the protocol says
+    anything.
     """
 
     retransmission: ProtocolFacts | None
@@ -72,6 +78,12 @@ class FeedRecovery(msgspec.Struct, frozen=True):
     heartbeat_s: float
     timeout_s: float
     retransmission_lines: bool = False
+    form: ProtocolFacts | None = None
+
+    @property
+    def loops(self) -> bool:
+        """Whether snapshot lines loop, so that each is read by itself."""
+        return self.form is not None and self.form.loops
 
 
 class WrongRecovery(Exception):
@@ -94,6 +106,7 @@ def _facts(
     timeout_s: float = 0.0,
     names_session: bool = False,
     names_product: bool = False,
+    loops: bool = False,
 ) -> ProtocolFacts:
     return ProtocolFacts(
         name,
@@ -106,6 +119,7 @@ def _facts(
         timeout_s,
         names_session,
         names_product,
+        loops,
     )
 
 
@@ -124,6 +138,11 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             "moldudp64", "MoldUDP64 requests", "udp",
             "retransmission", counts="messages", request_max=65_534, names_session=True,
         ),
+        # A server gives so many messages for a request over UDP.
+        _facts(
+            "iex-tp", "IEX-TP gap fill", "udp",
+            "retransmission", counts="messages", request_max=1_000, names_session=True,
+        ),
         # The server sends a heartbeat once a minute.
         _facts(
             "nyse-xdp", "NYSE XDP requests", "tcp",
@@ -138,6 +157,16 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         ),
         _facts(
             "cboe-spin", "Cboe spins", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=5.0,
+        ),
+        # A request names at most so many packets, of the last 24 hours.
+        _facts(
+            "cme-replay", "CME TCP replay", "tcp", "retransmission",
+            counts="packets", request_max=2_000,
+        ),
+        _facts("cme-snapshots", "CME market recovery", "udp", "snapshot_lines", loops=True),
+        # SoupBinTCP's heartbeats, and its silence that means a dead peer.
+        _facts(
+            "glimpse", "GLIMPSE snapshots", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=15.0,
         ),
     )
 }  # fmt: skip
@@ -156,7 +185,7 @@ def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
     if main is not None and "retransmission" not in main.offers:
         raise WrongRecovery("protocol", f"{main.name} has snapshots alone: name it in `snapshots`")
     snapshots = own or main
-    if own is not None and not own.offers & {"snapshots", "snapshot_lines"}:
+    if own is not None and not own.offers & _SNAPSHOTS:
         raise WrongRecovery("snapshots", f"{own.name} has no snapshots")
     counts = given.counts or (main.counts if main else None) or feed_counts
     if main is not None and main.counts and counts != main.counts:
@@ -168,6 +197,7 @@ def checked(given: RecoveryDescription, feed_counts: Counts) -> FeedRecovery:
         counts,
         *_numbers(given, main or own),
         main is not None and "retransmission_lines" in main.offers,
+        snapshots if snapshots and snapshots.offers & _SNAPSHOTS else None,
     )
 
 

@@ -123,8 +123,8 @@ class Login:
         """Encode the Login Request. Raises `UsageError` for a field that is too long."""
         return packet(
             LOGIN_REQUEST,
-            _text(self.username, USERNAME_BYTES)
-            + _text(self.password, PASSWORD_BYTES)
+            _text("the username", self.username, USERNAME_BYTES)
+            + _text("the password", self.password, PASSWORD_BYTES)
             + _session(self.session)
             + _number(self.number),
         )
@@ -135,7 +135,7 @@ class Login:
         if len(payload) < _LOGIN.size:
             raise PeerError("a login that is cut short", "the client's bytes are at fault")
         username, password, session, number = _LOGIN.unpack_from(payload)
-        return cls(_read(username), _read(password), _read(session), _read_number(number))
+        return cls(_read(username), _read(password), _read(session), decode_number(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +155,21 @@ class LoginAccepted:
         if len(payload) < _ACCEPTED.size:
             raise PeerError("an accepted login that is cut short", "the server is at fault")
         session, number = _ACCEPTED.unpack_from(payload)
-        return cls(_read(session), _read_number(number))
+        return cls(_read(session), decode_number(number))
 
 
-def _text(text: str, size: int) -> bytes:
-    """Encode an alphanumeric field. Raises `UsageError` where it does not fit."""
-    if len(text) > size or not (text.isascii() and (text.isprintable() or not text)):
-        raise UsageError(f"{text!r} cannot be sent", f"use up to {size} plain ASCII characters")
+def _text(what: str, text: str, size: int) -> bytes:
+    """Encode a text field. Raises `UsageError`, without the text, where it does not fit."""
+    if len(text) > size or not (text.isascii() and text.isprintable()):
+        raise UsageError(
+            f"{what} is not {size} ASCII characters at most", "as the exchange gave it"
+        )
     return text.encode().ljust(size)
 
 
 def _session(text: str) -> bytes:
     """Encode a session, which stands to the right in its field."""
-    return _text(text, SESSION_BYTES).strip().rjust(SESSION_BYTES)
+    return _text("the session", text, SESSION_BYTES).strip().rjust(SESSION_BYTES)
 
 
 def _number(number: int) -> bytes:
@@ -180,7 +182,8 @@ def _read(text: bytes) -> str:
     return text.decode("latin-1").strip(" \0")
 
 
-def _read_number(text: bytes) -> int:
+def decode_number(text: bytes) -> int:
+    """Decode a sequence number. Raises `PeerError` where there is none."""
     digits = text.strip(b" \0")
     if not digits.isdigit():
         raise PeerError(f"{text!r} where a sequence number stands", "the peer is at fault")

@@ -309,8 +309,9 @@ GAUGES: dict[str, dict[str, str]] = {
         "history_bytes": "bytes of packets, quality messages and blocks kept for links that resume",
     },
     "server": {
-        "up": "1: connected, 0: not",
+        "up": "1: connected, or not connected as nothing is wanted; 0: not",
         "paused": "1: not asked any more today (`feedhandler control resume-requests`), 0: asked",
+        "secondary": "1: the secondary server is asked, 0: the primary, or the only one",
     },
     "node": {
         "connections": "connections open now",

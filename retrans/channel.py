@@ -7,7 +7,8 @@ from feedhandler.retrans.io import RecoveryChannel
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quality import QualityState
 from feedhandler.retrans.recovery import Recovery
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.refresh import Snapshot
+from feedhandler.retrans.snapshot_forms import Assembler
 from feedhandler.retrans.store import PacketStore
 
 #: How often a closed stream's store and a snapshot ahead of its stream are looked at.
@@ -33,7 +34,7 @@ class Channel:
     quality: QualityState
     store: PacketStore | None = None
     #: Snapshots come on refresh lines and over TCP, each numbered by itself.
-    assemblers: tuple[RefreshAssembler, ...] = ()
+    assemblers: tuple[Assembler, ...] = ()
     epoch: int = 0
     #: The latest refresh request's id; all others are retransmissions'.
     refresh_id: int = 0
@@ -61,6 +62,13 @@ class Channel:
     def lost(self) -> list[tuple[int, int]]:
         """Return the ranges that a snapshot must heal, requested or not."""
         return self.recovery.lost_ranges or ([self.deferred] if self.deferred else [])
+
+    @property
+    def awaits_snapshot(self) -> bool:
+        """Whether a snapshot is of use now: something is lost, closed, or not joined, or a link
+        waits."""
+        early = not (self.joined or self.base)
+        return bool(self.lost() or self.waiting or self.closed or early)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges that are missing now, for subscribers."""

@@ -98,6 +98,11 @@ class Broken:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Nothing more is wanted of the connection: its last event, after which it is to be closed."""
+
+
 Event = (
     Accepted
     | Rejected
@@ -109,4 +114,5 @@ Event = (
     | RefreshSnapshot
     | RefreshFailed
     | Broken
+    | Finished
 )

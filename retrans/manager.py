@@ -46,9 +46,9 @@ from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quality import QualityState
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
+from feedhandler.retrans.refresh import Snapshot, SnapshotBegan, SnapshotFailed
 from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.retrans.snapshot_forms import LINES, TCP, Snapshots
+from feedhandler.retrans.snapshot_forms import LINES, TCP, Assembler, LineAssembler, Snapshots
 from feedhandler.retrans.states import State
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.stream_events import StreamEvent, StreamEventKind
@@ -336,6 +336,21 @@ class RecoveryManager:
         self._assemble(channel_index, LINES, sequence, data, now_ns)
         self._settle(channel_index, now_ns)
 
+    def refresh_datagram(self, channel_index: int, line: int, data: bytes, now_ns: int) -> None:
+        """Take the next datagram of a refresh line that is not arbitrated.
+
+        It is looked at only while a snapshot is of use.
+        """
+        channel = self._channels[channel_index]
+        assembler = channel.assemblers[LINES]
+        assert isinstance(assembler, LineAssembler), "other lines are arbitrated"
+        if not channel.awaits_snapshot:
+            assembler.idle()
+            return
+        assembler.datagram(line, data, now_ns)
+        self._outcomes(channel_index, assembler, now_ns)
+        self._settle(channel_index, now_ns)
+
     def refresh_line_event(self, channel_index: int, kind: StreamEventKind, now_ns: int) -> None:
         """Apply an event of the channel's refresh lines: a snapshot with a gap is void."""
         if not self._channels[channel_index].assemblers:
@@ -496,7 +511,7 @@ class RecoveryManager:
             assembler.packet(data, sequence, now_ns)
             self._outcomes(channel_index, assembler, now_ns)
 
-    def _outcomes(self, channel_index: int, assembler: RefreshAssembler, now_ns: int) -> None:
+    def _outcomes(self, channel_index: int, assembler: Assembler, now_ns: int) -> None:
         """Apply the outcomes of snapshots."""
         channel = self._channels[channel_index]
         for outcome in assembler.take():
@@ -533,7 +548,8 @@ class RecoveryManager:
             channel.recovery.snapshot_failed("foreign", now_ns)
             return
         following = self._following(channel_index, channel)
-        if channel.joined and snapshot.last >= following:
+        reach = max(snapshot.last, snapshot.highest)
+        if reach >= following if channel.joined else reach > snapshot.last:
             # The snapshot overtook the live lines, or belongs to another numbering.
             if now_ns >= channel.pending_until_ns:
                 channel.pending = None
@@ -589,9 +605,13 @@ class RecoveryManager:
     ) -> None:
         """Publish the first snapshot of a closed stream, then what was stored behind it."""
         assert channel.store is not None
-        self._block(channel_index, channel, snapshot, [], snapshot.last + 1, None)
         packets = self._snapshots.since(snapshot, channel.store, following)
-        self._open(channel_index, channel, packets, snapshot.last + 1)
+        # Of parts that reach further, what lies before is part of the block.
+        reach = max(snapshot.last, snapshot.highest)
+        before = [data for first, _, data in packets if first <= reach]
+        self._block(channel_index, channel, snapshot, before, reach + 1, None)
+        behind = [packet for packet in packets if packet[0] > reach]
+        self._open(channel_index, channel, behind, reach + 1)
 
     def _send_latest(self, channel_index: int, channel: Channel, links: list[Any] | None) -> bool:
         """Send the latest snapshot and what was published since; False where it cannot serve."""

@@ -74,7 +74,8 @@ class SnapshotBegan:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A whole snapshot, valid up to live packet `last`.
+    """A whole snapshot, valid up to live packet `last`; parts of it may reach as far as `highest`
+    (0: none does).
 
     `packets` hold `messages` messages, 580 first and 581 last. All packets have the sequence number
     `last`, the flag 0 and the raw `send_time` of the packet that brought the start.
@@ -85,6 +86,7 @@ class Snapshot:
     packets: tuple[bytes, ...]
     messages: int
     send_time: int
+    highest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_max_us: int = 1_000_000
     """longest wait before connecting again"""
 
+    failback_us: int = 30_000_000
+    """how long a primary server must have been connected again before it is asked in place of the
+    secondary; one that comes and goes is not worth it"""
+
     def __post_init__(self) -> None:
         """Check the bounds; raises ValueError (msgspec turns it into its own error)."""
         for name, (least, most) in RECOVERY_BOUNDS.items():
@@ -119,6 +123,7 @@ RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
     "dead_us": (1_000, 3_600_000_000),
     "reconnect_us": (1_000, 3_600_000_000),
     "reconnect_max_us": (1_000, 3_600_000_000),
+    "failback_us": (1_000, 3_600_000_000),
 }
 
 

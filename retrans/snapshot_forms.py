@@ -1,27 +1,56 @@
 """The forms in which a feed's snapshots come: as packets to be assembled, or whole.
 
-A feed with a binary protocol (UTP-MD) sends them as packets, by lines or connections. Those of a
-feed that is framed by FIX come whole (`fix.snapshots`).
+UTP-MD sends them as packets, by lines or connections (`PacketSnapshots`). Where a server sends the
+messages of a state over a connection, the snapshot comes whole (`WholeSnapshots`); that of a feed
+that is framed by FIX, too (`fix.snapshots`). Lines whose snapshots loop, with numbers that begin
+anew each time, have a form of their own (`protocols.cme_snapshots`).
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from feedhandler.codecs import Feed
 from feedhandler.retrans.events import RefreshSnapshot
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.refresh import RefreshAssembler, RefreshEvent, Snapshot
 from feedhandler.retrans.send_times import SendTimes
 from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, PacketFramer
 from feedhandler.retrans.store import PacketStore
 
 #: Where a snapshot's packets come from, each numbered by itself.
 LINES, TCP = range(2)
 
 
+class Assembler(Protocol):
+    """Who puts the snapshots of a service together: `refresh.RefreshAssembler`, or one like it."""
+
+    @property
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def deadline_ns(self) -> int: ...
+    def take(self) -> list[RefreshEvent]: ...
+    def packet(self, data: bytes, sequence: int, now_ns: int) -> None: ...
+    def gap(self, now_ns: int) -> None: ...
+    def reset(self, now_ns: int) -> None: ...
+    def tick(self, now_ns: int) -> None: ...
+
+
+@runtime_checkable
+class LineAssembler(Assembler, Protocol):
+    """An assembler of lines that nobody arbitrates, since each numbers its packets by itself."""
+
+    def datagram(self, line: int, data: bytes, now_ns: int) -> None:
+        """Take in the next datagram of a line."""
+
+    def idle(self) -> None:
+        """Forget what is under way: nobody waits for a snapshot."""
+
+
 class Snapshots(Protocol):
     """A feed's snapshots."""
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """Who puts a service's snapshots together, of `LINES` and `TCP`; none where they come
         whole."""
 
@@ -44,7 +73,7 @@ class PacketSnapshots:
         self._feed, self._settings = feed, settings
         self.fit: Callable[[Snapshot, PacketStore], bool] = SendTimes(feed, settings).fit
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """One for the refresh lines, one for the connection."""
         return tuple(RefreshAssembler(self._feed, service, self._settings) for _ in (LINES, TCP))
 
@@ -57,3 +86,54 @@ class PacketSnapshots:
     ) -> list[tuple[int, int, bytes]]:
         """Whole packets: a snapshot ends where one does."""
         return store.packets(snapshot.last + 1, following)
+
+
+def runs_of(messages: Sequence[bytes], header_bytes: int) -> list[tuple[bytes, ...]]:
+    """Return messages in runs, as many a run as a packet of a datagram's size holds."""
+    runs: list[tuple[bytes, ...]] = []
+    run: list[bytes] = []
+    room = PACKET_BYTES_MAX - header_bytes
+    for message in messages:
+        if run and (len(message) > room or len(run) == MESSAGES_MAX):
+            runs.append(tuple(run))
+            run, room = [], PACKET_BYTES_MAX - header_bytes
+        run.append(message)
+        room -= len(message)
+    return [*runs, tuple(run)] if run else runs
+
+
+class WholeSnapshots:
+    """Snapshots that come whole, as messages; they become packets outside the sequence.
+
+    Raises `UsageError` for a feed whose packets cannot be cut.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._cutter = PacketCutter(feed)
+
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
+        """None: there is nothing to assemble."""
+        return ()
+
+    def whole(self, event: RefreshSnapshot) -> Snapshot:
+        """Its packets."""
+        framer = PacketFramer(self._feed, event.service, 0)
+        runs = runs_of(event.messages, self._feed.table.header_size)
+        packets = tuple(framer.packet(0, b"".join(run), len(run)) for run in runs)
+        return Snapshot(event.service, event.last, packets, len(event.messages), 0)
+
+    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
+        """Return True: the snapshot was asked for in the stream's present sequence epoch."""
+        return True
+
+    def since(
+        self, snapshot: Snapshot, store: PacketStore, following: int
+    ) -> list[tuple[int, int, bytes]]:
+        """Whole messages: the first packet may begin with some that are in the snapshot."""
+        first = snapshot.last + 1
+        packets = store.packets(first, following)
+        if packets and packets[0][0] < first:
+            _, end, data = packets[0]
+            packets[0] = (first, end, self._cutter.cut(data, first, end))
+        return packets

@@ -1,8 +1,8 @@
 """Recovery over real TCP connections: the cores of clients and servers on an event loop.
 
 `RequestConnection` keeps one connection to a server: it connects when a `Reconnection` says so,
-feeds it, and closes a connection that it gives up. `serve` listens for clients of a
-`RequestServer`, or of any server with the same sessions.
+feeds it, and closes a connection that it gives up, or that has brought all that was wanted.
+`serve` listens for clients of a `RequestServer`, or of any server with the same sessions.
 
 Nothing here waits for a peer: what a peer does not read is buffered up to a bound; beyond it the
 server makes no more of an answer, and a client gives the connection up. Works on asyncio and uvloop
@@ -13,6 +13,7 @@ clock that is set does not end connections.
 """
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Callable
@@ -82,7 +83,7 @@ class Timer:
 
 
 class RequestConnection:
-    """A connection to `host`:`port`, kept up from `start` to `close` as `server` decides.
+    """A connection to `host`:`port`, from `start` to `close` there whenever `server` wants it.
 
     Requests are made through `server`; they are written at the end of the loop's turn.
     """
@@ -100,6 +101,7 @@ class RequestConnection:
         self.clock = clock or steady_clock()
         self._task: asyncio.Task[None] | None = None
         self._link: _ClientLink | None = None
+        self._asked = asyncio.Event()
         server.on_output = self._flush
 
     @property
@@ -108,7 +110,7 @@ class RequestConnection:
         return self.server.client.up
 
     def start(self) -> None:
-        """Connect, and stay connected. Must be called within a running event loop."""
+        """Connect when it is time. Must be called within a running event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -126,17 +128,27 @@ class RequestConnection:
     def _flush(self) -> None:
         if self._link is not None:
             self._link.flush_soon()
+        else:
+            self._asked.set()
 
     # -- keeping it up --------------------------------------------------------------------------
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(max(0, self.server.retry_ns - self.clock()) / 1e9)
+            await self._until_due()
             failure = await self._connect_once()
             if self._task is None:  # closed by its owner
                 return
             if failure:
                 self.server.lost(failure, self.clock())
+
+    async def _until_due(self) -> None:
+        """Wait until it is time to connect, which what is asked for meanwhile may bring about."""
+        while (wait_ns := self.server.connect_ns - self.clock()) > 0:
+            self._asked.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(wait_ns, TIMER_MOST_NS) / 1e9):
+                    await self._asked.wait()
 
     async def _connect_once(self) -> str:
         """Connect and stay until the end; return why it could not be made, or ""."""
@@ -227,12 +239,28 @@ class _ClientLink(asyncio.Protocol):
         """Close the connection where there is a reason to; else write what there is to write."""
         if self._reason or self._transport is None:
             return
-        if reason:
+        if reason and self._server.finished:
+            self._finish(reason)
+        elif reason:
             self._reason = reason
             self._timer.cancel()
             self._transport.abort()
         else:
             self._flush()
+
+    def _finish(self, reason: str) -> None:
+        """Write what waits and close: all that was wanted has come."""
+        assert self._transport is not None
+        self._flush()
+        self._reason = self._reason or reason
+        self._timer.cancel()
+        self._transport.close()
+        self._loop.call_later(GOODBYE_SECONDS, self._abort)
+
+    def _abort(self) -> None:
+        """Abort a connection that does not end."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def goodbye(self) -> None:
         """Write what waits and close; abort where that takes longer than `GOODBYE_SECONDS`."""

@@ -12,10 +12,12 @@ from typing import Any, cast
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.reconnection import Reconnection
-from feedhandler.retrans.sessions import Session, SessionServer
+from feedhandler.retrans.sessions import DatagramSession, SessionServer
 from feedhandler.retrans.tcp import Clock, Timer, steady_clock
 
 Address = tuple[str, int]
+#: Datagrams of one answer that are sent before anything else gets its turn.
+TURN_DATAGRAMS = 16
 
 
 class DatagramConnection(asyncio.DatagramProtocol):
@@ -125,7 +127,7 @@ class DatagramListener(asyncio.DatagramProtocol):
     def __init__(self, server: SessionServer, clock: Clock) -> None:
         self._server = server
         self._clock = clock
-        self._sessions: dict[Address, Session] = {}
+        self._sessions: dict[Address, DatagramSession] = {}
         self._transport: asyncio.DatagramTransport | None = None
         self._timer = Timer(clock, self._on_time)
         self.address: Address = ("", 0)
@@ -140,14 +142,22 @@ class DatagramListener(asyncio.DatagramProtocol):
         now_ns = self._clock()
         session = self._sessions.get(addr)
         if session is None:
-            session = self._server.session(f"{addr[0]}:{addr[1]}", now_ns)
+            session = cast(DatagramSession, self._server.session(f"{addr[0]}:{addr[1]}", now_ns))
             if session.closed:
                 return
             self._sessions[addr] = session
-        self._say(addr, session.feed(data, now_ns))
+        self._say(addr, session, session.feed(data, now_ns), now_ns)
         self._timer.set(session.deadline_ns)
 
-    def _say(self, addr: Address, data: bytes) -> None:
+    def _say(self, addr: Address, session: DatagramSession, data: bytes, now_ns: int) -> None:
+        """Send a datagram, and some of those that wait behind it."""
+        self._send(addr, data)
+        for _ in range(TURN_DATAGRAMS):
+            if not session.waiting:
+                break
+            self._send(addr, session.tick(now_ns))
+
+    def _send(self, addr: Address, data: bytes) -> None:
         if data and self._transport is not None:
             self._transport.sendto(data, addr)
 
@@ -155,7 +165,7 @@ class DatagramListener(asyncio.DatagramProtocol):
         now_ns, next_ns = self._clock(), NEVER_NS
         for addr, session in list(self._sessions.items()):
             if session.deadline_ns <= now_ns:
-                self._say(addr, session.tick(now_ns))
+                self._say(addr, session, session.tick(now_ns), now_ns)
             if session.closed:
                 del self._sessions[addr]
             else:

@@ -417,6 +417,40 @@ group = "239.101.3.4"
 port = 32104
 ```
 
+IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
+any number of channels, whose service is the ChannelID.
+
+CME's TCP replay (`cme-replay`) is connected to only while something is asked for: `source_id` is
+the username, `password_file` or `password_env` has the password, and a service is the MDP channel,
+as CME numbers it. Its market recovery feed loops the books: each channel names those lines, which
+nobody asks for anything, and a loop heals what was lost before its oldest book. A loop may take
+longer than `refresh_timeout_us`; a service is STALE then, and healed all the same:
+
+```toml
+[gateway]
+feed = "cme-mdp3"
+
+[[server]]
+name = "replay"
+address = "10.0.0.1:10000"
+source_id = "USER"
+password_file = "/etc/feedhandler/cme"
+
+[[channel]]
+service = 310
+retransmission = "replay"
+
+[[channel.line]]
+name = "A"
+group = "224.0.31.1"
+port = 14310
+
+[[channel.refresh_line]]
+name = "A"
+group = "224.0.31.22"
+port = 15310
+```
+
 Cboe's servers are logged in to: `session` is the SessionSubId, `source_id` the username, and
 `password_file` or `password_env` has the password. A service is a unit. Gap requests and spins are
 two servers, and a Spin Server serves one unit:
@@ -441,6 +475,38 @@ service = 1
 retransmission = "grp"
 refresh = "spin-1"
 ```
+
+Nasdaq's GLIMPSE is logged in to for each snapshot, by `source_id` and password, and left behind it:
+the gateway has no connection to it meanwhile. Each channel has a server of its own for either:
+
+```toml
+[gateway]
+feed = "nasdaq-totalview-itch"
+
+[recovery]
+snapshot_bytes_max = 268435456   # all open orders: some 40 bytes each
+
+[amqp]
+queue_bytes = 402653184          # such a snapshot waits for a link as a whole
+
+[[server]]
+name = "requests"
+address = "10.0.0.1:7001"        # MoldUDP64, over UDP
+
+[[server]]
+name = "glimpse"
+address = "10.0.0.1:7101"
+source_id = "USER01"
+password_file = "/etc/feedhandler/nasdaq"
+
+[[channel]]
+service = 1
+retransmission = "requests"
+refresh = "glimpse"
+```
+
+ASX 24 NTP ITCH has MoldUDP64 packets as well, but its exchange offers other recovery services, of
+which no protocol is here.
 
 A description of your own has what its messages are named for, as the built-in ones do:
 `feedhandler feeds mine.toml` shows it. How to make one is [own-feeds.md](own-feeds.md); its keys

@@ -15,7 +15,7 @@ from markdown_table import table
 from msgspec import Struct
 
 from feedhandler._compiled import PURE_MODE, source_of
-from feedhandler.retrans import states
+from feedhandler.retrans import failover, states
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION, RefreshReply, Reply
 from feedhandler.retrans.recovery import COUNTS, Recovery
@@ -47,6 +47,25 @@ Each has a reaction of its own. A range that is abandoned is announced lost as s
 before it may still come, and then healed by a snapshot where a refresh server is configured.
 """
 
+_FAILOVER_HEAD = """\
+## A primary and a secondary server
+
+A `[[server]]` with `secondary = "host:port"` is two servers, of one protocol and with the same
+credentials; both connections are kept. Recovery asks one server and hears nothing of a change but
+that answers come later. Below, a state before a slash is the next one where the other server, that
+of which the input does not speak, is there; behind it where it is not. A dot: nothing changes.
+
+| state | is |
+|---|---|
+| PRIMARY | the primary is asked |
+| SECONDARY | the secondary is asked, the primary is not there |
+| RETURNING | the secondary is asked, the primary has not been there again for `failback_us` |
+
+An end is silent that has not answered a request for half of the request's time-out. What one
+refuses as not permitted, too many today, no longer available or not its service is asked of the
+other once, and so is a snapshot that is refused or fails.
+"""
+
 _SETTINGS_HEAD = """\
 ## Settings
 
@@ -68,6 +87,8 @@ def recovery() -> str:
             _REASONS_HEAD,
             _reasons("retransmission", RetransReject, RETRANSMISSION),
             _reasons("refresh", RefreshReject, REFRESH),
+            _FAILOVER_HEAD,
+            _failover(),
             _SETTINGS_HEAD,
             _settings(),
             "## Counters of a channel's recovery\n",
@@ -103,6 +124,17 @@ def _rules() -> str:
             cells.append(f"{done} → {leads}" if leads else done)
         rows.append((_code(given), *cells))
     return table(("input", *(state.name for state in State)), rows)
+
+
+def _failover() -> str:
+    rows = []
+    for given in failover.Input:
+        cells = []
+        for state in failover.State:
+            names = ["·" if each is state else each.name for each in failover.TABLE[state][given]]
+            cells.append(names[0] if names[0] == names[1] else " / ".join(names))
+        rows.append((given.name, *cells))
+    return table(("input", *(state.name for state in failover.State)), rows)
 
 
 def _code(member: Input | Action) -> str:

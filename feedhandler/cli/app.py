@@ -262,7 +262,7 @@ def exchange(
     servers: Annotated[
         bool, typer.Option(help="Retransmission and refresh; without them, lines A and B alone.")
     ] = True,
-    listen: Annotated[str, typer.Option(help="Address of the TCP servers.")] = "127.0.0.1",
+    listen: Annotated[str, typer.Option(help="Address of the servers.")] = "127.0.0.1",
     refresh_s: Annotated[
         float,
         typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0),
@@ -285,7 +285,9 @@ def exchange(
     FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
-    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is; no servers.
+    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is. Of Nasdaq
+    TotalView-ITCH, port 30001 takes MoldUDP64 requests (UDP), 30002 is GLIMPSE's (TCP, any login);
+    the others have no servers.
 
     \b
     Examples:

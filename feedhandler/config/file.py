@@ -101,6 +101,7 @@ RECOVERY_MEANING = {
     "dead_us": "a connection on which nothing came for this long is dead",
     "reconnect_us": "first wait before connecting again; doubles each time, with jitter",
     "reconnect_max_us": "longest wait before connecting again",
+    "failback_us": "a primary connected again for this long is asked in place of the secondary",
 }
 _MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
 
@@ -226,6 +227,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: Annotated[_Name, _setting("names the server in channels and statistics: rts, rfs")]
     address: Annotated[str, _setting("host:port to connect to")]
+    secondary: Annotated[
+        str, _setting("host:port of the server that is asked where that one fails; empty: none")
+    ] = ""
     source_id: Annotated[
         str, _setting("who we are, as agreed with the exchange; 20 characters at most")
     ] = "feedhandler"
@@ -234,7 +238,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         _setting("the feed's ProductID in requests (NYSE); other servers have none", ge=0, le=255),
     ] = 0
     session: Annotated[
-        str, _setting("the session to log in to (Cboe: SessionSubId); other servers have none")
+        str,
+        _setting("the session to log in to (Cboe: SessionSubId; GLIMPSE: empty, the current)"),
     ] = ""
     password_env: Annotated[
         str, _setting("the environment variable that has the password; empty: none")
@@ -246,9 +251,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     @property
-    def place(self) -> tuple[str, int]:
-        """`address` as host and port. Raises `ValueError`."""
-        return split_address(self.address)
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """`address`, and `secondary` where there is one, as host and port. Raises `ValueError`."""
+        return tuple(split_address(each) for each in (self.address, self.secondary) if each)
 
     def password(self) -> str:
         """Return the password, from the environment or a file; "" where neither is named.
@@ -571,10 +576,7 @@ def _check_servers(config: Config) -> None:
         if server.name in names:
             raise _Wrong((*here, "name"), f"a second server {server.name!r}")
         names.add(server.name)
-        try:
-            server.place  # noqa: B018 - raises for what is no address
-        except ValueError as error:
-            raise _Wrong((*here, "address"), str(error), "for example 10.0.0.1:7001") from None
+        _check_places(server, here)
         identity = server.source_id
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
@@ -587,6 +589,19 @@ def _check_servers(config: Config) -> None:
             if line.topology:
                 reason = "a server answers by multicast, not through the overlay"
                 raise _Wrong((*here, "line", place, "topology"), reason, "give group and port")
+
+
+def _check_places(server: ServerConfig, here: KeyPath) -> None:
+    """Check a server's addresses: two servers, where there is a secondary."""
+    for key in ("address", "secondary"):
+        try:
+            if key == "address" or server.secondary:
+                split_address(getattr(server, key))
+        except ValueError as error:
+            raise _Wrong((*here, key), str(error), "for example 10.0.0.1:7001") from None
+    if len(set(server.places)) < len(server.places):
+        hint = "the other server's address, or leave secondary out"
+        raise _Wrong((*here, "secondary"), f"{server.secondary} is the primary's address", hint)
 
 
 def _check_amqp(config: Config) -> None:

@@ -8,9 +8,9 @@ snapshots, as answers of servers do. What recovery wants done goes to the fan-ou
 and to the receive thread. `gateway.Gateway` runs it with real sockets and a real clock, the
 simulation in the tests with a simulated network: what connects the parts is the same.
 
-What it leaves to its `GatewayIO`: the timer, the connections to servers (each a
-`ReconnectingClient` of `servers`), the receive thread's inlet, writing to links, the operator. The
-time is an argument. Who takes links calls `fanout.add` and `attached`.
+What it leaves to its `GatewayIO`: the timer, the connections to servers (the `ends` of each of
+`servers`: one, or a primary and a secondary), the receive thread's inlet, writing to links, the
+operator. The time is an argument. Who takes links calls `fanout.add` and `attached`.
 
 The times of recovery are nanoseconds since 1970, at the pace of the monotonic clock: a step of the
 host's clock neither hangs nor hurries anything, and servers' daily quotas begin anew with the
@@ -54,6 +54,7 @@ from feedhandler.retrans.events import (
     RefreshPacket,
     RefreshSnapshot,
 )
+from feedhandler.retrans.failover import FailoverPair
 from feedhandler.retrans.fix.resend_client import ResendClient
 from feedhandler.retrans.protocols.registry import snapshots_of
 from feedhandler.retrans.protocols.setup import LineClient, settled
@@ -121,11 +122,13 @@ class GatewayCore:
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
         ]
+        #: Whether refresh lines loop: then each is read by itself (`refresh_datagram`).
+        self.loops = feed.recovery is not None and feed.recovery.loops
         #: Of each refresh channel, in order: the live channel that it serves.
         self.refresh_indices = [
             channel_index
             for channel_index, channel in enumerate(config.channels)
-            if channel.refresh_lines
+            if channel.refresh_lines and not self.loops
         ]
         #: The channels of the ring: the live ones, and behind them those of refresh lines.
         self.plans = [
@@ -142,9 +145,13 @@ class GatewayCore:
             server.name: self._server(server, seed + number)
             for number, server in enumerate(config.servers)
         }
+        self._pairs = [each for each in self.servers.values() if isinstance(each, FailoverPair)]
         #: What makes normalised records, where they are offered.
         self.record_fanout: "RecordFanout | None" = None
         self.fanout = self._fanout(ring)
+        for name, server in self.servers.items():
+            if server.on_demand:
+                self.recovery.server_up(name, 0)  # it may be asked at any time
 
     # -- its parts --------------------------------------------------------------------------
 
@@ -227,16 +234,19 @@ class GatewayCore:
                 return b"" if newest is None else newest[2]
         return b""
 
-    def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient:
+    def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient | FailoverPair:
         recovery, name = settled(self.config.recovery, self.feed), config.name
-        return ReconnectingClient(
-            client_of(self.config, self.feed, config, seed, self._latest),
-            recovery,
-            on_events=partial(self._on_events, name),
-            on_up=partial(self._on_up, name),
-            on_down=partial(self._on_down, name),
-            seed=seed,
-        )
+        make = partial(client_of, self.config, self.feed, config, seed, self._latest)
+        on_events, on_up = partial(self._on_events, name), partial(self._on_up, name)
+        on_down, on_switch = partial(self._on_down, name), partial(self._on_switch, name)
+        if not config.secondary:
+            return ReconnectingClient(
+                make(), recovery, on_events=on_events, on_up=on_up, on_down=on_down, seed=seed
+            )
+        return FailoverPair(
+            make, recovery, on_events=on_events, on_up=on_up, on_down=on_down,
+            on_switch=on_switch, on_deadline=self._after, seed=seed,
+        )  # fmt: skip
 
     def _fanout(self, ring: Ring) -> Fanout:
         reference, feed = self._reference, self.feed
@@ -297,7 +307,7 @@ class GatewayCore:
             else:
                 served = self.refresh_indices[event.channel - live]
                 recovery.refresh_line_event(served, StreamEventKind(event.kind), now_ns)
-        self._io.wake_at(recovery.deadline_ns, now_ns)
+        self._io.wake_at(self.deadline_ns, now_ns)
 
     def _learn(self, messages: Sequence[bytes]) -> None:
         """Take symbols' names from reference data: from here on their keys have the names."""
@@ -324,8 +334,16 @@ class GatewayCore:
         self.recovery.attached(sender_queue, [stream.index for stream in streams], now_ns)
         self._after(now_ns)
 
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next."""
+        return min([self.recovery.deadline_ns, *(each.deadline_ns for each in self._pairs)])
+
     def tick(self, now_ns: int) -> None:
-        """Do what is due; servers have deadlines of their own."""
+        """Do what is due; connections to servers have deadlines of their own."""
+        for pair in self._pairs:
+            if pair.deadline_ns <= now_ns:
+                pair.tick(now_ns)
         self.recovery.tick(now_ns)
         self._after(now_ns)
 
@@ -364,16 +382,21 @@ class GatewayCore:
 
     def group_datagram(self, server: str, data: bytes, now_ns: int) -> None:
         """Take a datagram of the group by which a server of Resend Requests answers."""
-        client = self.servers[server].client
-        assert isinstance(client, ResendClient), "only such servers have groups"
-        self.servers[server].take(client.datagram(data, now_ns), now_ns)
+        for end in self.servers[server].ends:
+            assert isinstance(end.client, ResendClient), "only such servers have groups"
+            end.take(end.client.datagram(data, now_ns), now_ns)
 
     def line_datagram(self, channel_index: int, data: bytes, now_ns: int) -> None:
         """Take a datagram of a channel's retransmission lines, by which its server answers."""
         channel = self.config.channels[channel_index]
-        server = self.servers[channel.retransmission]
-        assert isinstance(server.client, LineClient), "only such servers answer by lines"
-        server.take(server.client.datagram(channel.service, data, now_ns), now_ns)
+        for end in self.servers[channel.retransmission].ends:
+            assert isinstance(end.client, LineClient), "only such servers answer by lines"
+            end.take(end.client.datagram(channel.service, data, now_ns), now_ns)
+
+    def refresh_datagram(self, channel_index: int, line: int, data: bytes, now_ns: int) -> None:
+        """Take a datagram of a channel's refresh line that is read by itself."""
+        self.recovery.refresh_datagram(channel_index, line, data, now_ns)
+        self._after(now_ns)
 
     def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):
@@ -389,13 +412,17 @@ class GatewayCore:
     def _on_down(self, server: str, reason: str, now_ns: int) -> None:
         self.counts["disconnects"] += 1
         self._alerts.disconnected(server, reason, now_ns)
-        self.recovery.server_down(server, now_ns)
+        if not self.servers[server].on_demand:
+            self.recovery.server_down(server, now_ns)
         self._after(now_ns)
 
+    def _on_switch(self, server: str, text: str, now_ns: int) -> None:
+        self._alerts.tell(server, f"server {server}: the {text}", now_ns)
+
     def _after(self, now_ns: int) -> None:
-        """Flush links that recovery may have filled outside a pump, and take its new deadline."""
+        """Flush links that recovery may have filled outside a pump, and take the new deadline."""
         self._io.flush_soon()
-        self._io.wake_at(self.recovery.deadline_ns, now_ns)
+        self._io.wake_at(self.deadline_ns, now_ns)
 
     # -- what recovery has carried out (`RecoveryIO`) -----------------------------------------
 
@@ -505,7 +532,12 @@ class GatewayCore:
             **self.recovery.counts,
             **self.counts,
             "servers": {
-                name: {"up": server.client.up, **self._pause(name, now_ns), **server.client.counts}
+                name: {
+                    "up": server.available,
+                    "secondary": server.asked_end,
+                    **self._pause(name, now_ns),
+                    **server.counts,
+                }
                 for name, server in self.servers.items()
             },
         }

@@ -65,9 +65,10 @@ class CoreRunner:
             server = self._core.servers[config.name]
             facts = facts_of(self._core.config, self._core.feed, config)
             kind = DatagramConnection if facts.transport == "udp" else RequestConnection
-            connection = kind(server, *config.place, clock=self.now_ns)
-            self._connections.append(connection)
-            connection.start()
+            for end, place in zip(server.ends, config.places, strict=True):
+                connection = kind(end, *place, clock=self.now_ns)
+                self._connections.append(connection)
+                connection.start()
             for line in config.lines:
                 take = partial(self._core.group_datagram, config.name)
                 self._join(f"{config.name}/{line.name}", line, take)
@@ -75,6 +76,9 @@ class CoreRunner:
             for answers in channel.retransmission_lines:
                 take = partial(self._core.line_datagram, channel_index)
                 self._join(f"{channel.service}/retransmission/{answers.name}", answers, take)
+            for index, loops in enumerate(channel.refresh_lines if self._core.loops else ()):
+                take = partial(self._core.refresh_datagram, channel_index, index)
+                self._join(f"{channel.service}/refresh/{loops.name}", loops, take)
 
     def _join(self, name: str, line: LineConfig, take: Callable[[bytes, int], None]) -> None:
         """Join a group that a server answers by; `take` gets each datagram and the time."""

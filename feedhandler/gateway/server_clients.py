@@ -133,7 +133,9 @@ def client_of(
         session=server.session,
         password=server.password(),
     )
-    return protocol_of(facts_of(config, feed, server)).client(setup)
+    make = protocol_of(facts_of(config, feed, server)).client
+    assert make is not None, "what is asked for has a client"
+    return make(setup)
 
 
 def retransmission_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
@@ -151,9 +153,28 @@ def retransmission_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     return None
 
 
+def loop_fault_of(config: Config, feed: Feed) -> WrongKey | None:
+    """Return what snapshot lines that loop cannot do; None: they can do all."""
+    if feed.recovery is None or not feed.recovery.loops:
+        return None
+    for channel_index, channel in enumerate(config.channels):
+        here: KeyPath = ("channel", channel_index)
+        if channel.refresh:
+            reason = f"snapshots of {feed.name} come by lines, and are not asked for"
+            hint = "name [[channel.refresh_line]] tables in its place"
+            return WrongKey((*here, "refresh"), reason, hint)
+        for place, line in enumerate(channel.refresh_lines):
+            if line.topology:
+                reason = "lines of loops are read one by one, not through the overlay"
+                return WrongKey(
+                    (*here, "refresh_line", place, "topology"), reason, "give group and port"
+                )
+    return None
+
+
 def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return what of a configuration's servers their protocols cannot do; None: they can do all."""
-    if wrong := retransmission_line_fault_of(config, feed):
+    if wrong := retransmission_line_fault_of(config, feed) or loop_fault_of(config, feed):
         return wrong
     for server_index, server in enumerate(config.servers):
         try:

@@ -208,7 +208,9 @@ class Watch:
                 continue
             self._servers_up[name] = up
             if up:
-                log_event("server_up", f"server {name}: connected", logging.INFO, server=name)
+                on_demand = self._gateway.core.servers[name].on_demand
+                text = f"server {name}: " + ("connected to at need" if on_demand else "connected")
+                log_event("server_up", text, logging.INFO, server=name)
             else:
                 log_event("server_down", f"server {name}: connection lost", server=name)
 

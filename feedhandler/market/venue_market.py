@@ -116,17 +116,21 @@ class VenueMarket:
 
     # -- what comes in ----------------------------------------------------------------------
 
-    def apply(self, packet: bytes) -> int:
-        """Take in the packets of a datagram, or of a batch; return how many messages they have."""
-        count = 0
+    def apply(self, packet: bytes, service: int = 0) -> int:
+        """Take in the packets of a datagram, or of a batch; return how many messages they have.
+
+        `service` is theirs where the feed's headers have none.
+        """
+        count, named = 0, self.feed.table.service_size > 0
         try:
             for begin, header, index in self.feed.scanned(packet):
                 count += index.count
                 self._learn(packet, begin, index)
                 self._records.clear()
                 self._records.take_packet(
-                    packet, begin, index, 0, UNDEFINED_TIME, UNDEFINED_TIME, header.service
-                )
+                    packet, begin, index, 0, UNDEFINED_TIME, UNDEFINED_TIME,
+                    header.service if named else service,
+                )  # fmt: skip
                 self._note()
         except BadPacket:
             self._counts["bad_packet"] += 1
@@ -152,7 +156,7 @@ class VenueMarket:
             elif message.content == "records":
                 self._take_records(message)
             elif message.content != "message" or self.feed.table.type_in_packet:
-                self.apply(message.body)
+                self.apply(message.body, message.service)
             else:
                 self.apply_message(message.body, message.service)
         except FeedhandlerError:

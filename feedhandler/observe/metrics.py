@@ -30,10 +30,18 @@ from prometheus_client.registry import Collector
 from feedhandler import counters, operator_log, rpc
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import UPPER_BOUNDS, lower_bounds
-from feedhandler.retrans import client, manager, refresh
+from feedhandler.retrans import client, failover, manager, refresh
 from feedhandler.retrans import recovery as channel_recovery
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import cboe_grp, cboe_spin, moldudp64, nyse_xdp
+from feedhandler.retrans.protocols import (
+    cboe_grp,
+    cboe_spin,
+    cme_replay,
+    glimpse,
+    iex_tp,
+    moldudp64,
+    nyse_xdp,
+)
 
 #: The plain text format, which every version of Prometheus reads.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -123,12 +131,16 @@ SCOPES: dict[str, Scope] = {
             ("server",),
             {
                 **moldudp64.COUNTS,
+                **iex_tp.COUNTS,
+                **cme_replay.COUNTS,
                 **nyse_xdp.COUNTS,
                 **cboe_grp.COUNTS,
                 **cboe_spin.COUNTS,
+                **glimpse.COUNTS,
                 **client.COUNTS,
                 **resend_client.COUNTS,
                 **state_client.COUNTS,
+                **failover.COUNTS,
             },
         ),
         _scope("receiver", (), counters.ReceiverCounter),

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
-from feedhandler.replay.exchange.plan import FEED_NAME
+from feedhandler.replay.exchange.plan import FEED_NAME, SERVED_NAMES
 from feedhandler.replay.exchange.simulated import (
     Exchange,
     ExchangePlan,
@@ -34,7 +34,7 @@ RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
 #: Prefixes of the counts of a server that the account names.
-COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_")
+COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_", "gone", "snapshots")
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
 #: Options that a FIX session has no use for: it has no refresh lines.
@@ -147,10 +147,10 @@ def fix_plan(options: Options) -> "FixExchangePlan":
 def plan(options: Options) -> ExchangePlan:
     """Convert the options into a plan of the exchange. Raises `UsageError`.
 
-    Servers and refresh lines are UTP-MD's; other feeds have lines alone.
+    Refresh lines are UTP-MD's; of other feeds some have servers, all others lines alone.
     """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
-    served = options.servers and feed == FEED_NAME
+    served = options.servers and feed in SERVED_NAMES
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
@@ -165,7 +165,7 @@ def plan(options: Options) -> ExchangePlan:
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
-        refresh_s=options.refresh_s if served else None,
+        refresh_s=options.refresh_s if served and feed == FEED_NAME else None,
         refresh_faults=(refresh, refresh),
         refresh_base_ports=(base + REFRESH_LINE_PORTS[0], base + REFRESH_LINE_PORTS[1]),
         host=options.host,

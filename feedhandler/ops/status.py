@@ -310,8 +310,11 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         yield f"recovery: {told}"
     for name, server in whole.get("servers", {}).items():
         up = "connected" if server.get("up") else "not connected"
-        counts = {key: value for key, value in server.items() if key != "paused_until_ns"}
-        yield ", ".join(filter(None, (f"server {name}: {up}", _pause(server), _told(counts))))
+        apart = ("paused_until_ns", "secondary")
+        counts = {key: value for key, value in server.items() if key not in apart}
+        second = "the secondary is asked" if server.get("secondary") else ""
+        said = (f"server {name}: {up}", second, _pause(server), _told(counts))
+        yield ", ".join(filter(None, said))
     if told := _told(snapshot.get("node", {})):
         yield f"node: {told}"
     if told := _told(snapshot.get("books", {})):

@@ -13,9 +13,11 @@ from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
-FEED_NAME = "euronext-utp-md"
-#: Feeds whose sessions can be simulated; the servers and refresh lines are those of the first.
+FEED_NAME, ITCH_NAME = "euronext-utp-md", "nasdaq-totalview-itch"
+#: Feeds whose sessions can be simulated, and those of them that have servers; refresh lines are
+#: UTP-MD's alone.
 FEED_NAMES = (FEED_NAME, *WRITERS)
+SERVED_NAMES = (FEED_NAME, ITCH_NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class ExchangePlan:
     refresh_faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
     refresh_prefixes: tuple[str, str] = REFRESH.prefixes
     refresh_base_ports: tuple[int, int] = REFRESH.base_ports
-    #: Where the TCP servers listen.
+    #: Where the servers listen.
     host: str = "127.0.0.1"
     retransmission_port: int | None = None
     refresh_port: int | None = None
@@ -68,14 +70,15 @@ class ExchangePlan:
                 raise UsageError(f"{name} is {value}", "give 0 or more")
         if self.feed not in FEED_NAMES:
             raise UsageError(f"no simulated {self.feed}", f"known: {', '.join(FEED_NAMES)}")
-        servers = (self.retransmission_port, self.refresh_port, self.refresh_s)
-        if self.feed != FEED_NAME and any(value is not None for value in servers):
-            raise UsageError(
-                f"no servers or refresh lines are simulated for {self.feed}", "leave them out"
-            )
+        ports = (self.retransmission_port, self.refresh_port)
+        if self.feed not in SERVED_NAMES and any(port is not None for port in ports):
+            raise UsageError(f"no servers are simulated for {self.feed}", "leave them out")
+        if self.feed != FEED_NAME and self.refresh_s is not None:
+            raise UsageError(f"no refresh lines are simulated for {self.feed}", "leave them out")
         if self.seed < 0:
             raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
-        if self.refresh_port is not None and self.refresh_s is None:
+        lines_missing = self.feed == FEED_NAME and self.refresh_s is None
+        if self.refresh_port is not None and lines_missing:
             raise UsageError("a refresh server without refresh lines", "give refresh_s, 0 or more")
 
     def address(self, line: str, service: int) -> tuple[str, int]:

@@ -1,12 +1,15 @@
-"""The exchange's TCP side: a retransmission server and a refresh server, in a thread of their own.
+"""The exchange's servers: one of retransmissions and one of snapshots, in a thread of their own.
 
-The thread runs an event loop with a `RequestServer` for each port that the plan names. The
+The thread runs an event loop with a server for each port that the plan names: of UTP-MD a
+`RequestServer` for either, of ITCH one of MoldUDP64 requests, over UDP, and one of GLIMPSE. The
 exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
 offers a packet from the moment on at which it is due, so a client can never have it before the
-lines. What neither line may have, the exchange does not hand over. What it keeps is bounded,
-whether requests come or not: `window_bytes` of each service, and what is not due yet. Snapshots are
-made by the exchange's own thread (`RefreshFlow`), which is told of requests and tells of snapshots;
-clients that get them over TCP as well get each when it begins to leave on the lines.
+lines. What neither line may have, it is not offered. What it keeps is bounded, whether requests
+come or not: `window_bytes` of each service, and what is not due yet.
+
+Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which is told of requests
+and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
+the lines. Those of ITCH are the state (`order_state`) of everything that has been due.
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
@@ -16,21 +19,30 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.exchange.plan import ExchangePlan
+from feedhandler.replay.exchange.plan import ITCH_NAME, ExchangePlan
 from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
+from feedhandler.replay.generating.order_state import OrderState
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.protocols.glimpse_server import GlimpseServer
+from feedhandler.retrans.protocols.moldudp64 import MoldServer
+from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import RequestServer
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import serve
+from feedhandler.retrans.udp import serve_datagrams
 
 #: Snapshots that wait to go out over TCP at most; further ones go out on the lines alone.
 SNAPSHOTS_WAITING_MAX = 16
 #: What the servers are called.
 RETRANSMISSION, REFRESH = "retransmission", "refresh"
+#: The counts of servers that say that somebody has asked.
+ASKED = ("requests", "refresh_requests", "logins")
 
+AnyServer = RequestServer | MoldServer | GlimpseServer
 OnPackets = Callable[[list[bytes]], None]
 
 
@@ -49,9 +61,11 @@ class OfferedPackets(Mapping[int, PacketStore]):
         self._stores = {service: PacketStore(window_bytes) for service in services}
         self._elapsed_ns = elapsed_ns
         self._coming: deque[Outgoing] = deque()
-        # Exchanges number packets one by one; the header's place tells the number fastest.
-        number = next(field for field in feed.header.fields if field.wire == "PacketSeqNum")
-        self._number = slice(number.at, number.at + number.size)
+        # The header's place tells the number fastest.
+        table = feed.table
+        self._number = slice(table.sequence_at, table.sequence_at + table.sequence_size)
+        self._order: Any = feed.byte_order
+        self._by_message = feed.counts_messages
 
     def publish(self, packets: Iterable[Outgoing]) -> None:
         """Packets that will be offered from their due times on; in the order of those."""
@@ -66,9 +80,10 @@ class OfferedPackets(Mapping[int, PacketStore]):
         """Take into the stores what is due by now."""
         coming, stores, now_ns = self._coming, self._stores, self._elapsed_ns()
         while coming and coming[0].due_ns <= now_ns:
-            _, service, packet, _ = coming.popleft()
-            number = int.from_bytes(packet[self._number], "big")
-            stores[service].append(number, number + 1, packet, 0, len(packet))
+            _, service, packet, messages = coming.popleft()
+            number = int.from_bytes(packet[self._number], self._order)
+            following = number + (messages if self._by_message else 1)
+            stores[service].append(number, following, packet, 0, len(packet))
 
     def __getitem__(self, service: int) -> PacketStore:
         self.advance()
@@ -79,6 +94,39 @@ class OfferedPackets(Mapping[int, PacketStore]):
 
     def __len__(self) -> int:
         return len(self._stores)
+
+
+class DueState:
+    """The state of an order session as of what is due: a `SnapshotSource` for GLIMPSE.
+
+    `publish` may be called by another thread than everything else.
+    """
+
+    def __init__(self, feed: Feed, elapsed_ns: Callable[[], int]) -> None:
+        self._feed = feed
+        self._state = OrderState(feed)
+        self._elapsed_ns = elapsed_ns
+        self._coming: deque[Outgoing] = deque()
+        #: How many messages the state holds: they are numbered from 1.
+        self._last = 0
+
+    def publish(self, packets: Iterable[Outgoing]) -> None:
+        """Packets that happen at their due times, also those that no server offers."""
+        self._coming.extend(packet for packet in packets if packet.messages)
+
+    def advance(self) -> None:
+        """Take in what is due by now."""
+        coming, now_ns = self._coming, self._elapsed_ns()
+        while coming and coming[0].due_ns <= now_ns:
+            packet = coming.popleft()
+            for message in self._feed.messages_of(packet.packet):
+                self._state.apply(message)
+            self._last += packet.messages
+
+    def __call__(self, service: int) -> tuple[int, tuple[bytes, ...]] | None:
+        """Return the number of the latest message, and the state; None before any."""
+        self.advance()
+        return (self._last, self._state.messages()) if self._last else None
 
 
 class SnapshotDesk:
@@ -140,25 +188,20 @@ class ExchangeServers:
         plan: ExchangePlan,
         flow: RefreshFlow | None,
         elapsed_ns: Callable[[], int],
+        services: Sequence[int] = SERVICES,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._host = plan.host
-        self._packets = OfferedPackets(feed, SERVICES, plan.servers.window_bytes, elapsed_ns)
+        self._packets = OfferedPackets(feed, services, plan.servers.window_bytes, elapsed_ns)
+        self._state: DueState | None = None
         #: By name: the server, and the port that it is to listen on.
-        self._servers: dict[str, tuple[RequestServer, int]] = {}
+        self._servers: dict[str, tuple[AnyServer, int]] = {}
         self.ports: dict[str, int] = {}
-        if plan.retransmission_port is not None:
-            retransmission = RequestServer(feed, self._packets, plan.servers)
-            self._servers[RETRANSMISSION] = (retransmission, plan.retransmission_port)
-        if plan.refresh_port is not None and flow is not None:
-            desk = SnapshotDesk(flow, self._loop, elapsed_ns)
-            if plan.servers.refresh_over_tcp:
-                flow.on_snapshot = desk.on_snapshot
-            self._servers[REFRESH] = (
-                RequestServer(feed, {}, plan.servers, desk),
-                plan.refresh_port,
-            )
+        if feed.name == ITCH_NAME:
+            self._add_itch(feed, plan, elapsed_ns)
+        else:
+            self._add_utp_md(feed, plan, flow, elapsed_ns)
         self._asked, self._asked_ns = 0, 0
         self._elapsed_ns = elapsed_ns
         self._ready = threading.Event()
@@ -170,12 +213,48 @@ class ExchangeServers:
             self._thread.join()
             raise self._error
 
-    def publish(self, packets: Iterable[Outgoing]) -> None:
-        """Packets that the retransmission server offers from their due times on."""
-        self._packets.publish(packets)
+    def _add_utp_md(
+        self,
+        feed: Feed,
+        plan: ExchangePlan,
+        flow: RefreshFlow | None,
+        elapsed_ns: Callable[[], int],
+    ) -> None:
+        if plan.retransmission_port is not None:
+            retransmission = RequestServer(feed, self._packets, plan.servers)
+            self._servers[RETRANSMISSION] = (retransmission, plan.retransmission_port)
+        if plan.refresh_port is not None and flow is not None:
+            desk = SnapshotDesk(flow, self._loop, elapsed_ns)
+            if plan.servers.refresh_over_tcp:
+                flow.on_snapshot = desk.on_snapshot
+            self._servers[REFRESH] = (
+                RequestServer(feed, {}, plan.servers, desk),
+                plan.refresh_port,
+            )
+
+    def _add_itch(self, feed: Feed, plan: ExchangePlan, elapsed_ns: Callable[[], int]) -> None:
+        if plan.retransmission_port is not None:
+            mold = MoldServer(ServerSetup(feed, self._packets, plan.servers))
+            self._servers[RETRANSMISSION] = (mold, plan.retransmission_port)
+        if plan.refresh_port is not None:
+            self._state = DueState(feed, elapsed_ns)
+            glimpse = GlimpseServer(ServerSetup(feed, self._packets, plan.servers, self._state))
+            self._servers[REFRESH] = (glimpse, plan.refresh_port)
+
+    def publish(self, offered: Iterable[Outgoing], happened: Iterable[Outgoing]) -> None:
+        """Packets that the retransmission server offers from their due times on; and all that
+        happen then, which a snapshot is of."""
+        self._packets.publish(offered)
+        if self._state is not None:
+            self._state.publish(happened)
         # Without a client no store would be looked up, and all would wait for ever.
         with contextlib.suppress(RuntimeError):  # the loop has ended: by a fault, or `close`
-            self._loop.call_soon_threadsafe(self._packets.advance)
+            self._loop.call_soon_threadsafe(self._advance)
+
+    def _advance(self) -> None:
+        self._packets.advance()
+        if self._state is not None:
+            self._state.advance()
 
     def close(self) -> None:
         """End every connection and the thread."""
@@ -184,16 +263,16 @@ class ExchangeServers:
             self._thread.join()
 
     @property
-    def clients(self) -> int:
-        """Connections at this moment, over all servers."""
-        return sum(len(server.sessions) for server, _ in self._servers.values())
+    def in_use(self) -> bool:
+        """Whether anybody is connected; those who connect only to ask may be there unseen."""
+        on_demand = any(isinstance(server, MoldServer) for server, _ in self._servers.values())
+        return on_demand or any(server.sessions for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:
         """For how long no request has come, as far as calls of this can tell."""
         now_ns = self._elapsed_ns()
         asked = sum(
-            server.counts["requests"] + server.counts["refresh_requests"]
-            for server, _ in self._servers.values()
+            server.counts.get(name, 0) for server, _ in self._servers.values() for name in ASKED
         )
         if asked != self._asked:
             self._asked, self._asked_ns = asked, now_ns
@@ -218,6 +297,11 @@ class ExchangeServers:
     async def _serve(self) -> None:
         async with contextlib.AsyncExitStack() as listening:
             for name, (server, port) in self._servers.items():
+                if isinstance(server, MoldServer):
+                    socket = await serve_datagrams(server, self._host, port)
+                    listening.callback(socket.close)
+                    self.ports[name] = socket.address[1]
+                    continue
                 listener = await serve(server, self._host, port)
                 listening.push_async_callback(listener.close)
                 self.ports[name] = listener.address[1]

@@ -6,9 +6,9 @@ thread that sends them on schedule without the GIL. Generation runs `AHEAD_BLOCK
 slow step delays nothing; more it never does, so stopping takes no longer than that.
 
 What the lines lose can be had from the servers, where the plan has them (`servers`, a
-thread of its own): the retransmission server has the latest packets that have been due, the refresh
-server has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
-(`refresh`); they are sent in turn without being asked for as well.
+thread of its own): the retransmission server has the latest packets that have been due. The refresh
+server of UTP-MD has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
+(`refresh`); they are sent in turn without being asked for as well. That of ITCH is GLIMPSE.
 
 A run ends after `seconds`, or by `stop()`, or by SIGTERM or SIGINT where it handles signals:
 the step under way and what was generated ahead are sent, then the close of the session (every
@@ -115,7 +115,9 @@ class Exchange:
         self._servers: ExchangeServers | None = None
         self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
         if plan.retransmission_port is not None or plan.refresh_port is not None:
-            self._servers = ExchangeServers(self._feed, plan, self._refresh, self._elapsed_ns)
+            self._servers = ExchangeServers(
+                self._feed, plan, self._refresh, self._elapsed_ns, self.generator.services
+            )
             opened.callback(self._servers.close)
 
     def _lines(self) -> Iterator[MulticastLine]:
@@ -140,7 +142,7 @@ class Exchange:
 
     @property
     def retransmission_port(self) -> int:
-        """The TCP port of the retransmission server; 0: there is none."""
+        """The port of the retransmission server; 0: there is none."""
         return self._servers.ports.get(RETRANSMISSION, 0) if self._servers else 0
 
     @property
@@ -228,7 +230,7 @@ class Exchange:
         if over_ns <= 0:
             return True
         busy = refresh is not None and refresh.busy
-        return bool(servers.clients) and (busy or min(over_ns, quiet_ns) < QUIET_NS)
+        return servers.in_use and (busy or min(over_ns, quiet_ns) < QUIET_NS)
 
     def _hand_over(self, packets: list[Outgoing], until_ns: int) -> bool:
         """Pass a step's packets to ledger, refresh, servers and sender.
@@ -241,7 +243,7 @@ class Exchange:
             self._refresh.apply(packets)
             streams.append(self._refresh.step(until_ns, self.generator.next_sequences()))
         if self._servers is not None:
-            self._servers.publish(offered)
+            self._servers.publish(offered, packets)
         return self._put(self._maker.block(streams, until_ns))
 
     def _note(self, packets: list[Outgoing]) -> None:

@@ -2,14 +2,15 @@
 
 from feedhandler.retrans.events import RefreshSnapshot
 from feedhandler.retrans.fix.state_client import fits, snapshot_of, trimmed
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.refresh import Snapshot
+from feedhandler.retrans.snapshot_forms import Assembler
 from feedhandler.retrans.store import PacketStore
 
 
 class FixSnapshots:
     """States of books, as Market Data Requests bring them."""
 
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
+    def assemblers(self, service: int) -> tuple[Assembler, ...]:
         """None: a state comes whole."""
         return ()
 

@@ -32,7 +32,6 @@ from feedhandler.retrans.events import (
     RefreshRejected,
     RefreshSnapshot,
 )
-from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import NEVER_NS, RefreshReject, WireError
 from feedhandler.retrans.protocols import cboe_session
 from feedhandler.retrans.protocols.cboe_session import (
@@ -45,10 +44,8 @@ from feedhandler.retrans.protocols.cboe_session import (
     unit_of,
 )
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
-from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
 from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, PacketFramer
-from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.snapshot_forms import WholeSnapshots, runs_of
 
 #: Messages: length, type, sequence number; count of orders and status.
 IMAGE_AVAILABLE = SPIN_REQUEST = SPIN_FINISHED = struct.Struct("<BBI")
@@ -337,7 +334,7 @@ class SpinSession(CboeSession):
             status = OUT_OF_RANGE
         else:
             orders = sum(each[1] in ADDS_ORDER for each in messages)
-            self._spin.extend(self._unit(*run) for run in runs_of(messages))
+            self._spin.extend(self._unit(*run) for run in runs_of(messages, UNIT.size))
             self._spin.append(
                 self._unit(SPIN_FINISHED.pack(SPIN_FINISHED.size, FINISHED, sequence))
             )
@@ -347,21 +344,7 @@ class SpinSession(CboeSession):
         )
 
 
-def runs_of(messages: tuple[bytes, ...]) -> list[tuple[bytes, ...]]:
-    """Return messages in runs, as many a run as a unit of a datagram's size holds."""
-    runs: list[tuple[bytes, ...]] = []
-    run: list[bytes] = []
-    room = PACKET_BYTES_MAX - UNIT.size
-    for message in messages:
-        if run and (len(message) > room or len(run) == MESSAGES_MAX):
-            runs.append(tuple(run))
-            run, room = [], PACKET_BYTES_MAX - UNIT.size
-        run.append(message)
-        room -= len(message)
-    return [*runs, tuple(run)] if run else runs
-
-
-class SpinSnapshots:
+class SpinSnapshots(WholeSnapshots):
     """The form of spins: whole, framed as units outside the sequence.
 
     Raises `UsageError` for a feed of another framing.
@@ -369,30 +352,4 @@ class SpinSnapshots:
 
     def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
         cboe_session.check_feed(feed)
-        self._feed = feed
-        self._cutter = PacketCutter(feed)
-
-    def assemblers(self, service: int) -> tuple[RefreshAssembler, ...]:
-        """None: a spin comes whole."""
-        return ()
-
-    def whole(self, event: RefreshSnapshot) -> Snapshot:
-        """Its packets."""
-        framer = PacketFramer(self._feed, event.service, 0)
-        packets = tuple(framer.packet(0, b"".join(r), len(r)) for r in runs_of(event.messages))
-        return Snapshot(event.service, event.last, packets, len(event.messages), 0)
-
-    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
-        """Return True: units number their messages through the day."""
-        return True
-
-    def since(
-        self, snapshot: Snapshot, store: PacketStore, following: int
-    ) -> list[tuple[int, int, bytes]]:
-        """Whole messages: the first packet may begin with some that are in the spin."""
-        first = snapshot.last + 1
-        packets = store.packets(first, following)
-        if packets and packets[0][0] < first:
-            _, end, data = packets[0]
-            packets[0] = (first, end, self._cutter.cut(data, first, end))
-        return packets
+        super().__init__(feed)

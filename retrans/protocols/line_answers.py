@@ -6,7 +6,9 @@ are two such lines, and at times before the server's own word that it accepts th
 `LineAnswers` hands on what a request waits for, cut to that, each number once a request; the rest
 is counted by name and ignored. What a server says it has no longer is not waited for.
 
-Sans-IO; each client (`nyse_xdp`, `cboe_grp`) has one, and tells it what its server says.
+Answers to the asker alone that are packed as the server likes (`iex_tp`) are much the same.
+
+Sans-IO; each client (`nyse_xdp`, `cboe_grp`, `iex_tp`) has one, and tells it what its server says.
 """
 
 from dataclasses import dataclass
@@ -53,13 +55,15 @@ class _Asked:
 class LineAnswers:
     """The requests of one client; `counts` counts by the names of `COUNTS`.
 
-    `range_max`: most numbers of one request. Raises `UsageError` for a feed whose packets cannot be
-    cut.
+    `range_max`: most numbers of one request; `cutter`: what cuts packets, where their headers need
+    more than the feed's own. Raises `UsageError` for a feed whose packets cannot be cut.
     """
 
-    def __init__(self, feed: Feed, counts: dict[str, int], range_max: int) -> None:
+    def __init__(
+        self, feed: Feed, counts: dict[str, int], range_max: int, cutter: PacketCutter | None = None
+    ) -> None:
         self._table = feed.table
-        self._cutter = PacketCutter(feed)
+        self._cutter = cutter or PacketCutter(feed)
         self._range_max = range_max
         self._asked: dict[int, _Asked] = {}
         self.counts = counts

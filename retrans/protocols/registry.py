@@ -9,7 +9,13 @@ from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
 from feedhandler.retrans.protocols import (
     cboe_grp,
     cboe_spin,
+    cme_replay,
+    cme_replay_server,
+    cme_snapshots,
     fix,
+    glimpse,
+    glimpse_server,
+    iex_tp,
     moldudp64,
     nyse_xdp,
     nyse_xdp_server,
@@ -24,6 +30,7 @@ REGISTRY: dict[str, Protocol] = {
     for each in (
         Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
         Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
+        Protocol(PROTOCOLS["iex-tp"], iex_tp.GapFillClient, iex_tp.GapFillServer),
         Protocol(PROTOCOLS["nyse-xdp"], nyse_xdp.XdpClient, nyse_xdp_server.XdpServer),
         Protocol(PROTOCOLS["cboe-grp"], cboe_grp.GrpClient, cboe_grp.GrpServer),
         Protocol(
@@ -31,6 +38,14 @@ REGISTRY: dict[str, Protocol] = {
             cboe_spin.SpinClient,
             cboe_spin.SpinServer,
             cboe_spin.SpinSnapshots,
+        ),
+        Protocol(PROTOCOLS["cme-replay"], cme_replay.ReplayClient, cme_replay_server.ReplayServer),
+        Protocol(PROTOCOLS["cme-snapshots"], None, None, cme_snapshots.LoopSnapshots),
+        Protocol(
+            PROTOCOLS["glimpse"],
+            glimpse.GlimpseClient,
+            glimpse_server.GlimpseServer,
+            glimpse.GlimpseSnapshots,
         ),
         Protocol(PROTOCOLS["fix-resend"], fix.resend_client, None),
         Protocol(PROTOCOLS["fix-market-data"], fix.state_client, None, fix.snapshots),
@@ -46,6 +61,6 @@ def protocol_of(facts: ProtocolFacts) -> Protocol:
 def snapshots_of(feed: Feed, settings: RecoverySettings) -> Snapshots:
     """Return the form of a feed's snapshots; that of packets where it has none."""
     recovery = feed.recovery
-    facts = recovery.snapshots if recovery else None
+    facts = recovery.form if recovery else None
     make = protocol_of(facts).snapshots if facts else None
     return (make or utp_md.snapshots)(feed, settings)

@@ -11,6 +11,9 @@ session's `feed` and `tick`, returns one datagram or b"" (the owner calls `take_
 returns b"", and `tick` while a session is `waiting`). A client that gives its server up returns
 `Broken`, as over TCP.
 
+**On demand**: a client that needs its connection only now and then is an `OnDemandClient` as well
+(`retrans.reconnection`).
+
 **By lines**: where a protocol's answers come by multicast lines (`retransmission_lines`), its
 client is a `LineClient` as well: `datagram` is told each datagram of a channel's retransmission
 lines.
@@ -21,7 +24,7 @@ them: the arbiter reads their numbers by the feed's own scanner. Snapshots that 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, runtime_checkable
 from typing import Protocol as TypingProtocol
 
@@ -89,6 +92,7 @@ class ServerSetup:
     snapshots: its type is the protocol's (UTP-MD: `retrans.server.Refresher`; those whose snapshots
     come whole: `SnapshotSource`). None: refused. `retransmit` puts a datagram on a service's
     retransmission lines, where answers come by lines. `product` is the number that requests name.
+    `passwords` are compared by username, where there are any and the protocol has them.
     """
 
     feed: Feed
@@ -98,6 +102,7 @@ class ServerSetup:
     session: str = ""
     retransmit: Callable[[int, bytes], None] = _nowhere
     product: int = 0
+    passwords: Mapping[str, str] = field(default_factory=dict)
 
 
 #: The state of a service as (live number that it is valid up to, its messages as the feed frames
@@ -117,13 +122,14 @@ class LineClient(RecoveryClient, TypingProtocol):
 class Protocol:
     """One protocol: its facts, and how its parts are made.
 
-    `server` None: the publisher's own servers speak it (`retrans.fix.server`). `snapshots` makes
-    the form in which its snapshots come; None: it has none. Each of the three raises `UsageError`
+    `client` None: nothing is asked for. `server` None: the publisher's own servers speak it
+    (`retrans.fix.server`), or there are none. `snapshots` makes the form in which its snapshots
+    come; None: it has none. Each of the three raises `UsageError`
     for a feed whose packets and messages are not the protocol's.
     """
 
     facts: ProtocolFacts
-    client: Callable[[ClientSetup], RecoveryClient]
+    client: Callable[[ClientSetup], RecoveryClient] | None
     server: Callable[[ServerSetup], SessionServer] | None
     snapshots: Callable[[Feed, RecoverySettings], Snapshots] | None = None
 

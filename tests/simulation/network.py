@@ -218,6 +218,13 @@ class TcpLink:
                 chunks.append((at, data[: self.draw.randrange(1, len(data))]))
             self._put(side, CLOSED, now_ns, True)
 
+    def close(self, now_ns: int) -> None:
+        """A side has closed: what is under way arrives, and then each side learns."""
+        if not self.broken:
+            self.broken = True
+            for side in (0, 1):
+                self._put(side, CLOSED, now_ns, True)
+
     @property
     def pending(self) -> int:
         """When something arrives next; `NEVER` when nothing is under way."""

@@ -74,7 +74,7 @@ def test_what_comes_out_of_a_unit_is_what_went_in_or_is_marked() -> None:
     if not ONE:
         wanted = {
             "gap", "MISSING", "CLOSED", "snapshot-begin", "rts packets", "rts rejected",
-            "rts broken", "rts bad_packets", "rts cancelled", "spin spins", "spin broken",
+            "rts broken", "rts bad_packets", "rts cancelled", "snapshots spins", "snapshots broken",
         }  # fmt: skip
         assert wanted <= set(seen), f"no seed brought {wanted - set(seen)}"
 

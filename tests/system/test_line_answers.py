@@ -64,6 +64,7 @@ class Publisher:
         self.answers = [(places.group(), places.port()) for _ in "AB"]
         self.store = PacketStore(1 << 22)
         self.lost = 0
+        self.messages_max = 5
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         here = socket.inet_aton("127.0.0.1")
         self.sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, here)
@@ -74,18 +75,26 @@ class Publisher:
         for line in self.answers:
             self.sock.sendto(data, line)
 
+    def packet(self, first: int, end: int) -> bytes:
+        """A packet with the messages `first` to `end` - 1."""
+        return self.feed.encode_packet(
+            sequence=first,
+            service=SERVICE if self.feed.table.service_size else 0,
+            messages=[self.message(number) for number in range(first, end)],
+        )
+
+    def lose(self, first: int, end: int) -> bool:
+        """Draw whether both lines lose a packet."""
+        return 20 < first < LAST - 20 and self.draw.random() < 0.05
+
     async def publish(self) -> None:
         """Send everything; of the first and the last packets none is lost."""
         first = 1
         while first <= LAST:
-            end = min(first + self.draw.randint(1, 5), LAST + 1)
-            data = self.feed.encode_packet(
-                sequence=first,
-                service=SERVICE if self.feed.table.service_size else 0,
-                messages=[self.message(number) for number in range(first, end)],
-            )
+            end = min(first + self.draw.randint(1, self.messages_max), LAST + 1)
+            data = self.packet(first, end)
             keep(self.feed, self.store, data)
-            lost = 20 < first < LAST - 20 and self.draw.random() < 0.05
+            lost = self.lose(first, end)
             self.lost += lost * (end - first)
             for line in self.lines:
                 if not lost:

@@ -30,24 +30,28 @@ HAS = {
     },
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
     - {"renumber", "rows"},
-    "iex-deep": ALL | {"conflation", "tail_loss"},
+    "iex-deep": ALL | {"conflation", "tail_loss", "retransmission"},
     "nyse-integrated-xdp": ALL | {"conflation", "retransmission"},
     "nyse-integrated-pillar": ALL | {"conflation", "retransmission", *GENERATED},
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
-    "cme-mdp3": ALL | {"conflation"},
+    "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines"},
     "siac-cqs": ALL | {"conflation"},
     "siac-cts": ALL | {"conflation"},
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
     "miax-onyx-tom": (ALL | {"conflation"}) - {"names"},
     **dict.fromkeys(
-        ("asx-ntp-itch", "ice-impact", "iex-deep-plus", "iex-tops", "otc-link-ats"),
+        ("asx-ntp-itch", "ice-impact", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
+    ),
+    **dict.fromkeys(
+        ("iex-deep-plus", "iex-tops"), ALL | {"conflation", "tail_loss", "retransmission"}
     ),
     "cboe-c1-options-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh"},
     "cboe-byx-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
     "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
-    "nasdaq-totalview-itch": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
+    "nasdaq-totalview-itch": ALL
+    | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
 }  # fmt: skip
 
 #: The feeds whose description has no [book] table.
@@ -90,7 +94,7 @@ def test_each_feed_has_what_the_program_can_do_with_it() -> None:
 @pytest.mark.parametrize(
     ("feed", "old", "new", "told"),
     [
-        ("iex-deep", "", "", "5: server[0]: recovery is not known of iex-deep (leave out"),
+        ("memx-memoir", "", "", "5: server[0]: recovery is not known of memx-memoir (leave o"),
         ("nyse-openbook-ultra", "", "", "5: server[0]: recovery is not known of nyse-openb"),
         (
             "nyse-openbook-ultra",
@@ -148,11 +152,14 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
     recovered = [name for name, has in HAS.items() if "retransmission" in has]
     cboe = ["cboe-c1-options-pitch", "cboe-byx-pitch"]
     nyse = ["nyse-integrated-xdp", "nyse-integrated-pillar"]
-    known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, "nasdaq-totalview-itch"]
-    assert recovered == known, "mend the README on recovery"
+    iex = ["iex-deep", "iex-deep-plus", "iex-tops"]
+    known = ["euronext-utp-md", "fix-marketdata", *nyse, *cboe, *iex, "cme-mdp3",
+             "nasdaq-totalview-itch"]  # fmt: skip
+    assert sorted(recovered) == sorted(known), "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
-    assert refreshed == [*known[:2], *cboe], "mend the README on snapshots"
-    only = [name for name, has in HAS.items() if {"books", "refresh_lines"} & has]
+    snapshots = [*known[:2], *cboe, "cme-mdp3", "nasdaq-totalview-itch"]
+    assert sorted(refreshed) == sorted(snapshots), "mend the README on snapshots"
+    only = [name for name, has in HAS.items() if "books" in has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"
 
 
@@ -395,4 +402,63 @@ def test_cboes_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, told
         open_config(path)
     assert told in str(caught.value)
     assert "SECRET" not in str(caught.value)
+    assert "MORE THAN" not in str(caught.value)
+
+
+GLIMPSE = """
+[gateway]
+feed = "nasdaq-totalview-itch"
+
+[[server]]
+name = "requests"
+address = "127.0.0.1:7001"
+
+[[server]]
+name = "glimpse"
+address = "127.0.0.1:7101"
+source_id = "MEUSER"
+password_file = "FOLDER/password"
+
+[[channel]]
+service = 1
+retransmission = "requests"
+refresh = "glimpse"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("", "", ""),
+        ('source_id = "MEUSER"\n', "", "9: server[1]: the username is not 6 ASCII characters"),
+        (
+            'password_file = "FOLDER/password"\n',
+            "",
+            "9: server[1]: a GLIMPSE server is logged in to by username and password",
+        ),
+        ("FOLDER/password", "FOLDER/nowhere", "9: server[1]: server 'glimpse': password_file"),
+        ("FOLDER/password", "FOLDER/long", "9: server[1]: the password is not 10 ASCII characters"),
+        (
+            'refresh = "glimpse"',
+            'refresh = "requests"',
+            "5: server[0]: requests is asked for packets and for snapshots, by two protocols",
+        ),
+    ],
+)
+def test_glimpse_servers_are_logged_in_to(tmp_path: Path, old: str, new: str, told: str) -> None:
+    (tmp_path / "password").write_text("SECRET\n")
+    (tmp_path / "long").write_text("MORE THAN TEN\n")
+    path = tmp_path / "gw.toml"
+    path.write_text(GLIMPSE.replace(old, new).replace("FOLDER", str(tmp_path)))
+    if not told:
+        assert open_config(path)[0].servers[1].password() == "SECRET"
+        return
+    with pytest.raises(ConfigError) as caught:
+        open_config(path)
+    assert told in str(caught.value)
     assert "MORE THAN" not in str(caught.value)

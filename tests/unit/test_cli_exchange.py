@@ -21,6 +21,19 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
     assert (made.retransmission_port, made.refresh_port) == (port_base + 1, port_base + 2)
 
 
+@pytest.mark.parametrize(
+    ("feed", "ports"),
+    [("nasdaq-totalview-itch", (30_001, 30_002)), ("memx-memoir", (None, None))],
+)
+def test_order_sessions_have_the_servers_of_their_feed_and_no_refresh_lines(
+    feed: str, ports: tuple[int | None, int | None]
+) -> None:
+    made = plan(Options(feed=feed))
+    assert (made.retransmission_port, made.refresh_port) == ports
+    assert made.refresh_s is None
+    assert plan(Options(feed=feed, servers=False)).refresh_port is None
+
+
 def test_without_servers_only_the_two_lines_are_left() -> None:
     made = plan(Options(servers=False))
     assert made.retransmission_port is made.refresh_port is made.refresh_s is None

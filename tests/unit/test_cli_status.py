@@ -159,6 +159,12 @@ def test_a_server_given_up_for_today_is_told_with_its_end_and_the_remedy() -> No
     assert f"server rts: connected, {told}, accepted 7" in lines
 
 
+def test_a_secondary_that_is_asked_is_told() -> None:
+    server = {"up": True, "secondary": 1, "failovers": 1}
+    lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
+    assert "server rts: connected, the secondary is asked, failovers 1" in lines
+
+
 @pytest.mark.parametrize(
     ("resumed", "told"),
     [

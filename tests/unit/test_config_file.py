@@ -116,9 +116,9 @@ def test_the_loopback_configuration_with_recovery_loads_as_it_is_written() -> No
     assert parse_config(to_toml(config, comments=True)) == config
     assert [channel.reference for channel in config.channels] == [True, False]
     assert all(channel.refreshes for channel in config.channels)
-    assert [server.place for server in config.servers] == [
-        ("127.0.0.1", 30_001),
-        ("127.0.0.1", 30_002),
+    assert [server.places for server in config.servers] == [
+        (("127.0.0.1", 30_001),),
+        (("127.0.0.1", 30_002),),
     ]
 
 
@@ -148,6 +148,8 @@ port = 32104
     ("old", "new", "line", "reason"),
     [
         ('"127.0.0.1:7001"', '"nowhere"', 4, "address"),
+        ('"US"', '"US"\nsecondary = "nowhere"', 6, "secondary"),
+        ('"US"', '"US"\nsecondary = "127.0.0.1:7001"', 6, "is the primary's address"),
         ('"US"', '"longer than twenty characters"', 5, "20 ASCII characters"),
         ('retransmission = "rts"', 'retransmission = "rfs"', 9, "no server is named 'rfs'"),
         ('retransmission = "rts"', 'refresh = "rfs"', 9, "no server is named 'rfs'"),

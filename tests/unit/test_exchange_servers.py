@@ -3,14 +3,18 @@
 import pytest
 
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.market.venue_market import VenueMarket
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.refresh import Snapshot
 from feedhandler.replay.exchange.servers import (
     SNAPSHOTS_WAITING_MAX,
+    DueState,
     ExchangeServers,
     OfferedPackets,
     SnapshotDesk,
 )
+from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
@@ -97,10 +101,10 @@ def test_what_is_due_waits_nowhere_though_nobody_asks():
     clock = Clock()
     servers = ExchangeServers(FEED, ExchangePlan(retransmission_port=0), None, clock)
     clock.now_ns = 100
-    servers.publish([data(104, 2, 99), data(104, 3, 100), data(104, 4, 101)])
+    servers.publish([data(104, 2, 99), data(104, 3, 100), data(104, 4, 101)], ())
     servers.close()
     assert servers._packets.waiting == 1
-    servers.publish([data(104, 5, 102)])
+    servers.publish([data(104, 5, 102)], ())
 
 
 class Loop:
@@ -192,3 +196,38 @@ def test_the_default_addresses_are_the_documented_ones():
     assert plan.address("A", 104) == ("239.101.1.4", 30_104)
     assert plan.refresh_address("A", 104) == ("239.101.3.4", 32_104)
     assert plan.refresh_address("B", 107) == ("239.101.4.7", 33_107)
+
+
+def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offers():
+    itch, clock = load_feed("nasdaq-totalview-itch"), Clock()
+    state = DueState(itch, clock)
+    assert state(101) is None
+    sent = list(OrderSession(itch, 5, instruments=3, messages_per_s=900.0).packets(10**9))
+    state.publish(sent)
+    middle = sent[len(sent) // 2].due_ns
+    for clock.now_ns in (middle, sent[-1].due_ns):
+        due = [each for each in sent if each.due_ns <= clock.now_ns]
+        last, messages = state(101)
+        assert last == sum(each.messages for each in due)
+        whole, joined = VenueMarket(itch), VenueMarket(itch)
+        for each in due:
+            whole.apply(each.packet)
+        for message in messages:
+            joined.apply_message(message)
+        assert {n: (b.bids.orders, b.asks.orders) for n, b in joined.books.items()} == {
+            n: (b.bids.orders, b.asks.orders) for n, b in whole.books.items()
+        }
+        assert dict(joined.states) == dict(whole.states)
+        assert joined.names == whole.names
+        assert not joined.problems
+
+
+def test_servers_and_refresh_lines_are_those_that_the_feed_has():
+    ExchangePlan(feed="nasdaq-totalview-itch", retransmission_port=0, refresh_port=0)
+    for wrong in (
+        {"feed": "memx-memoir", "retransmission_port": 0},
+        {"feed": "nasdaq-totalview-itch", "refresh_s": 1.0},
+        {"refresh_port": 0},
+    ):
+        with pytest.raises(UsageError):
+            ExchangePlan(**wrong)

@@ -28,9 +28,17 @@ from feedhandler.observe.metrics import (
     StateReading,
     buckets_of,
 )
-from feedhandler.retrans import client, manager, recovery, refresh
+from feedhandler.retrans import client, failover, manager, recovery, refresh
 from feedhandler.retrans.fix import resend_client, state_client
-from feedhandler.retrans.protocols import cboe_grp, cboe_spin, moldudp64, nyse_xdp
+from feedhandler.retrans.protocols import (
+    cboe_grp,
+    cboe_spin,
+    cme_replay,
+    glimpse,
+    iex_tp,
+    moldudp64,
+    nyse_xdp,
+)
 
 SERVICES = (101, 104)
 
@@ -121,7 +129,8 @@ def test_every_count_of_every_table_is_told_with_its_meaning(
 
 def test_what_the_client_of_any_protocol_counts_is_told() -> None:
     known = SCOPES["server"].counts.keys()
-    for module in (client, resend_client, state_client, moldudp64, nyse_xdp, cboe_grp, cboe_spin):
+    protocols = (moldudp64, iex_tp, nyse_xdp, cboe_grp, cboe_spin, glimpse, cme_replay)
+    for module in (client, resend_client, state_client, failover, *protocols):
         assert module.COUNTS.keys() <= known, module.__name__
 
 

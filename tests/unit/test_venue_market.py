@@ -159,3 +159,14 @@ def test_the_front_door_opens_the_market_of_any_feed() -> None:
             feedhandler.Market(load_feed(name))
     assert Trade(1, 2, "B", 3).side == "B"
     assert len(encode_symbol_mapping(1, 2, "X", 3)) == 176
+
+
+def test_a_snapshot_empties_the_books_of_a_service_that_packets_do_not_name() -> None:
+    market = feedhandler.Market(load_feed(ITCH))
+    for packet in packets_of(ITCH):
+        market.take(handed_out("packet", packet, service=7))
+    for service, is_empty in ((8, False), (7, True)):
+        market.take(
+            handed_out("quality", b"", service=service, quality={"reason": "snapshot-begin"})
+        )
+        assert bool(market.books["AAAB"].bids.orders) != is_empty
