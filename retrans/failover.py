@@ -4,8 +4,9 @@ Both connections are kept, so that a change costs no time. The primary is asked 
 and answers; where its connection breaks, or a request gets no answer for half of the time that
 recovery gives it, the secondary is asked, and requests that wait for an answer move there. The
 primary is asked again once it has been connected for `failback_us`, or at once where the secondary
-fails. What a server refuses, though the other may have it, is asked of the other, once: recovery
-hears the second answer.
+fails. After `failback_us` the secondary still answers what it was asked for before. What a server
+refuses, though the other may have it, is asked of the other, once: recovery hears the second
+answer.
 
 `TABLE` has the next state for each state and input; of the two, the second holds where the other
 server, that of which the input does not speak, is not there:
@@ -323,7 +324,9 @@ class FailoverPair:
         # Subscribers of the state hear of the end before requests are made of it.
         self._tell(reason, now_ns)
         if self.asked_end != asked_before:
-            self._switch(asked_before, reason, now_ns)
+            self._switch(reason, now_ns)
+            if what is not Input.DUE:
+                self._move(asked_before, now_ns)
         self._on_deadline(now_ns)
 
     def _tell(self, reason: str, now_ns: int) -> None:
@@ -338,13 +341,16 @@ class FailoverPair:
             self._asked.clear()
             self._on_down(reason, now_ns)
 
-    def _switch(self, left: int, reason: str, now_ns: int) -> None:
-        """Move what waits at the end that is left."""
+    def _switch(self, reason: str, now_ns: int) -> None:
+        """Count and tell that the other end is asked from now on."""
         to_primary = self.asked_end == PRIMARY_END
         self._counts["failbacks" if to_primary else "failovers"] += 1
         self._on_switch(
             f"{'primary' if to_primary else 'secondary'} is asked now: {reason}", now_ns
         )
+
+    def _move(self, left: int, now_ns: int) -> None:
+        """Ask the other end for what waits at the one that failed."""
         for asked in [each for each in self._asked.values() if each.end == left]:
             del self._asked[asked.request.request_id]
             self.ends[left].cancel(asked.request.request_id)

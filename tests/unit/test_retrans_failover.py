@@ -300,7 +300,9 @@ def test_the_primary_is_asked_again_once_it_has_stayed_for_the_named_time() -> N
     story.ask(1)
     story.at(1_900)
     assert story.pair.asked_end == P
-    assert story.asked() == ({1}, set())
+    assert story.asked() == (set(), {1}), "it may still be answered there"
+    story.ask(2)
+    assert story.asked() == ({2}, {1})
     assert story.told[-1] == "primary is asked now: it has been connected for long enough"
     assert story.pair.counts["failbacks"] == 1
     assert story.deadlines > 0
