@@ -262,6 +262,8 @@ class MoldClient:
         if not events:
             late = inside or not same
             self.counts["late_packets" if late else "unasked_packet"] += 1
+            if late:  # too late for the request, but the server is there
+                self._heard(now_ns)
         return events
 
     def _hand(

@@ -54,8 +54,8 @@ def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
         arbitration=QUICK,
         recovery=RecoverySettings(
             # However busy the machine is, nothing is given up that the server has.
-            recovery_wait_us=60_000_000, retries=50, refresh_backoff_us=20_000,
-            refresh_retry_us=500_000,
+            request_timeout_us=5_000_000, recovery_wait_us=60_000_000, retries=50,
+            refresh_backoff_us=20_000, refresh_retry_us=500_000,
         ),
         amqp=AmqpConfig(listen=f"{here}:0"),
         servers=(

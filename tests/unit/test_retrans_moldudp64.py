@@ -251,3 +251,17 @@ def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchange
         asking.cancel(request_id)
     assert not missing, f"seed {seed}"
     assert all(copies == [message(n)] for n, copies in came.items()), f"seed {seed}"
+
+
+def test_a_server_whose_answers_come_too_late_is_slow_but_not_silent() -> None:
+    asking = client(dead_us=3_000_000, heartbeat_us=1_000_000)
+    serving = server(stored([(1, 9)])).session("c", 0)
+    for second in range(1, 10):
+        now_ns = second * 1_000 * MS
+        asking.ask(Ask(second, SERVICE, 1, 4, 0), now_ns)
+        answer = serving.feed(asking.take_output(), now_ns)
+        asking.cancel(second)
+        assert asking.feed(answer, now_ns + 300 * MS) == []
+        assert asking.tick(now_ns + 300 * MS) == []
+    assert asking.up
+    assert asking.counts["late_packets"] == 9
