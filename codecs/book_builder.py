@@ -327,6 +327,8 @@ class _Lookup:
         place, field, in_element = found
         if place.size > 8:
             self.builder.refuse(key, f"{name!r} has more than 8 bytes")
+        if field.kind == "f":
+            self.builder.refuse(key, f"{name!r} is floating point, and books are of integers")
         return self._scaled(place, field, in_element)
 
     def _find(self, name: str) -> tuple[Place, Field, bool] | None:

@@ -28,9 +28,10 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 #: The name of the symbol itself in records: a message's field has it only where it is the symbol.
 SYMBOL = "symbol"
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
-#: Types of fields: integers of 1 to 8 bytes, text, reserved bytes.
+#: Types of fields: integers of 1 to 8 bytes, floating point, text, reserved bytes.
 _TYPE = re.compile(
-    r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|(?P<other>[cx])(?P<size>[1-9]\d*)"
+    r"(?P<integer>[ui])(?P<bits>8|16|24|32|40|48|56|64)|f(?P<float>32|64)"
+    r"|(?P<other>[cx])(?P<size>[1-9]\d*)"
 )
 #: Names that records, or the JSON objects made of them, use for something else.
 _RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
@@ -64,9 +65,12 @@ class FieldBuilder:
         where = f"{key}.{given.name or given.type}"
         found = _TYPE.fullmatch("c1" if given.type == "c" else given.type)
         if found is None:
-            self.refuse(where, f"unknown type {given.type!r}: u8 to u64, i8 to i64, cN or xN")
-        kind = found["integer"] or found["other"]
-        width = int(found["bits"]) // 8 if found["integer"] else int(found["size"])
+            self.refuse(
+                where, f"unknown type {given.type!r}: u8 to u64, i8 to i64, f32, f64, cN or xN"
+            )
+        kind = found["integer"] or found["other"] or "f"
+        bits = found["bits"] or found["float"]
+        width = int(bits) // 8 if bits else int(found["size"])
         name = given.rename or snake_case(given.name)
         if kind != "x" and (not IDENTIFIER.fullmatch(name) or iskeyword(name)):
             self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
@@ -84,6 +88,10 @@ class FieldBuilder:
             ("null", given.null),
             ("constant", given.constant),
             ("in bits", given.bits or None),
+            (
+                "in another byte order than its feed's",
+                (given.byte_order or None) if kind == "f" else None,
+            ),
         ):
             if value is not None and kind not in "ui":
                 self.refuse(where, f"only an integer can be {what}")

@@ -13,6 +13,7 @@ What follows the fixed fields (groups, texts, conditional blocks) is in `parts`.
 """
 
 import functools
+import math
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -43,7 +44,7 @@ class Field(msgspec.Struct, frozen=True):
     at: int
     size: int
     kind: str
-    """`u` or `i` integer, `c` text, `x` reserved bytes"""
+    """`u` or `i` integer, `f` floating point, `c` text, `x` reserved bytes"""
     price: int | str | None = None
     """decimal places, or the name of the field that holds them, or `reference`"""
     values: dict[str, str] = {}
@@ -67,6 +68,8 @@ class Field(msgspec.Struct, frozen=True):
             return f"{self.size}x"
         if self.kind == "c" or self.is_odd:
             return f"{self.size}s"
+        if self.kind == "f":
+            return "f" if self.size == 4 else "d"
         letter = _LETTERS[self.size]
         return letter.upper() if self.kind == "u" else letter
 
@@ -76,8 +79,11 @@ class Field(msgspec.Struct, frozen=True):
         return self.kind in "ui" and (self.size not in _LETTERS or bool(self.byte_order))
 
     @property
-    def absent(self) -> int:
-        """What is written where no value is given: the constant, else the null value, else 0."""
+    def absent(self) -> float:
+        """What is written where no value is given: the constant, else the null value, else 0; of
+        floating point, NaN."""
+        if self.kind == "f":
+            return math.nan
         if self.constant is not None:
             return self.constant
         return 0 if self.null is None else self.null
@@ -220,6 +226,7 @@ class Block:
         self._texts = [
             i for i, field in enumerate(self.named) if field.kind == "c" and field.size > 1
         ]
+        self._floats = [i for i, field in enumerate(self.named) if field.kind == "f"]
         self._odd = [(i, field) for i, field in enumerate(self.named) if field.is_odd]
         self._nulls = [
             (i, field.null) for i, field in enumerate(self.named) if field.null is not None
@@ -264,6 +271,8 @@ class Block:
                 members.append((field.name, Price, Price(0, None)))
             elif field.kind == "c":
                 members.append((field.name, str, ""))
+            elif field.kind == "f":
+                members.append((field.name, float | None, None))
             elif field.null is not None:
                 members.append((field.name, int | None, None))
             else:
@@ -308,6 +317,9 @@ class Block:
                 if constant is not None and not 0 <= constant <= SCALE_MAX:
                     constant = None  # nonsense on the wire: the price has no value
                 raw[i] = Price(raw[i], constant)
+        for i in self._floats:
+            if raw[i] != raw[i]:  # NaN
+                raw[i] = None
         for i, null in self._nulls:
             value = raw[i]
             if (value.raw if isinstance(value, Price) else value) == null:
@@ -422,7 +434,7 @@ class Block:
             for i, field in self._odd:
                 whole[i] = field.integer_bytes(packed[i], self.byte_order)
             return self._struct.pack(*whole)
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise UsageError(
                 f"{self.name}: {self._culprit(packed)}: {error}", "give a value that fits the field"
             ) from error
@@ -471,7 +483,7 @@ class Block:
                     field.integer_bytes(value, self.byte_order)
                 else:
                     struct.pack("<" + field.code, value)
-            except struct.error:
+            except (struct.error, OverflowError):
                 return f"{field.name} = {value!r}"
         return "values"
 

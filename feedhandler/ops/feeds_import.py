@@ -355,9 +355,6 @@ class Importer:
         if kind == "c":
             keys: dict[str, Any] = {"type": f"c{many}"}
             return ([Slot("", 0, many, keys)] if many else []), many
-        if kind == "f":
-            self.note(field, f"{_called(field)}: a {primitive} stays the integer of its bits")
-            kind, null = "u", None
         keys = {"type": f"{kind}{8 * size}"}
         if null is not None and (presence == "optional" or _is_later(field)):
             given = field.get("nullValue") or element.get("nullValue")

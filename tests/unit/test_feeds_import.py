@@ -228,10 +228,18 @@ def with_field(field: str, types: str = "") -> str:
     )
 
 
+def test_floating_point_stays_floating_point(tmp_path: Path) -> None:
+    fields = '<field name="X" type="double"/><field name="Y" type="float"/>'
+    feed = imported(tmp_path, with_field(fields)).feed
+    (layout,) = next(iter(feed.layouts.values()))
+    message = feed.encode_message(layout.name, a=1, x=0.1, y=None)
+    assert feed.decode_message(message).to_dict() == {"a": 1, "x": 0.1, "y": None}
+    assert struct.pack("<d", 0.1) in message
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (with_field('<field name="X" type="double"/>'), "X: a double stays the integer of its"),
         (
             with_field(
                 '<field name="X" type="Long"/>',

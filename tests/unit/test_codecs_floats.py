@@ -1,0 +1,137 @@
+"""Floating point in messages: records, columns, descriptions, and schemas that have it."""
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy
+import pytest
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.codecs import ConfigError, Feed, UsageError, load_feed, scanner
+from feedhandler.codecs import columns as compiled_columns
+
+FEED = """
+name = "sample"
+title = "A sample"
+key = "sample"
+number = 1000
+zone = "UTC"
+byte_order = "{order}"
+
+[packet]
+header_size = 4
+sequence = {{ field = "Sequence", counts = "packets" }}
+heartbeat_when_empty = true
+fields = [{{ type = "u32", name = "Sequence" }}]
+
+[message]
+header_size = 3
+length = {{ at = 0, type = "u16" }}
+type = {{ at = 2, type = "u8" }}
+fields = [{{ type = "u16", name = "Length" }}, {{ type = "u8", name = "Type" }}]
+
+[[messages]]
+type = 1
+name = "greeks"
+symbol = "Instrument"
+fields = [
+    {{ type = "u32", name = "Instrument" }},
+    {{ type = "f64", name = "Delta"{more} }},
+    {{ type = "f32", name = "Volatility" }},
+]
+"""
+TWINS = {
+    "compiled": compiled_columns,
+    "interpreted": load_interpreted("feedhandler.codecs.columns"),
+}
+
+
+def feed_of(folder: Path, order: str = "little", more: str = "") -> Feed:
+    path = folder / "sample.toml"
+    path.write_text(FEED.format(order=order, more=more))
+    return load_feed(path)
+
+
+@pytest.fixture(params=["little", "big"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
+    return feed_of(tmp_path, request.param)
+
+
+VALUES = [
+    {"instrument": 7, "delta": -0.1, "volatility": 0.25},
+    {"instrument": 8, "delta": None, "volatility": None},
+    {"instrument": 9, "delta": math.inf, "volatility": -0.0},
+]
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_what_was_encoded_is_decoded_and_nan_is_no_value(
+    feed: Feed, values: dict[str, Any]
+) -> None:
+    message = feed.encode_message("greeks", **values)
+    record = feed.decode_message(message)
+    assert record.to_dict() == values
+    assert feed.encode_message(record) == message
+    assert record.wire()["Delta"] == values["delta"]
+
+
+def test_fields_that_are_left_out_have_no_value(feed: Feed) -> None:
+    record = feed.decode_message(feed.encode_message("greeks", instrument=7))
+    assert (record.delta, record.volatility) == (None, None)
+
+
+@pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+def test_columns_are_of_floating_point(feed: Feed, twin: ModuleType) -> None:
+    messages = [feed.encode_message("greeks", **values) for values in VALUES]
+    data = feed.encode_packet(sequence=1, messages=messages)
+    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    sizes = numpy.array([len(data)], numpy.uint32)
+    rejects = numpy.zeros(scanner.REJECT_COUNT, numpy.uint64)
+    starts = numpy.zeros(1, numpy.int64)
+    scanner.scan_datagrams(feed.table, data, starts, sizes, header, index, rejects)
+    columns = twin.Columns(feed, "greeks")
+    assert columns.decode(data, index) == 3
+    assert columns.arrays["delta"].dtype == numpy.float64
+    assert columns.arrays["volatility"].dtype == numpy.float32
+    batch = columns.to_arrow()
+    assert batch["delta"].to_pylist() == [-0.1, None, math.inf]
+    assert batch["volatility"].to_pylist() == [0.25, None, 0.0]
+
+
+@pytest.mark.parametrize("value", ["much", 1e300])
+def test_a_value_that_does_not_fit_is_one_clear_line(feed: Feed, value: object) -> None:
+    with pytest.raises(UsageError, match="volatility = "):
+        feed.encode_message("greeks", volatility=value)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (", price = 4", "only an integer can be a price"),
+        (", null = 0", "only an integer can be null"),
+        (", byte_order = 'big'", "only an integer can be in another byte order"),
+    ],
+)
+def test_what_floating_point_cannot_be_is_refused(tmp_path: Path, more: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        feed_of(tmp_path, more=more)
+
+
+def test_a_book_is_of_integers(tmp_path: Path) -> None:
+    path = tmp_path / "sample.toml"
+    book = """
+[book]
+by = "level"
+
+[[book.rules]]
+messages = ["greeks"]
+does = "level"
+side = { field = "Instrument", buy = [1], sell = [2] }
+price = "Delta"
+size = "Instrument"
+"""
+    path.write_text(FEED.format(order="little", more="") + book)
+    with pytest.raises(ConfigError, match="'Delta' is floating point"):
+        load_feed(path)
