@@ -969,13 +969,15 @@ def fixed_size(table, data, at):
 def open_group(table, data, at, size, message_type, header):
     """Find the elements of the message of `size` bytes at `at` that have symbols.
 
-    Sets `header.element_at`, of the first, and `element_size`; returns how many are whole.
+    Sets `header.element_at`, of the first, and `element_size`; returns how many are whole. Where
+    the message says that they have no bytes, all that it counts are.
     """
     slot: cython.int = table.slots[message_type]
     big: cython.bint = table.big_endian
     end: cython.Py_ssize_t = at + size
     place: cython.Py_ssize_t = at + table.group[slot][0]
     count: cython.Py_ssize_t = 0
+    fit: cython.Py_ssize_t
     if end > len(data):
         return 0
     header.element_size = table.group[slot][6]
@@ -992,15 +994,14 @@ def open_group(table, data, at, size, message_type, header):
     if header.element_size < table.group[slot][7] + table.group[slot][8]:
         return 0
     header.element_at = place + table.group[slot][1]
-    count = (end - header.element_at) // header.element_size
     if table.group[slot][3]:
-        count = min(
-            count,
-            cython.cast(
-                cython.Py_ssize_t,
-                _read(data, place + table.group[slot][2], table.group[slot][3], big),
-            ),
+        count = cython.cast(
+            cython.Py_ssize_t,
+            _read(data, place + table.group[slot][2], table.group[slot][3], big),
         )
+    if header.element_size > 0:  # else the wire says that they have no bytes
+        fit = (end - header.element_at) // header.element_size
+        count = min(count, fit) if table.group[slot][3] else fit
     return cython.cast(cython.int, count)
 
 

@@ -1,7 +1,7 @@
 """Framings and messages that only some feeds have, each in a description of its own."""
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy
 import pytest
@@ -90,6 +90,9 @@ TWINS = {
 }
 
 
+INTERPRETED_COLUMNS = load_interpreted("feedhandler.codecs.columns")
+
+
 def feed_of(folder: Path, text: str, name: str = "sample.toml"):
     path = folder / name
     path.write_text(text)
@@ -143,6 +146,25 @@ def test_a_longer_block_is_read_as_far_as_it_is_known_and_a_shorter_one_ends_in_
     shorter[0:4] = (len(shorter)).to_bytes(2, "little") + (9).to_bytes(2, "little")
     record = sbe.decode_message(bytes(shorter))
     assert (record.time, record.level, record.comment) == (5, None, "late")
+
+
+PLAIN_GROUP = SBE.replace('symbol = "entries.Instrument"\n', "").replace(
+    '{ type = "c12", name = "Instrument" },', '{ type = "c12", name = "Remark" },'
+)
+
+
+@pytest.mark.parametrize("columns", [compiled_columns, INTERPRETED_COLUMNS])
+@pytest.mark.parametrize(("count", "rows"), [(2, 0), (0, 1), (255, 0)])
+def test_elements_that_say_they_have_no_bytes_are_as_those_of_an_earlier_version(
+    tmp_path: Path, columns: ModuleType, count: int, rows: int
+) -> None:
+    """The block length of a group's dimensions, 0 as it comes: nothing is divided by it."""
+    feed = feed_of(tmp_path, TOP + SEQUENCE_ONLY + PLAIN_GROUP)
+    message = bytearray(feed.encode_message("update", time=5))
+    message[21:24] = bytes([0, 0, count])  # behind header and block: block length, count
+    packet = feed.encode_packet(sequence=1, messages=[bytes(message)])
+    _, index = index_of(feed, packet)
+    assert columns.Columns(feed, "update").decode(packet, index) == rows
 
 
 @pytest.mark.parametrize(
