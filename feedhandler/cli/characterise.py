@@ -187,7 +187,7 @@ def pipeline(
         captures=tuple(captures),
         feed=feed,
         lake=lake,
-        records=tuple(records or ()),
+        records=tuple(each.value for each in records or ()),
         master=master,
         as_json=as_json,
     )

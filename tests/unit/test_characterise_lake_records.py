@@ -14,10 +14,10 @@ from feedhandler.characterise.lake import fill_lake
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market.capture_records import CaptureRecords
-from feedhandler.ops import pipeline
 from feedhandler.replay.captures.reading import Capture
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.characterise import write_session
+from tests.support.commands import run_here
 
 UTP, ITCH = "euronext-utp-md", "nasdaq-totalview-itch"
 LINES = [("239.1.1.1", 4001), ("239.1.2.1", 5001)]
@@ -142,14 +142,12 @@ def test_channels_that_packets_do_not_name_are_told_apart_by_their_lines(tmp_pat
 
 
 def test_the_command_says_what_is_new_and_refuses_what_a_feed_has_not(
-    session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    session: Path, tmp_path: Path
 ) -> None:
-    asked = pipeline.Options(
-        captures=(str(session),), feed=UTP, lake=tmp_path / "lake", master="none",
-        records=("mbo", "trades"),
-    )  # fmt: skip
-    assert pipeline.run(asked) == 0
-    lines = capsys.readouterr().out.splitlines()
+    words = ["--feed", UTP, "--lake", str(tmp_path / "lake"), "--master", "none"]
+    done = run_here("pipeline", str(session), *words, "--records", "mbo", "--records", "trades")
+    assert done.returncode == 0, done
+    lines = done.stdout.splitlines()
     count = len(decoded(session, UTP, "mbo")[0])
     assert f"  {count:,} records mbo" in lines
     with pytest.raises(UsageError, match="order"):
