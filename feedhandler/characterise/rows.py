@@ -80,6 +80,10 @@ def refuse_rows_of_fix(feed: Feed) -> None:
         )
 
 
+#: Kinds of packets that have messages.
+_WITH_MESSAGES = (PacketKind.DATA, PacketKind.UNSEQUENCED)
+
+
 class RowMaker:
     """A maker of record batches; see the module's text.
 
@@ -110,6 +114,10 @@ class RowMaker:
         ]
         self._fields = {name: self._type_of(name) for name in fields}
         self._header, self._index = PacketHeader(), MessageIndex(MESSAGES_MAX)
+        #: Datagrams that the latest scan rejected.
+        self._rejected = 0
+        #: Whether a datagram's header tells how many messages it has.
+        self._counted = feed.table.count_size > 0 and not feed.table.several
 
     def _type_of(self, name: str) -> pa.DataType:
         types = {each.types[name] for each in self._decoders if name in each.types}
@@ -150,12 +158,21 @@ class RowMaker:
                 yield _record_batch(columns, self.schema)
 
     def told(self, batch: DatagramBatch) -> tuple[int, int]:
-        """Count messages by a batch's headers, and the uncompressed packets that have some."""
+        """Count messages by a batch's headers, and the uncompressed packets that have some.
+
+        Where headers tell no count, those that can be read are counted, and packets without any.
+        """
         headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
         fine = np.flatnonzero(headers.verdict == Reject.FINE)
-        counts = self._counts(batch.take(fine))
-        with_messages = (counts > 0) & (headers.compressed[fine] == 0)
-        return int(counts.sum()), int(with_messages.sum())
+        batch, headers = batch.take(fine), headers.take(fine)
+        if not self._counted:
+            messages = packets = 0
+            for _ in self._scanned(batch, self._full(batch, headers)):
+                messages += self._index.count
+                packets += self._index.packets + self._rejected
+            return messages, packets
+        counts = self._counts(batch, headers)
+        return int(counts.sum()), len(self._full(batch, headers))
 
     def scans(self, batch: DatagramBatch) -> Iterator[tuple[dict[str, Any], Array, MessageIndex]]:
         """Yield the messages of a batch for callers that decode them: columns, bytes, index.
@@ -182,7 +199,7 @@ class RowMaker:
             "next_sequence": headers.next_sequence,
             "kind": _named(headers.kind, kinds),
             "refresh": headers.compressed.astype(bool),
-            "messages": self._counts(batch),
+            "messages": self._counts(batch, headers),
             "payload_bytes": batch.length,
             "file_bytes": batch.frame_length + np.uint32(RECORD_HEADER_BYTES),
         }
@@ -195,23 +212,46 @@ class RowMaker:
             of, [self._lines.get(pair, f"{address_text(pair[0])}:{pair[1]}") for pair in pairs]
         )
 
-    def _counts(self, batch: DatagramBatch) -> Array:
-        """Return the number of messages in each packet's header (i64)."""
+    def _counts(self, batch: DatagramBatch, headers: PacketHeaders) -> Array:
+        """Return the number of messages of each datagram (i64): by its header, or else those that
+        can be read."""
         table = self.feed.table
         size, total = table.count_size, np.zeros(len(batch), np.int64)
+        if not self._counted:
+            for good in self._scanned(batch, self._full(batch, headers)):
+                firsts = np.asarray(self._index.firsts)[: self._index.packets].astype(np.int64)
+                np.add.at(total, good, np.diff(np.append(firsts, self._index.count)))
+            return total
         for place in range(size):
             byte = batch.data[batch.offset.astype(np.int64) + table.count_at + place]
             total |= byte.astype(np.int64) << 8 * (size - 1 - place if table.big_endian else place)
+        # The end of a session stands in the count of a heartbeat; short headers have none.
+        total[headers.kind == PacketKind.HEARTBEAT] = 0
+        if table.short_header:
+            total[headers.kind != PacketKind.DATA] = 0
         return total
+
+    def _full(self, batch: DatagramBatch, headers: PacketHeaders) -> Array:
+        """Return the rows whose datagrams have messages that can be read as they are, or may."""
+        if self._counted:
+            has_messages = self._counts(batch, headers) > 0
+        else:
+            has_messages = np.isin(headers.kind, _WITH_MESSAGES) | self.feed.table.several
+        return np.flatnonzero(has_messages & (headers.compressed == 0))
+
+    def _scanned(self, batch: DatagramBatch, rows: Array) -> Iterator[Array]:
+        """Scan the datagrams of `rows`, as many at a time as there is room for; yield the row of
+        each packet in the index."""
+        while len(rows):
+            done, good = self._scan(batch, rows)
+            yield good
+            rows = rows[done:]
 
     def _of_messages(
         self, batch: DatagramBatch, headers: PacketHeaders
     ) -> Iterator[dict[str, Any]]:
-        full = np.flatnonzero((self._counts(batch) > 0) & (headers.compressed == 0))
         names = self._line_names(batch)
-        while len(full):
-            done, rows = self._scan(batch, full)
-            full = full[done:]
+        for rows in self._scanned(batch, self._full(batch, headers)):
             if self._index.count:
                 yield self._message_columns(batch, headers, names, rows)
 
@@ -222,9 +262,11 @@ class RowMaker:
         table, header = self.feed.table, self._header
         index.clear()
         done = scan_datagrams(table, batch.data, starts, sizes, header, index, rejects)
-        if index.packets == done:
+        self._rejected = int(rejects.sum() - rejects[Reject.FINE])
+        if index.packets == done and not table.several:
             return done, rows[:done]
-        # Some were bad, and the index does not say which: scan them again, one by one.
+        # Some were bad, or had several packets, and the index does not say which: scan them again,
+        # one by one.
         index.clear()
         good = []
         for number in range(done):
