@@ -66,7 +66,7 @@ class TcpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.address, self.username, self.session
 
     def server(self) -> TcpServer:
-        """Return the server and how to log in. Raises `ConfigError` where the password is missing."""
+        """Return the server and the login. Raises `ConfigError` where the password is missing."""
         host, port = split_address(self.address)
         where = f"line at {self.address}: password_file"
         return TcpServer(

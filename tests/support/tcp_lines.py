@@ -72,7 +72,9 @@ class TcpFeed:
         self.messages = [] if messages is None else messages
         self.session = session
         self.cut_after: list[int] = []
+        self.address = ""
         self.cuts = 0
+        self.logouts = 0
         self.logins: list[Login] = []
         self.clients: set[asyncio.StreamWriter] = set()
         self._framed = framed
@@ -83,6 +85,7 @@ class TcpFeed:
 
     async def __aenter__(self) -> "TcpFeed":
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self._beating = asyncio.create_task(self._beat())
         return self
 
@@ -91,10 +94,6 @@ class TcpFeed:
         self._server.close()
         for writer in list(self.clients):
             writer.transport.abort()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def send(self, message: bytes) -> None:
         """Give every client the next message, or packet."""
@@ -141,6 +140,7 @@ class TcpFeed:
                     session.logins.clear()
                     self._write(writer, answer)
                 if session.closed:
+                    self.logouts += session.next > 0
                     break
         except OSError:
             pass  # cut

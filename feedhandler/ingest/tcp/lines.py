@@ -42,11 +42,17 @@ UNKNOWN_ADDRESS = "0.0.0.0"
 class TcpLine:
     """One line's connection. The receive thread reads and closes the socket `feed`.
 
-    `seed` draws the jitter of reconnections. Raises `UsageError` for credentials that do not fit.
+    `failed` is called with an error of the hand-over, behind which the line is dead. `seed` draws
+    the jitter of reconnections. Raises `UsageError` for credentials that do not fit.
     """
 
     def __init__(
-        self, line: Line, settings: RecoverySettings, packet_bytes_max: int, seed: int
+        self,
+        line: Line,
+        settings: RecoverySettings,
+        packet_bytes_max: int,
+        failed: Callable[[BaseException], object],
+        seed: int,
     ) -> None:
         assert line.tcp is not None
         self.line, self.server = line, line.tcp
@@ -59,6 +65,7 @@ class TcpLine:
             on_down=self._on_down,
             seed=seed,
         )
+        self._failed = failed
         self._told = ""
         self._stopping = False
         self._connection: RequestConnection | None = None
@@ -108,7 +115,12 @@ class TcpLine:
                 log_event("line_up", text, logging.INFO, line=self.line.name)
             else:
                 packets.append(event)
-        self._hand_on(packets)
+        try:
+            self._hand_on(packets)
+        except Exception as error:
+            # The loop would take it for the connection's: the packets would be lost unnoticed.
+            self.stop_waiting()
+            self._failed(error)
 
     def _on_down(self, reason: str, now_ns: int) -> None:
         """Say why the connection is gone; once until the stream is here again, or for each reason.
@@ -153,6 +165,7 @@ class TcpLines:
     ) -> None:
         self._lines: list[TcpLine] = []
         self._failed = failed
+        self._fault: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="tcp lines", daemon=True)
@@ -163,7 +176,8 @@ class TcpLines:
         try:
             for line in dict.fromkeys(each for plan in plans for each in plan.lines):
                 if line.tcp is not None:
-                    made = TcpLine(line, settings, packet_bytes_max, seed + len(self._lines))
+                    each_seed = seed + len(self._lines)
+                    made = TcpLine(line, settings, packet_bytes_max, self._end_by, each_seed)
                     self._lines.append(made)
                     address = _address_of(line.tcp)
                     addressed[line] = replace(line, group=address, port=line.tcp.port)
@@ -217,21 +231,22 @@ class TcpLines:
     async def _serve(self) -> None:
         """Serve the lines until `stop`, or until one of them fails."""
         self._loop = asyncio.get_running_loop()
-        fault: list[BaseException] = []
-
-        def fail(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-            fault.append(context.get("exception") or RuntimeError(context["message"]))
-            self._over.set()
-
-        self._loop.set_exception_handler(fail)
+        self._loop.set_exception_handler(
+            lambda _, told: self._end_by(told.get("exception") or RuntimeError(told["message"]))
+        )
         for each in self._lines:
             each.start()
         self._ready.set()
         await self._over.wait()
         for each in self._lines:
             await each.leave()
-        if fault:
-            raise fault[0]
+        if self._fault is not None:
+            raise self._fault
+
+    def _end_by(self, error: BaseException) -> None:
+        """End the thread because of an error of a line."""
+        self._fault = self._fault or error
+        self._over.set()
 
 
 def _address_of(server: TcpServer) -> str:

@@ -113,10 +113,8 @@ class SoupBinClient(StreamClient):
         self._begin()
         self.state = State.CLOSED
 
-    def leave(self) -> None:
-        """Log out."""
-        if self.state is State.FOLLOWING:
-            self._output += soupbin.packet(soupbin.LOGOUT_REQUEST)
+    def _logout(self) -> bytes:
+        return soupbin.packet(soupbin.LOGOUT_REQUEST) if self.up else b""
 
     # -- time and bytes -------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 events are packets of the feed (`bytes`), `Joined`, and `Broken` as the last one.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class StreamFault(FeedhandlerError):
         self.name = name
 
 
-class StreamClient:
+class StreamClient(ABC):
     """What the clients have in common: counts, what is to be written, and when it was last heard.
 
     `counts` counts by the names of `TCP_LINE_COUNTS`, but for those of the hand-over.
@@ -85,7 +86,16 @@ class StreamClient:
         return output
 
     def leave(self) -> None:
-        """Say farewell, where the protocol has a way to."""
+        """Log out, where there is a login."""
+        self._output += self._logout()
+
+    def _logout(self) -> bytes:
+        """Return what ends a session; b"" where there is none."""
+        return b""
+
+    @abstractmethod
+    def feed(self, data: bytes, now_ns: int) -> list[StreamEvent]:
+        """Take in received bytes and return their events; behind `Broken` all is ignored."""
 
     def tick(self, now_ns: int) -> list[StreamEvent]:
         """Let time pass: give a silent server up."""
