@@ -359,7 +359,7 @@ def test_a_line_is_recorded_with_its_servers_address_and_without_a_sender() -> N
         frame = bytes(writer.out[16:filled])
         assert (frame[26:30], frame[30:34]) == (bytes(4), socket.inet_aton("127.0.0.1"))
         assert int.from_bytes(frame[36:38], "big") == server.port
-        assert frame[42:].endswith(b"\0\x08recorded")
+        assert frame[42:72].endswith(b"\0\x08recorded")
 
 
 # -- a gateway ----------------------------------------------------------------------------------
