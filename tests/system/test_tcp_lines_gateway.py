@@ -18,11 +18,14 @@ from test_line_answers import LAST, SERVICE, Publisher, until
 import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, GatewaySettings, LineConfig
+from feedhandler.config.recording import RecordConfig
 from feedhandler.config.tcp_lines import TcpConfig
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.tcp.soupbin import LENGTH
 from feedhandler.retrans.settings import RecoverySettings
+from tests.support import places
+from tests.support.gateway import run_command
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 from tests.support.tcp_lines import PASSWORD, SESSION, USER, TcpFeed
 
@@ -149,8 +152,25 @@ def test_what_one_line_lost_the_session_brings_though_its_connection_breaks(
     run(scenario())
 
 
+async def replayed(feed: str, address: str, folder: Path) -> list[bytes]:
+    """What a gateway of a multicast line makes of the recording of a line by TCP."""
+    group, port = places.group(), places.port()
+    (path,) = folder.glob("lines-*.pcap")
+    config = configuration(feed, LineConfig(name="A", group=group, port=port))
+    async with taken(config, load_feed(feed).key, LAST) as (_, came, _, all_of_them):
+        command = await run_command(
+            "replay", str(path), "--map", f"{address}={group}:{port}@A", "--interface", "127.0.0.1"
+        )
+        await all_of_them()
+        assert command.stderr is not None
+        assert await command.wait() == 0, (await command.stderr.read()).decode()
+    return came
+
+
 @gateways_loop
-def test_a_length_line_alone_brings_everything(run: Run) -> None:
+def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
+    run: Run, tmp_path: Path
+) -> None:
     feed = load_feed("euronext-utp-md")
 
     def body(number: int) -> bytes:
@@ -161,7 +181,8 @@ def test_a_length_line_alone_brings_everything(run: Run) -> None:
             framed=lambda packet: len(packet).to_bytes(2, "little") + packet
         ) as server:
             tcp = TcpConfig(address=server.address, framing="length-little")
-            config = configuration(feed.name, LineConfig(name="A", tcp=tcp))
+            record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
+            config = configuration(feed.name, LineConfig(name="A", tcp=tcp), record=record)
             async with taken(config, feed.key, LAST) as (gateway, came, reasons, all_of_them):
                 await until(lambda: bool(server.clients))
                 for number in range(1, LAST + 1):
@@ -178,5 +199,6 @@ def test_a_length_line_alone_brings_everything(run: Run) -> None:
         assert "gap" not in reasons
         (line,) = snapshot["tcp_lines"]
         assert (line["packets"], line["up"], line["disconnects"]) == (LAST, True, 0)
+        assert await replayed(feed.name, server.address, tmp_path) == came
 
     run(scenario())

@@ -222,6 +222,15 @@ def test_a_line_is_addressed_by_its_server_and_stamped_by_the_kernel() -> None:
         assert [kind for _, kind, _ in stamps] == [35]
 
 
+def test_the_login_does_not_wait_for_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    seldom = msgspec.structs.replace(QUICK, heartbeat_us=60_000_000, dead_us=300_000_000)
+    monkeypatch.setitem(globals(), "QUICK", seldom)
+    with Serving(messages=[b"one"]) as server, connected(soup(server)) as lines:
+        (feed,) = lines.feeds.values()
+        feed.settimeout(PATIENCE_S / 2)
+        assert list(FEED.messages_of(feed.recv(4_096))) == [b"\0\3one"]
+
+
 def test_a_server_whose_name_is_not_known_is_tried_again() -> None:
     server = TcpServer("name.invalid", 7, "length")
     with connected(server) as lines:

@@ -138,10 +138,14 @@ class SoupBinClient(StreamClient):
         packets, fault = self._stream.feed(data)
         beat = False
         try:
-            for kind, payload in packets:
+            at = 0
+            while at < len(packets):
+                kind, payload = packets[at]
                 if kind == soupbin.SEQUENCED and self.state is State.FOLLOWING:
-                    self._message(payload, events)
-                elif kind == soupbin.SERVER_HEARTBEAT:
+                    at = self._run(packets, at, events)
+                    continue
+                at += 1
+                if kind == soupbin.SERVER_HEARTBEAT:
                     self.counts["heartbeats"] += 1
                     beat = True
                 else:
@@ -211,16 +215,29 @@ class SoupBinClient(StreamClient):
 
     # -- packets of the feed --------------------------------------------------------------------
 
-    def _message(self, payload: bytes, events: list[StreamEvent]) -> None:
-        """Put a message into the packet that is being made; an empty one stands alone."""
-        size = LENGTH.size + len(payload)
-        if not payload or self._size + size > self._bytes_max:
-            self._flush(events)
-        self._messages.append(LENGTH.pack(len(payload)))
-        self._messages.append(payload)
-        self._size += size
-        if not payload:
-            self._flush(events)
+    def _run(self, packets: list[tuple[bytes, bytes]], at: int, events: list[StreamEvent]) -> int:
+        """Take sequenced messages from `at` on; return the place of the first packet that is none.
+
+        An empty message stands alone.
+        """
+        messages, size, bytes_max = self._messages, self._size, self._bytes_max
+        while at < len(packets):
+            kind, payload = packets[at]
+            if kind != soupbin.SEQUENCED:
+                break
+            at += 1
+            length = len(payload)
+            if size + LENGTH.size + length > bytes_max or not length:
+                self._flush(events)
+                size = HEADER.size
+            messages.append(LENGTH.pack(length))
+            messages.append(payload)
+            size += LENGTH.size + length
+            if not length:
+                self._flush(events)
+                size = HEADER.size
+        self._size = size
+        return at
 
     def _flush(self, events: list[StreamEvent]) -> None:
         """Make the packet of the messages that wait."""
