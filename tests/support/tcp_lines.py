@@ -105,12 +105,14 @@ class TcpFeed:
                 self._write(writer, self._sessions[writer].go_on())
 
     async def _beat(self) -> None:
-        """Send every client a heartbeat each second."""
+        """Send every client, logged in where that is needed, a heartbeat each second."""
         while True:
             await asyncio.sleep(soupbin.HEARTBEAT_NS / 1e9)
             for writer in list(self.clients):
-                beat = soupbin.packet(soupbin.SERVER_HEARTBEAT)
-                self._write(writer, beat if self._framed is None else self._framed(b""))
+                if self._framed is not None:
+                    self._write(writer, self._framed(b""))
+                elif self._sessions[writer].next:
+                    self._write(writer, soupbin.packet(soupbin.SERVER_HEARTBEAT))
 
     def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         if writer not in self.clients:
