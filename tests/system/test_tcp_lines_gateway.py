@@ -7,10 +7,12 @@ alone, of packets behind their lengths.
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from test_gateway_loopback import running
 from test_glimpse import message
 from test_line_answers import LAST, SERVICE, Publisher, until
@@ -23,12 +25,14 @@ from feedhandler.config.tcp_lines import TcpConfig
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.tcp.soupbin import LENGTH
+from feedhandler.replay.captures.reading import Capture
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import places
 from tests.support.gateway import run_command
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 from tests.support.tcp_lines import PASSWORD, SESSION, USER, TcpFeed
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "tcp_line.py"
 ITCH = load_feed("nasdaq-totalview-itch")
 #: What A lost is waited for as long as the test's patience.
 PATIENT = ArbitrationSettings(gap_wait_us=60_000_000, start_wait_us=100_000)
@@ -200,5 +204,58 @@ def test_a_length_line_alone_brings_everything_and_its_recording_can_be_played(
         (line,) = snapshot["tcp_lines"]
         assert (line["packets"], line["up"], line["disconnects"]) == (LAST, True, 0)
         assert await replayed(feed.name, server.address, tmp_path) == came
+
+    run(scenario())
+
+
+def messages_in(capture: Path) -> list[bytes]:
+    """The messages of a capture of two lines, each once."""
+    found: dict[int, list[bytes]] = {}
+    for one in Capture(capture):
+        if messages := list(ITCH.messages_of(one.payload)):
+            found[int.from_bytes(one.payload[10:18], "big")] = messages
+    return [each for number in sorted(found) for each in found[number]]
+
+
+@pytest.mark.parametrize("framing", ["soupbin", "length"])
+@gateways_loop
+def test_the_example_of_a_server_serves_a_capture(run: Run, framing: str, tmp_path: Path) -> None:
+    capture, password = tmp_path / "itch.pcap", tmp_path / "password"
+    password.write_text("any")
+    password.chmod(0o600)
+
+    async def scenario() -> None:
+        words = ["--feed", ITCH.name, "--duration", "1s", "--messages-per-s", "500"]
+        made = await run_command("generate", *words, "--out", str(capture))
+        await made.communicate()
+        assert made.returncode == 0
+        messages = messages_in(capture)
+        server = await asyncio.create_subprocess_exec(
+            sys.executable, str(EXAMPLE), str(capture), "--feed", ITCH.name, "--port", "0",
+            "--framing", framing, "--rate", "400", stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            assert server.stdout is not None
+            async with asyncio.timeout(PATIENCE_S):
+                said = (await server.stdout.readline()).decode()
+            tcp = TcpConfig(address=said.split()[-1], framing="length")
+            if framing == "soupbin":
+                tcp = TcpConfig(
+                    address=said.split()[-1], framing="soupbin", username=USER,
+                    password_file=str(password), begin="first",
+                )  # fmt: skip
+            config = configuration(ITCH.name, LineConfig(name="A", tcp=tcp))
+            count = len(messages) if framing == "soupbin" else 1
+            async with taken(config, ITCH.key, count) as (_, came, reasons, all_of_them):
+                await all_of_them()
+        finally:
+            server.kill()
+            await server.wait()
+        if framing == "soupbin":
+            assert came == messages
+        else:
+            at = messages.index(came[0])
+            assert came == messages[at : at + len(came)]
+        assert "gap" not in reasons
 
     run(scenario())
