@@ -232,7 +232,8 @@ def test_the_example_of_a_server_serves_a_capture(run: Run, framing: str, tmp_pa
         messages = messages_in(capture)
         server = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLE), str(capture), "--feed", ITCH.name, "--port", "0",
-            "--framing", framing, "--rate", "400", stdout=asyncio.subprocess.PIPE,
+            "--framing", framing, "--rate", "400" if framing == "soupbin" else "20",
+            stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
             assert server.stdout is not None
