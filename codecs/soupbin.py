@@ -78,27 +78,30 @@ class SoupStream:
         self._held += data
         packets: list[tuple[bytes, bytes]] = []
         held, at, size, fault = bytes(self._held), 0, len(self._held), ""
+        types, length_max, unpack_from = self._types, self._bytes_max + 1, _HEAD.unpack_from
         while size - at >= 3:
-            length = _HEAD.unpack_from(held, at)[0]
+            length = unpack_from(held, at)[0]
             kind = held[at + 2 : at + 3]
-            fault = self._fault(length, kind)
-            if fault or size - at < 2 + length:
+            if not 0 < length <= length_max or kind not in types:
+                fault = self._fault(length, kind)
                 break
-            packets.append((kind, held[at + 3 : at + 2 + length]))
-            at += 2 + length
+            end = at + 2 + length
+            if end > size:
+                break
+            packets.append((kind, held[at + 3 : end]))
+            at = end
         if not fault and size - at >= 2 and not _HEAD.unpack_from(held, at)[0]:
             fault = "a packet without a type"
         self._held = bytearray() if fault else self._held[at:]
         return packets, fault
 
     def _fault(self, length: int, kind: bytes) -> str:
+        """Return what is wrong with a packet that cannot be."""
         if not length:
             return "a packet without a type"
         if kind not in self._types:
             return f"a packet of type {kind!r}"
-        if length - 1 > self._bytes_max:
-            return f"a packet of {length - 1} bytes, more than {self._bytes_max}"
-        return ""
+        return f"a packet of {length - 1} bytes, more than {self._bytes_max}"
 
 
 def packet(kind: bytes, payload: bytes = b"") -> bytes:

@@ -313,6 +313,9 @@ GAUGES: dict[str, dict[str, str]] = {
         "paused": "1: not asked any more today (`feedhandler control resume-requests`), 0: asked",
         "secondary": "1: the secondary server is asked, 0: the primary, or the only one",
     },
+    "tcp_line": {
+        "up": "1: connected, and logged in where that is needed, 0: not",
+    },
     "node": {
         "connections": "connections open now",
         "links": "links attached now",
@@ -447,6 +450,24 @@ OVERLAY_GAUGES: dict[str, str] = {
     "silent_seconds": "time since something of the sender's came",
     "clock_offset_seconds": "what is added to the own clock to have the sender's",
     "clock_error_seconds": "by how much that may be wrong",
+}
+
+#: Counters of a line that comes by TCP, beside those that every line has.
+TCP_LINE_COUNTS: dict[str, str] = {
+    "connections": "connections made",
+    "logins": "logins that the server accepted (SoupBinTCP)",
+    "bytes": "bytes that came",
+    "messages": "sequenced messages (SoupBinTCP)",
+    "packets": "packets of the feed, heartbeats included, made of what came",
+    "heartbeats": "the server's signs of life",
+    "heartbeats_sent": "heartbeats sent (SoupBinTCP)",
+    "ignored": "unsequenced and debug packets: ignored (SoupBinTCP)",
+    "refused": "logins that the server refused, or had no such session for (SoupBinTCP)",
+    "ended": "sessions that the server ended (SoupBinTCP)",
+    "malformed": "connections given up because of bytes that cannot be",
+    "silent": "connections given up because nothing came in time",
+    "disconnects": "connections lost or given up; attempts that fail in a row count once",
+    "waits": "times that packets waited for the gateway's receive thread",
 }
 
 #: Counters of the books of which normalised records are made; they tell what did not fit.

@@ -198,7 +198,7 @@ class _ClientLink(asyncio.Protocol):
         sock = _without_delay(transport)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_SEND_BUFFER_BYTES)
         self._owner.link_made(self)
-        self._timer.set(self._server.deadline_ns)
+        self.flush_soon()  # a login goes at once, not with the first heartbeat
 
     def data_received(self, data: bytes) -> None:
         self._judge(self._server.feed(data, self._owner.clock()))

@@ -37,6 +37,7 @@ from feedhandler.counters import (
     OVERLAY_COUNTS,
     OVERLAY_GAUGES,
     RECOVERY_IO_COUNTS,
+    TCP_LINE_COUNTS,
     ChannelCounter,
     Counter,
     DestinationCounter,
@@ -76,6 +77,7 @@ _SNAPSHOT = {
         "destinations": "one object a `[[publish]]` table, in the configuration's order",
         "queues": "one object a `[[queue]]` table, in the configuration's order",
         "overlay": "one object a line that comes through the overlay; only where there is one",
+        "tcp_lines": "one object a line that comes by TCP; only where there is one",
         "books": "the books of which normalised records are made; only with `records = true` in "
         "`[amqp]`; see below",
         "recorder": "what is recorded; only where `[record] dir` is set",
@@ -156,6 +158,12 @@ _SNAPSHOT = {
         "tree": "the tree's number",
         **OVERLAY_GAUGES,
     },
+    "Each of `tcp_lines`, beside its counts": {
+        "line": "the line, `<service>/<name>`",
+        "server": "its host and port",
+        "framing": "how packets stand in the stream",
+        "up": "whether it is connected, and logged in where that is needed",
+    },
     "`books`, beside its counts": BOOK_GAUGES,
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
@@ -199,6 +207,11 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
         "A member of the overlay",
         "`overlay` of the snapshot has those of receivers; see [overlay.md](overlay.md).",
         OVERLAY_COUNTS,
+    ),
+    (
+        "A line by TCP",
+        "`tcp_lines` of the snapshot, see [tcp-lines.md](tcp-lines.md).",
+        TCP_LINE_COUNTS,
     ),
     (
         "A server's connection",
@@ -315,8 +328,13 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         "[[channel.line]]",
         f"The lines of the channel above, 1 to {config.MAX_LINES}. Names and addresses are unique "
         "within a channel. A line has a group and a port; or a topology and a member, and comes "
-        "[through the overlay](overlay.md#a-line-of-the-gateway).",
+        "[through the overlay](overlay.md#a-line-of-the-gateway); or a table `tcp`.",
         config.LineConfig,
+    ),
+    (
+        "[channel.line.tcp]",
+        "The server of the line above, which comes [by TCP](tcp-lines.md).",
+        config.TcpConfig,
     ),
     (
         "[[channel.refresh_line]]",

@@ -26,6 +26,7 @@ _TITLES = {
     "receiver": "the receive thread and its ring",
     "overlay_member": "one member of the overlay in one of its trees: the receiver of a gateway's "
     "line, or a command with `--metrics`, which reports its own and those of its endpoints alone",
+    "tcp_line": "the connection of a line that comes by TCP",
     "node": "the AMQP node and its links",
     "books": "the books of which normalised records are made, with `records = true` in `[amqp]`",
     "subscription": "the links of one client host with one source address, those that have ended "

@@ -10,7 +10,6 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +18,6 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from feedhandler.addresses import is_endpoint, split_address
-from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import CONFLATE, LINK_POLICIES, POLICIES, fault_of_policy
 from feedhandler.codecs.dbn import SCHEMAS
 from feedhandler.codecs.errors import ConfigError
@@ -38,6 +36,7 @@ from feedhandler.config.observing import HealthConfig, MetricsConfig
 from feedhandler.config.publishing import MAX_DESTINATIONS, PublishConfig, fault_of
 from feedhandler.config.queues import MAX_QUEUES, DurableQueueConfig, fault_of_queues
 from feedhandler.config.recording import FILES_MIN, RecordConfig
+from feedhandler.config.tcp_lines import TcpConfig, fault_of_tcp, password_of
 from feedhandler.config.trading_day import TradingDayConfig, fault_of_day
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
 from feedhandler.operator_log import LogConfig
@@ -191,7 +190,7 @@ class ControlConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[channel.line]]`: one line, by multicast or through the overlay."""
+    """`[[channel.line]]`: one line, by multicast, through the overlay or by TCP."""
 
     name: Annotated[_Name, _setting("names the line in statistics: A, B")]
     group: Annotated[str, _setting("the multicast group; none with a topology")] = ""
@@ -210,6 +209,8 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     member: Annotated[
         str, _setting("which receiver of the topology the gateway is, such as receiver-0")
     ] = ""
+    #: The server, in place of a group, of a line that comes by TCP.
+    tcp: TcpConfig | None = None
 
     @property
     def topologies(self) -> tuple[str, ...]:
@@ -260,16 +261,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         Raises `ConfigError` where it is not there.
         """
-        if self.password_env:
-            found = os.environ.get(self.password_env)
-            if found is None:
-                raise ConfigError(
-                    f"there is no environment variable {self.password_env}",
-                    "set it to the password, or take password_env out",
-                )
-            return found
         where = f"server {self.name!r}: password_file"
-        return read_password(self.password_file, where) if self.password_file else ""
+        return password_of(self.password_env, self.password_file, where)
 
 
 class ServerLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -355,6 +348,16 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines))
             for position, line in enumerate(lines)
             if line.topology
+        ]
+
+    @property
+    def tcp_lines(self) -> list[tuple[KeyPath, LineConfig, TcpConfig]]:
+        """Lines that come by TCP, with their key paths in the file and their servers."""
+        return [
+            (("channel", number, "line", position), line, line.tcp)
+            for number, channel in enumerate(self.channels)
+            for position, line in enumerate(channel.lines)
+            if line.tcp is not None
         ]
 
     def interface_of(self, line: LineConfig) -> str:
@@ -675,7 +678,11 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
             raise _Wrong((*here, "name"), f"a second line {line.name!r} in this channel")
         names.add(line.name)
         address: tuple[object, ...]
-        if line.topology or line.member:
+        if line.tcp is not None:
+            _check_tcp(kind, path, line, here)
+            address, key, what = line.tcp.identity, "tcp", line.tcp.address
+            hint = "each line has a server, a username or a session of its own"
+        elif line.topology or line.member:
             _check_overlay(line, here)
             address, key, what = (line.overlay,), "member", line.member
             hint = "each line has a member or a topology of its own"
@@ -688,6 +695,15 @@ def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> Non
         if address in addresses:
             raise _Wrong((*here, key), f"{what} is line {addresses[address]!r} already", hint)
         addresses[address] = line.name
+
+
+def _check_tcp(kind: str, path: KeyPath, line: LineConfig, here: KeyPath) -> None:
+    """Check a line by TCP, which only channels have, and only for the live stream."""
+    if (path[0], kind) != ("channel", "line"):
+        raise _Wrong((*here, "tcp"), "only a [[channel.line]] comes by TCP", "give group and port")
+    if wrong := fault_of_tcp(line):
+        keys, reason, remedy = wrong
+        raise _Wrong((*here, *keys), reason, remedy)
 
 
 def _check_overlay(line: LineConfig, here: KeyPath) -> None:
@@ -710,7 +726,8 @@ def _check_group(kind: str, line: LineConfig, here: KeyPath) -> None:
     for key in ("group", "port"):
         if not getattr(line, key):
             table = f"{here[0]}.{kind}"
-            raise _Wrong((*here, key), "missing", f"add it below [[{table}]]")
+            other = ", or a table [channel.line.tcp]" if table == "channel.line" else ""
+            raise _Wrong((*here, key), "missing", f"add it below [[{table}]]{other}")
     try:
         group = ipaddress.IPv4Address(line.group)
     except ValueError:

@@ -54,6 +54,8 @@ def to_toml(config: Config, comments: bool = False) -> str:
         ):
             for position, line in enumerate(lines):
                 parts.append(_table_text(f"[[channel.{key}]]", line, explain and position == 0))
+                if line.tcp is not None:
+                    parts.append(_table_text(f"[channel.{key}.tcp]", line.tcp, explain))
     return "\n".join(parts)
 
 

@@ -22,6 +22,7 @@ from feedhandler.gateway.server_clients import (
     fix_fault_of,
     is_fix,
     server_fault_of,
+    tcp_fault_of,
 )
 from feedhandler.replay.exchange.plan import FEED_NAMES as EXCHANGE_FEEDS
 from feedhandler.replay.generating.order_writers import WRITERS
@@ -283,7 +284,7 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
             return _misfit(here, f"{what} not known of {feed.name}", hint, "refresh_lines")
     if wrong := fix_fault_of(config) if is_fix(feed) else binary_fault_of(config):
         return wrong
-    if wrong := server_fault_of(config, feed):
+    if wrong := server_fault_of(config, feed) or tcp_fault_of(config, feed):
         return wrong
     if config.gateway.symbols == "name" and not has["names"]:
         reason = f"{feed.name} describes no message that names symbols"

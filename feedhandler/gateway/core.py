@@ -191,6 +191,7 @@ class GatewayCore:
             line.source or None,
             line.source_filter,
             line.overlay,
+            None if line.tcp is None else line.tcp.server(),
         )
 
     def _recovery(self, seed: int) -> RecoveryManager:

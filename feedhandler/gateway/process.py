@@ -41,6 +41,7 @@ from feedhandler.recording.recorder import Recorder
 from feedhandler.rpc import ControlSocket, kept
 
 if TYPE_CHECKING:
+    from feedhandler.ingest.tcp.lines import TcpLines
     from feedhandler.overlay.lines import OverlayLines
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
@@ -91,6 +92,8 @@ class Gateway:
         self.publishers = self._publishers()
         self.overlay = self._overlay()
         plans = self.core.plans if self.overlay is None else self.overlay.plans
+        self.tcp_lines = self._tcp_lines(plans)
+        plans = plans if self.tcp_lines is None else self.tcp_lines.plans
         self.recorder = self._recorder(plans)
         self.receiver = self._receiver(plans)
         self._record_published()
@@ -123,8 +126,30 @@ class Gateway:
         buffer_bytes = self.config.receive.socket_buffer_bytes
         return OverlayLines(self.core.plans, self.config.overlay, buffer_bytes, self._fail_soon)
 
+    def _tcp_lines(self, plans: list[ChannelPlan]) -> "TcpLines | None":
+        """Make the connections of lines that come by TCP, where there are any."""
+        if not self.config.tcp_lines:
+            return None
+        from feedhandler.ingest.tcp.lines import TcpLines
+
+        bytes_max = self.config.arbitration.packet_bytes_max
+        try:
+            return TcpLines(
+                plans, self.config.recovery, bytes_max, self._fail_soon, seed=os.getpid()
+            )
+        except BaseException:
+            if self.overlay is not None:
+                self.overlay.close()
+            raise
+
+    @property
+    def _fed_lines(self) -> "list[OverlayLines | TcpLines]":
+        """The lines that this process feeds itself."""
+        return [each for each in (self.overlay, self.tcp_lines) if each is not None]
+
     def _receiver(self, plans: list[ChannelPlan]) -> Receiver:
         receive = self.config.receive
+        fed = {line: sock for lines in self._fed_lines for line, sock in lines.feeds.items()}
         try:
             return Receiver(
                 self.feed.table,
@@ -135,11 +160,11 @@ class Gateway:
                 settings=self.config.arbitration,
                 receive_buffer_bytes=receive.socket_buffer_bytes,
                 cpu=receive.cpu if receive.cpu >= 0 else None,
-                fed=None if self.overlay is None else self.overlay.feeds,
+                fed=fed,
             )
         except BaseException:
-            if self.overlay is not None:
-                self.overlay.close()
+            for lines in self._fed_lines:
+                lines.close()
             raise
 
     def _record_published(self) -> None:
@@ -212,8 +237,8 @@ class Gateway:
         self.runner.start()
         self.publishers.start(self.qualities)
         self.receiver.start()
-        if self.overlay is not None:
-            self.overlay.start()
+        for lines in self._fed_lines:
+            lines.start()
         for fd in self.receiver.filenos():
             self._loop.add_reader(fd, self._on_handover, fd)
         publisher = asyncio.create_task(self._publish_stats())
@@ -237,8 +262,8 @@ class Gateway:
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
         self.watch.stopping()
-        if self.overlay is not None:
-            await asyncio.to_thread(self.overlay.stop)
+        for lines in self._fed_lines:
+            await asyncio.to_thread(lines.stop)
         for fd in self.receiver.filenos():
             self._loop.remove_reader(fd)
         self.receiver.stop()
@@ -359,6 +384,8 @@ class Gateway:
         more: dict[str, Any] = {}
         if self.overlay is not None:
             more["overlay"] = self.overlay.snapshot()
+        if self.tcp_lines is not None:
+            more["tcp_lines"] = self.tcp_lines.snapshot()
         if self.core.record_fanout is not None:
             more["books"] = self.core.record_fanout.snapshot()
         if self.config.record.series:

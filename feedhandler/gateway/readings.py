@@ -14,6 +14,7 @@ from feedhandler.counters import (
     GAUGES,
     OVERLAY_COUNTS,
     OVERLAY_GAUGES,
+    TCP_LINE_COUNTS,
     ChannelCounter,
     DestinationCounter,
     LineCounter,
@@ -35,6 +36,7 @@ _CONNECTIONS = tuple(each.value for each in PublisherState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
 
 _OVERLAY_VALUES = {*OVERLAY_COUNTS, *OVERLAY_GAUGES}
+_TCP_LINE_VALUES = {*TCP_LINE_COUNTS, *GAUGES["tcp_line"]}
 _QUEUE_VALUES = {each.name.lower() for each in QueueCounter} | {*GAUGES["queue"]}
 _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
 
@@ -43,6 +45,7 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
     """Yield everything that is counted or measured in `gateway`."""
     yield from _lines(gateway)
     yield from _overlay(gateway)
+    yield from _tcp_lines(gateway)
     for channel_index in range(len(gateway.streams)):
         yield from _channel(gateway, channel_index)
     yield from _recovery(gateway)
@@ -79,6 +82,14 @@ def _overlay(gateway: "Gateway") -> Iterator[Reading]:
     for told in gateway.overlay.snapshot() if gateway.overlay is not None else ():
         values = {key: value for key, value in told.items() if key in _OVERLAY_VALUES}
         yield Reading("overlay_member", values, (str(told["tree"]), told["member"]))
+
+
+def _tcp_lines(gateway: "Gateway") -> Iterator[Reading]:
+    """Yield the connections of lines that come by TCP."""
+    for told in gateway.tcp_lines.snapshot() if gateway.tcp_lines is not None else ():
+        service, _, line = str(told["line"]).partition("/")
+        values = {key: value for key, value in told.items() if key in _TCP_LINE_VALUES}
+        yield Reading("tcp_line", values, (service, line))
 
 
 def _channel(gateway: "Gateway", channel_index: int) -> Iterator[AnyReading]:

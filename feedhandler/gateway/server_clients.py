@@ -12,7 +12,9 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.recovery import ProtocolFacts
 from feedhandler.codecs.toml_text import KeyPath, WrongKey
 from feedhandler.config import ChannelConfig, Config, ServerConfig
+from feedhandler.ingest.tcp.clients import client_of as tcp_client_of
 from feedhandler.retrans.protocols.fix import topic_of
+from feedhandler.retrans.protocols.moldudp64 import check_feed as check_moldudp64
 from feedhandler.retrans.protocols.registry import protocol_of
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, settled
 from feedhandler.retrans.reconnection import RecoveryClient
@@ -169,6 +171,19 @@ def loop_fault_of(config: Config, feed: Feed) -> WrongKey | None:
                 return WrongKey(
                     (*here, "refresh_line", place, "topology"), reason, "give group and port"
                 )
+    return None
+
+
+def tcp_fault_of(config: Config, feed: Feed) -> WrongKey | None:
+    """Return what is wrong with lines that come by TCP; None: nothing is."""
+    for path, _, tcp in config.tcp_lines:
+        try:
+            if tcp.framing == "soupbin":
+                check_moldudp64(feed)
+            bytes_max = config.arbitration.packet_bytes_max
+            tcp_client_of(tcp.server(), config.recovery, bytes_max)
+        except (UsageError, ConfigError) as error:
+            return WrongKey((*path, "tcp"), error.message, error.hint)
     return None
 
 

@@ -36,6 +36,30 @@ SIOCGIFADDR = 0x8915
 RECEIVE_BUFFER_BYTES = 16 << 20
 
 
+#: How a line's packets stand in a TCP stream: messages of a SoupBinTCP session, or packets behind
+#: a length of two bytes, big- or little-endian.
+TcpFraming = Literal["soupbin", "length", "length-little"]
+
+
+@dataclass(frozen=True)
+class TcpServer:
+    """The server of a line that comes by TCP, and how to log in to it (`soupbin` alone).
+
+    `first`: the number that the first login asks for; 0: the latest message.
+    """
+
+    host: str
+    port: int
+    framing: TcpFraming
+    username: str = ""
+    password: str = field(default="", repr=False)
+    session: str = ""
+    first: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 @dataclass(frozen=True)
 class Line:
     """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address).
@@ -55,6 +79,8 @@ class Line:
     #: Of a line that comes through the overlay: its topologies' files, and the receiver's name
     #: there. It is not joined; `group` and `port` are the receiver's address.
     overlay: tuple[tuple[str, ...], str] | None = None
+    #: Of a line that comes by TCP. It is not joined; `group` and `port` are the server's address.
+    tcp: TcpServer | None = None
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,7 @@ cdef class Receiver:
         for plan in self.channels:
             for line in plan.lines:
                 other = places.setdefault((line.group, line.port, line.interface), line)
-                if other != line:
+                if other != line and line not in self.fed:
                     raise ConfigError(
                         f"lines {other.name} and {line.name} are the same group, port and"
                         " interface, with another source", "give both the same source and"

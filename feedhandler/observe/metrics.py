@@ -147,6 +147,7 @@ SCOPES: dict[str, Scope] = {
         Scope(
             "overlay_member", ("tree", "member"), counters.OVERLAY_COUNTS, counters.OVERLAY_GAUGES
         ),
+        _scope("tcp_line", ("service", "line"), counters.TCP_LINE_COUNTS),
         _scope("node", (), counters.NodeCounter),
         Scope("books", (), counters.BOOK_COUNTS, counters.BOOK_GAUGES),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),

@@ -9,6 +9,7 @@ own data are open to others.
 import importlib.util
 import os
 import resource
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ CPUS_WANTED = 2
 SPARE_DESCRIPTORS = RESERVED
 #: Bounds of memory that are named.
 LARGEST_BOUNDS = 3
+#: How long a server of a line may take to accept a connection.
+CONNECT_SECONDS = 3.0
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
 
@@ -89,6 +92,9 @@ def all_checks(
     if not is_default:
         for name, line in lines:
             yield check_join(name, line, config.interface_of(line))
+        for path_of_line, line, tcp in config.tcp_lines:
+            service = config.channels[int(path_of_line[1])].service
+            yield check_connect(f"line {service}.{line.name}", tcp.address)
         if config.amqp.address is not None:
             yield check_port(config.amqp.address)
         if config.amqp.tls.address is not None:
@@ -109,8 +115,9 @@ def all_checks(
     yield from _check_journals(config)
     yield from check_openness(config, path)
     clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
-    # A line through the overlay has its member's socket, and the two ends of the way to the thread.
-    sockets = len(lines) + 3 * len(config.overlay_lines)
+    # A line through the overlay or by TCP has its own socket, and the two ends of the way to the
+    # receive thread.
+    sockets = len(lines) + 3 * (len(config.overlay_lines) + len(config.tcp_lines))
     yield check_descriptors(clients + sockets + SPARE_DESCRIPTORS)
 
 
@@ -118,7 +125,7 @@ def _lines(config: Config) -> Iterator[tuple[str, LineConfig]]:
     """Yield every line that the gateway joins, with its name: of channels, refreshes, servers."""
     for channel in config.channels:
         for line in channel.lines:
-            if not line.topology:
+            if not line.topology and line.tcp is None:
                 yield f"line {channel.service}.{line.name}", line
         for refresh in channel.refresh_lines:
             if not refresh.topology:
@@ -264,6 +271,17 @@ def check_join(name: str, line: LineConfig, interface: str) -> Check:
     except ConfigError as error:
         return Check(name, "fail", error.message, error.hint)
     return Check(name, "ok", f"{place} can be joined")
+
+
+def check_connect(name: str, address: str) -> Check:
+    """Check that a line's server takes connections; no login, which could end a gateway's own."""
+    try:
+        socket.create_connection(split_address(address), CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or "no answer"
+        remedy = "is the address right, does the server run, does a firewall let it pass?"
+        return Check(name, "fail", f"{address}: {reason}", remedy)
+    return Check(name, "ok", f"{address} can be connected to")
 
 
 def check_port(address: tuple[str, int], what: str = "AMQP", key: str = "amqp.listen") -> Check:

@@ -44,6 +44,8 @@ LINE_FAULTS = (
 )
 #: The same of the receiver of a line that comes through the overlay.
 OVERLAY_FAULTS = ("missing", "passed", "kernel_drops", "behind", "seal", "stale", "overfull")
+#: The same of the connection of a line that comes by TCP.
+TCP_LINE_FAULTS = ("disconnects", "refused", "malformed", "silent")
 
 
 def run(path: Path) -> int:
@@ -155,6 +157,9 @@ def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: service {channel['service']}: {found}"
     for line in snapshot.get("overlay", ()):
         if found := _faults(f"overlay {line['line']}: ", line, OVERLAY_FAULTS):
+            yield f"{name}: {found}"
+    for line in snapshot.get("tcp_lines", ()):
+        if found := _faults(f"line {line['line']} by TCP: ", line, TCP_LINE_FAULTS):
             yield f"{name}: {found}"
     yield from _recorder_faults(name, snapshot.get("recorder", {}))
     if lookups := snapshot["node"]["route_lookups"]:

@@ -305,6 +305,8 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
             yield f"recovery {channel.get('service', '?')}: {told}"
     for line in snapshot.get("overlay", ()):
         yield overlay_line(line)
+    for line in snapshot.get("tcp_lines", ()):
+        yield tcp_line(line)
     whole = snapshot.get("recovery", {})
     if told := _told(whole):
         yield f"recovery: {told}"
@@ -333,6 +335,14 @@ def overlay_line(line: Mapping[str, Any]) -> str:
     where = f"{line.get('member', '?')} of {line.get('topology', '?')}, version {version}"
     told = _told(counts) or "nothing yet"
     return f"overlay {line.get('line', '?')}: {where}: {told}"
+
+
+def tcp_line(line: Mapping[str, Any]) -> str:
+    """Format the connection of a line that comes by TCP, and its counts."""
+    up = "connected" if line.get("up") else "not connected"
+    counts = {key: value for key, value in line.items() if key != "up"}
+    said = (f"{line.get('framing', '?')} at {line.get('server', '?')}, {up}", _told(counts))
+    return f"line {line.get('line', '?')}: {', '.join(filter(None, said))}"
 
 
 def _pause(server: Mapping[str, Any]) -> str:
