@@ -14,7 +14,7 @@ Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from feedhandler.codecs.errors import UsageError
@@ -22,6 +22,7 @@ from feedhandler.codecs.feed import Feed
 from feedhandler.retrans.events import Broken, Event
 from feedhandler.retrans.protocol import NEVER_NS, WIRE_ERRORS, StreamFramer, WireError
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
+from feedhandler.retrans.serving import ClientsServer, PacketSession, packets_of
 from feedhandler.retrans.settings import ServerSettings
 
 #: Hdr Length, Hdr Count, Hdr Unit, Hdr Sequence.
@@ -309,7 +310,7 @@ class CboeClient(ABC):
         return Broken(reason)
 
 
-class CboeServer:
+class CboeServer(ClientsServer[ServerSettings, "CboeSession"]):
     """What all clients of a server share; `counts` counts by name.
 
     A client is known by SessionSubId and username: that of `setup.session`, and those of the
@@ -321,20 +322,8 @@ class CboeServer:
     def __init__(self, setup: ServerSetup, counts: dict[str, str]) -> None:
         check_feed(setup.feed)
         check_units(list(setup.stores))
+        super().__init__(setup.settings, dict.fromkeys(counts, 0))
         self.setup = setup
-        self.settings: ServerSettings = setup.settings
-        self.sessions: set[CboeSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(counts, 0)
-
-    def _admit(self, session: "CboeSession") -> "CboeSession":
-        """Count a new connection; `closed` where there are too many."""
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
 
     def login(self, name: tuple[str, str]) -> bytes:
         """Return the status of a login by (SessionSubId, username)."""
@@ -348,22 +337,20 @@ class CboeServer:
         return LOGGED_IN
 
 
-class CboeSession(ABC):
+class CboeSession(PacketSession[CboeServer]):
     """The server's end of one client's connection.
 
     Subclasses have `_message`, which takes a message of a client that has logged in and returns
     bytes to write, and may have more to say as time passes (`_due_ns`, `_tick`).
     """
 
+    closes_slow = False
+
     def __init__(self, server: CboeServer, now_ns: int) -> None:
-        self.closed = ""
-        self.on_output: Callable[[], None] | None = None
+        super().__init__(server, now_ns)
         #: SessionSubId and username, once logged in.
         self.name: tuple[str, str] | None = None
-        self._shared = server
         self._framer = StreamFramer(server.setup.feed, REQUEST_BYTES_MAX)
-        self._now_ns = self._heard_ns = self._beat_ns = now_ns
-        self._paused = False
 
     @abstractmethod
     def _message(self, code: int, message: bytes, now_ns: int) -> bytes:
@@ -378,78 +365,37 @@ class CboeSession(ABC):
         return b""
 
     @property
-    def waiting(self) -> bool:
-        """Whether `tick` has something to do at once."""
-        return not self.closed and self._due_ns() <= self._now_ns
+    def _busy(self) -> bool:
+        return self._due_ns() <= self._now_ns
+
+    def _drop(self) -> None:
+        """Nothing waits."""
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
-        if self.closed:
-            return NEVER_NS
-        settings = self._shared.settings
-        return min(
-            self._heard_ns + settings.dead_us * 1_000,
-            self._beat_ns + settings.heartbeat_us * 1_000,
-            self._due_ns(),
-        )
-
-    def pause(self, now_ns: int) -> None:
-        """Return nothing more until `resume`: the connection takes no more."""
-        self._now_ns, self._paused = now_ns, True
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again."""
-        self._now_ns, self._paused = now_ns, False
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self._shared.counts[name] += 1
-        self.closed = reason
-        self._shared.sessions.discard(self)
+        return min(super().deadline_ns, NEVER_NS if self.closed else self._due_ns())
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write: heartbeats among them."""
-        if self.closed:
-            return b""
-        self._now_ns = now_ns
-        settings, counts = self._shared.settings, self._shared.counts
-        if now_ns >= self._heard_ns + settings.dead_us * 1_000:
-            self._close("clients_silent", "the client is silent")
+        if self._idle(now_ns):
             return b""
         output = self._tick(now_ns)
-        if now_ns >= self._beat_ns + settings.heartbeat_us * 1_000:
-            self._beat_ns = now_ns
-            if not self._paused:
-                counts["heartbeats_sent"] += 1
+        if now_ns >= self._said_ns + self._heartbeat_ns:
+            self._said_ns = now_ns
+            if self._paused_ns is None:
+                self._counts["heartbeats_sent"] += 1
                 output += unit_of()
         return output
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in the client's bytes and return the bytes to write."""
-        if self.closed or not data:
-            return b""
-        self._now_ns = now_ns
-        output = bytearray()
-        try:
-            for packet in self._framer.feed(data):
-                self._heard_ns = now_ns
-                if self.closed:
-                    break
-                messages = messages_of(packet)
-                self._shared.counts["heartbeats"] += not messages
-                for code, message in messages:
-                    output += self._taken(code, message, now_ns)
-            if self._framer.failure is not None and not self.closed:
-                raise self._framer.failure
-        except WireError as error:
-            self._shared.counts[error.name] += 1
-            self._close("clients_wrong", f"the client sent {error.message}")
-        return bytes(output)
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
+
+    def _packet(self, packet: bytes, now_ns: int, output: bytearray) -> None:
+        messages = messages_of(packet)
+        self._counts["heartbeats"] += not messages
+        for code, message in messages:
+            output += self._taken(code, message, now_ns)
 
     def _taken(self, code: int, message: bytes, now_ns: int) -> bytes:
         if self.closed:
@@ -465,10 +411,10 @@ class CboeSession(ABC):
             raise WireError("wrong_direction", "a second login")
         session, username, _, _ = exactly(LOGIN, message)
         name = (session.decode("latin-1").rstrip(" "), username.decode("latin-1").rstrip(" "))
-        status = self._shared.login(name)
+        status = self._server.login(name)
         if status == LOGGED_IN:
             self.name = name
-            self._shared.counts["logins"] += 1
+            self._counts["logins"] += 1
         else:
             self._close("login_refused", LOGIN_TEXT[status])
         return unit_of(LOGIN_RESPONSE.pack(LOGIN_RESPONSE.size, LOGIN_ANSWERED, status))

@@ -265,7 +265,7 @@ class SpinServer(CboeServer):
 
     def session(self, peer: str, now_ns: int) -> CboeSession:
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        return self._admit(SpinSession(self, now_ns))
+        return self.admit(SpinSession(self, now_ns))
 
     def advance(self, now_ns: int) -> int:
         """Make an image where it is time, and return up to which number the latest is; -1: none."""
@@ -286,9 +286,10 @@ class SpinServer(CboeServer):
 class SpinSession(CboeSession):
     """A client of a Spin Server."""
 
+    _server: SpinServer
+
     def __init__(self, server: SpinServer, now_ns: int) -> None:
         super().__init__(server, now_ns)
-        self._server = server
         self._told_ns = now_ns
         self._spin: deque[bytes] = deque()
         self._sequence = 0
@@ -296,16 +297,16 @@ class SpinSession(CboeSession):
     def _due_ns(self) -> int:
         if self.name is None:
             return NEVER_NS
-        return self._now_ns if self._spin and not self._paused else self._told_ns + IMAGE_NS
+        return self._now_ns if self._spin and self._paused_ns is None else self._told_ns + IMAGE_NS
 
     def _tick(self, now_ns: int) -> bytes:
         output = bytearray()
         if self.name is not None and now_ns >= self._told_ns + IMAGE_NS:
             self._told_ns = now_ns
             last = self._server.advance(now_ns)
-            if last >= 0 and not self._paused:
+            if last >= 0 and self._paused_ns is None:
                 output += self._unit(IMAGE_AVAILABLE.pack(IMAGE_AVAILABLE.size, AVAILABLE, last))
-        return bytes(output) if self._paused else bytes(output) + self._chunk()
+        return bytes(output) if self._paused_ns is not None else bytes(output) + self._chunk()
 
     def _unit(self, *messages: bytes) -> bytes:
         return unit_of(*messages, unit=self._server.service)

@@ -21,7 +21,7 @@ Sans-IO: a datagram and the time are arguments. `retrans.protocols.setup` says w
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
@@ -32,7 +32,7 @@ from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
 from feedhandler.retrans.protocol import NEVER_NS, RetransReject
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
 from feedhandler.retrans.ranges import RangeSet
-from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.serving import DatagramServer
 from feedhandler.retrans.store import PacketStore
 
 #: Session, first number, count; the header of an answer is laid out alike.
@@ -288,7 +288,7 @@ class MoldClient:
         self._owing_ns = now_ns if self._asked else NEVER_NS
 
 
-class MoldServer:
+class MoldServer(DatagramServer):
     """The request server of one or several sessions; each service's session is its packets'.
 
     `counts` counts by the names of `SERVER_COUNTS`. Raises `UsageError` for a feed of another
@@ -297,24 +297,12 @@ class MoldServer:
 
     def __init__(self, setup: ServerSetup) -> None:
         check_feed(setup.feed)
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         self.stores = setup.stores
-        self.settings: ServerSettings = setup.settings
-        self.sessions: set[MoldSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
+        self._messages_max = setup.settings.request_packets_max
 
-    def session(self, peer: str, now_ns: int) -> "MoldSession":
-        """Return the session of a client that sent its first datagram; `closed`: too many."""
-        session = MoldSession(self, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
-
-    def answer(self, data: bytes) -> bytes:
-        """Return the answer to a request; b"" for none."""
+    def answer(self, data: bytes) -> tuple[bytes, ...]:
+        """Return the one datagram that answers a request; none where it is ignored."""
         if len(data) != REQUEST.size:
             return self._silent("badly_formed")
         session, first, count = REQUEST.unpack(data)
@@ -326,20 +314,20 @@ class MoldServer:
             return self._silent("wrong_session")
         if first >= store.end:
             return self._silent("not_yet")
-        end = min(first + min(count, self.settings.request_packets_max), store.end)
+        end = min(first + min(count, self._messages_max), store.end)
         messages = _messages(store, first, end)
         if not messages:
             self.counts["gone"] += 1
-            return REQUEST.pack(session, first, 0)
+            return (REQUEST.pack(session, first, 0),)
         packet = REQUEST.pack(session, first, len(messages)) + b"".join(messages)
         self.counts["packets"] += 1
         self.counts["messages"] += len(messages)
         self.counts["bytes"] += len(packet)
-        return packet
+        return (packet,)
 
-    def _silent(self, name: str) -> bytes:
+    def _silent(self, name: str) -> tuple[bytes, ...]:
         self.counts[name] += 1
-        return b""
+        return ()
 
     def _store_of(self, session: bytes) -> PacketStore | None:
         """Return the store whose packets are of a session; None where no store's are."""
@@ -369,48 +357,3 @@ def _messages(store: PacketStore, first: int, end: int) -> list[bytes]:
                 found.append(packet[at : at + size])
             number, at = number + 1, at + size
     return found
-
-
-@dataclass(eq=False, slots=True)
-class MoldSession:
-    """A client of a `MoldServer`: nothing is known of it but that it asks."""
-
-    server: MoldServer
-    heard_ns: int
-    closed: str = ""
-    on_output: Callable[[], None] | None = field(default=None)
-
-    @property
-    def waiting(self) -> bool:
-        """Nothing waits: an answer is one datagram."""
-        return False
-
-    @property
-    def deadline_ns(self) -> int:
-        """When a client that asks no more is forgotten."""
-        return NEVER_NS if self.closed else self.heard_ns + self.server.settings.dead_us * 1_000
-
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in one datagram and return the one that answers it, or b""."""
-        if self.closed:
-            return b""
-        self.heard_ns = now_ns
-        return self.server.answer(data)
-
-    def tick(self, now_ns: int) -> bytes:
-        """Let time pass: forget a client that asks no more."""
-        if now_ns >= self.deadline_ns:
-            self.closed = "the client asks no more"
-            self.server.sessions.discard(self)
-        return b""
-
-    def pause(self, now_ns: int) -> None:
-        """Do nothing: a datagram that cannot be sent is lost."""
-
-    def resume(self, now_ns: int) -> None:
-        """Do nothing, as `pause` did."""
-
-    def end(self) -> None:
-        """End the session of a client that is gone."""
-        self.closed = self.closed or "the client left"
-        self.server.sessions.discard(self)

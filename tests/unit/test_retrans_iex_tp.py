@@ -14,13 +14,13 @@ from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
 from feedhandler.retrans.protocols.iex_tp import (
     COUNTS,
     RANGES_MAX,
-    SEGMENTS_WAITING_MAX,
     GapFillClient,
     GapFillServer,
     SegmentCutter,
 )
 from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import keep, mutated, numbers, whole
@@ -329,14 +329,14 @@ def test_segments_that_wait_are_bounded_and_a_client_that_left_gets_none() -> No
     session = serving.session("c", 0)
     for _ in range(4):
         session.feed(request((1, 3_000)), 0)
-    assert len(session.segments) <= SEGMENTS_WAITING_MAX
+    assert len(session.datagrams) <= DATAGRAMS_WAITING_MAX
     many = server(stored([(2 * n + 1, 1) for n in range(3_000)], 1 << 20),
                   request_packets_max=1 << 20)  # fmt: skip
     other = many.session("d", 0)
     other.feed(request((1, 5_999)), 0)
     other.feed(request((1, 5_999)), 0)
     assert many.counts["too_many_waiting"] == 1
-    assert len(other.segments) == SEGMENTS_WAITING_MAX - 1
+    assert len(other.datagrams) == DATAGRAMS_WAITING_MAX - 1
     assert (other.waiting, other.deadline_ns) == (True, 0)
     other.end()
     assert (other.waiting, other.feed(request(), 0), other.tick(0)) == (False, b"", b"")
