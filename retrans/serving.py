@@ -208,21 +208,6 @@ class PacketSession(ClientSession[ServerT]):
         return bytes(output)
 
 
-class Cutter(Protocol):
-    """What cuts a stream into packets: `failure` is the fault that ended it."""
-
-    @property
-    def failure(self) -> WireError | None: ...
-    def feed(self, data: bytes) -> list[bytes]: ...
-
-
-def packets_of(cutter: Cutter, data: bytes) -> Iterator[bytes]:
-    """Yield the packets that are whole now. Raises the stream's failure behind them."""
-    yield from cutter.feed(data)
-    if cutter.failure is not None:
-        raise cutter.failure
-
-
 class DatagramServer(ClientsServer[ServingSettings, "DatagramSession"], ABC):
     """A server whose clients ask by datagrams; `too_many_waiting` is counted where it can be."""
 

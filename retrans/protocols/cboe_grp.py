@@ -19,7 +19,7 @@ import struct
 from collections import deque
 
 from feedhandler.codecs.kinds import DATA
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import NEVER_NS, RetransReject, WireError
@@ -32,8 +32,9 @@ from feedhandler.retrans.protocols.cboe_session import (
     exactly,
     unit_of,
 )
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX, LineAnswers
+from feedhandler.retrans.protocols.line_answers import LineAnswers
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.server import DailyQuota
 from feedhandler.retrans.serving import PacketsOwed
 
@@ -96,17 +97,13 @@ class GrpClient(CboeClient):
         counts = dict.fromkeys(COUNTS, 0)
         self._answers = LineAnswers(setup.feed, counts, range_max)
         super().__init__(setup, counts)
+        self._requests = self._answers
 
     def _begun(self) -> None:
         #: Requests without a response, by (unit, first number, count), those for the same in order.
         self._sent: dict[tuple[int, int, int], deque[int]] = {}
         self._sent_count = 0
         self._answers.clear()
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._answers)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -135,15 +132,6 @@ class GrpClient(CboeClient):
             gap = next(iter(self._sent))
             self._sent_count -= len(self._sent.pop(gap))
             self.counts["not_answered"] += 1
-
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: a Spin Server has them."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        self._answers.cancel(request_id)
 
     # -- responses, and what the lines bring ----------------------------------------------------
 

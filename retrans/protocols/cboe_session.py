@@ -13,16 +13,18 @@ Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 """
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.retrans.events import Broken, Event
+from feedhandler.retrans.events import Event
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import NEVER_NS, WIRE_ERRORS, StreamFramer, WireError
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
-from feedhandler.retrans.serving import ClientsServer, PacketSession, packets_of
+from feedhandler.retrans.requesting import PacketClient
+from feedhandler.retrans.serving import ClientsServer, PacketSession
 from feedhandler.retrans.settings import ServerSettings
 
 #: Hdr Length, Hdr Count, Hdr Unit, Hdr Sequence.
@@ -146,7 +148,7 @@ def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:
     return layout.unpack_from(message)[2:]
 
 
-class CboeClient(ABC):
+class CboeClient(PacketClient):
     """The client's end of successive connections to one server; `counts` counts by name.
 
     Subclasses have `_begun`, which resets what belongs to one connection, `_message`, which takes a
@@ -163,6 +165,7 @@ class CboeClient(ABC):
                 "Cboe's servers are logged in to by session, username and password",
                 'session = "the SessionSubId", source_id = "the username", and password_file',
             )
+        super().__init__(setup.settings, counts)
         self._feed = setup.feed
         self._login = LOGIN.pack(
             LOGIN.size, LOGS_IN,
@@ -171,20 +174,14 @@ class CboeClient(ABC):
             b"  ",
             padded("the password", setup.password, PASSWORD_CHARS),
         )  # fmt: skip
-        self._heartbeat_ns = setup.settings.heartbeat_us * 1_000
-        self._dead_ns = setup.settings.dead_us * 1_000
-        self.counts = counts
-        self._up = False
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """Reset everything that belongs to one connection."""
+        super()._begin(now_ns)
         self._framer = StreamFramer(self._feed, UNIT_BYTES_MAX)
         self._logged_in = False
-        self._output = bytearray()
         #: What waits for the login.
         self._waiting = bytearray()
-        self._heard_ns = self._said_ns = now_ns
         #: Since when the server owes an answer, or more of one.
         self._owing_ns = NEVER_NS
         self._begun()
@@ -201,22 +198,13 @@ class CboeClient(ABC):
 
     def connected(self, now_ns: int) -> None:
         """Begin a new connection, with the login; nothing of an earlier one counts any more."""
-        self._begin(now_ns)
-        self._up = True
+        super().connected(now_ns)
         self._output += unit_of(self._login)
         self._owes(now_ns)
 
-    def disconnected(self, now_ns: int) -> None:
-        """End the connection, and every request with it."""
-        if self._up and self._framer.buffered:
-            self.counts["cut_off"] += 1
-        self._up = False
-        self._begin(now_ns)
-
     @property
-    def up(self) -> bool:
-        """Whether there is a connection whose server has not broken the protocol."""
-        return self._up
+    def _held(self) -> int:
+        return self._framer.buffered
 
     @property
     def deadline_ns(self) -> int:
@@ -225,12 +213,6 @@ class CboeClient(ABC):
             return NEVER_NS
         dead_ns = min(self._heard_ns, self._owing_ns) + self._dead_ns
         return min(dead_ns, self._said_ns + self._heartbeat_ns)
-
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
 
     def say(self, message: bytes, unit: int) -> None:
         """Send a message, once the login is accepted."""
@@ -251,35 +233,20 @@ class CboeClient(ABC):
         """Let time pass: send a heartbeat, give up a silent server, or one that does not answer."""
         if not self._up or now_ns < self.deadline_ns:
             return []
-        if now_ns >= self._heard_ns + self._dead_ns:
-            silent_ms = (now_ns - self._heard_ns) // 1_000_000
-            return [self._break("silent", f"the server was silent for {silent_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
         if now_ns >= self._owing_ns + self._dead_ns:
-            owed_ms = (now_ns - self._owing_ns) // 1_000_000
-            return [self._break("unanswered", f"the server did not answer for {owed_ms} ms")]
+            return [self._late("unanswered", self._owing_ns, "did not answer", now_ns)]
         self._said_ns = now_ns
         if self._logged_in:  # the login must be the first message, and it has been sent
             self.counts["heartbeats_sent"] += 1
             self._output += unit_of()
         return []
 
-    def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in received bytes and return their events; after `Broken` everything is ignored."""
-        if not self._up or not data:
-            return []
-        events: list[Event] = []
-        try:
-            for packet in self._framer.feed(data):
-                # Bytes of a unit whose length is wrong are no sign of life.
-                self._heard_ns = now_ns
-                self._unit(packet, now_ns, events)
-            if self._framer.failure is not None:
-                raise self._framer.failure
-        except WireError as error:
-            events.append(self._break(error.name, f"the server sent {error.message}"))
-        return events
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
 
-    def _unit(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
+    def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
         messages = messages_of(packet)
         self.counts["heartbeats"] += not messages
         for code, message in messages:
@@ -302,12 +269,6 @@ class CboeClient(ABC):
         self._paid(now_ns, bool(self._waiting))
         self._output += self._waiting
         self._waiting.clear()
-
-    def _break(self, name: str, reason: str) -> Broken:
-        self.counts[name] += 1
-        self.counts["broken"] += 1
-        self._up = False
-        return Broken(reason)
 
 
 class CboeServer(ClientsServer[ServerSettings, "CboeSession"]):

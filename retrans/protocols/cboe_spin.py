@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import AskRefresh
 from feedhandler.retrans.events import (
     Event,
     RefreshAccepted,
@@ -136,11 +136,6 @@ class SpinClient(CboeClient):
         self._spin: _Spin | None = None
 
     # -- asking ---------------------------------------------------------------------------------
-
-    def ask(self, request: Ask, now_ns: int) -> bool:
-        """Count a request for packets and return False: a Gap Request Proxy has them."""
-        self.counts["not_asked"] += 1
-        return False
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
         """Request a snapshot; return False (and count it) where none can be asked for now."""

@@ -10,6 +10,7 @@ Sans-IO; `retrans.protocols.setup` says what it must do.
 
 from collections.abc import Iterator
 
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import WireError
 from feedhandler.retrans.protocols.cme_replay import (
     BEATS,
@@ -34,7 +35,7 @@ from feedhandler.retrans.protocols.cme_replay import (
 )
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import DailyQuota
-from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed, packets_of
+from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed
 from feedhandler.retrans.settings import ServerSettings
 
 #: Longest message of a client.

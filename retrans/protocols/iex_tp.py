@@ -32,19 +32,19 @@ Sans-IO: a datagram and the time are arguments. `retrans.protocols.setup` says w
 """
 
 import struct
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import DATA
-from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Broken, Event
+from feedhandler.retrans.actions import Ask
+from feedhandler.retrans.events import Event
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.protocols import line_answers
 from feedhandler.retrans.protocols.line_answers import LineAnswers
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
+from feedhandler.retrans.requesting import DatagramClient
 from feedhandler.retrans.serving import DatagramServer
 from feedhandler.retrans.store import PacketStore
 
@@ -123,7 +123,7 @@ class SegmentCutter(PacketCutter):
         return bytes(cut)
 
 
-class GapFillClient:
+class GapFillClient(DatagramClient):
     """The client of a gap fill server, for any number of channels.
 
     `counts` counts by the names of `COUNTS`. Raises `UsageError` for a feed of another framing, and
@@ -136,59 +136,27 @@ class GapFillClient:
             raise UsageError(
                 "a gap fill server has no snapshots", 'leave "refresh" out of its channels'
             )
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         settings = setup.settings
-        self._answers = LineAnswers(
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
+        self._requests = self._answers = LineAnswers(
             setup.feed, self.counts, settings.request_packets_max, SegmentCutter(setup.feed)
         )
         self._channels = tuple(each.service for each in setup.retransmission)
         self._latest: Callable[[int], bytes] = setup.latest
-        self._dead_ns = settings.dead_us * 1_000
-        self._test_ns = settings.heartbeat_us * 1_000
-        self._up = False
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
-        self._answers.clear()
-        self._output: deque[bytes] = deque()
+    def _begin(self, now_ns: int) -> None:
+        super()._begin(now_ns)
         #: The channel that was asked about last.
         self._asked_channel = 0
-        #: Since when the server owes a sign of life; NEVER_NS: it owes none.
-        self._owing_ns = NEVER_NS
         self._tested_ns = NEVER_NS
-
-    # -- the socket -----------------------------------------------------------------------------
-
-    def connected(self, now_ns: int) -> None:
-        """Begin with a new socket; nothing of an earlier one counts any more."""
-        self._begin()
-        self._up = True
-
-    def disconnected(self, now_ns: int) -> None:
-        """End with the socket, and every request with it."""
-        self._begin()
-        self._up = False
-
-    @property
-    def up(self) -> bool:
-        """Whether there is a socket, and the server was not given up."""
-        return self._up
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._answers)
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
         if not self._up or self._owing_ns == NEVER_NS:
             return NEVER_NS
-        return min(self._owing_ns + self._dead_ns, self._tested_ns + self._test_ns)
-
-    def take_output(self) -> bytes:
-        """Return the next datagram to send, and forget it; b"" where there is none."""
-        return self._output.popleft() if self._output else b""
+        return min(self._owing_ns + self._dead_ns, self._tested_ns + self._heartbeat_ns)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -214,27 +182,14 @@ class GapFillClient:
         if self._owing_ns == NEVER_NS:
             self._owing_ns = self._tested_ns = now_ns
 
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: there are none."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        self._answers.cancel(request_id)
-
     # -- time and datagrams ---------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
         """Let time pass: test a server that owes something, give up one that shows no life."""
         if now_ns < self.deadline_ns:
             return []
-        if now_ns >= self._owing_ns + self._dead_ns:
-            silent_ms = (now_ns - self._owing_ns) // 1_000_000
-            self.counts["silent"] += 1
-            self.counts["broken"] += 1
-            self._up = False
-            return [Broken(f"the server has not answered for {silent_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
         self._tested_ns = now_ns
         latest = self._latest(self._asked_channel)
         if latest:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import (
     NEVER_NS,
     WIRE_ERRORS,
@@ -47,7 +48,7 @@ from feedhandler.retrans.protocols.nyse_xdp import (
 )
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import DailyQuota, Refresher
-from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed, packets_of
+from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed
 from feedhandler.retrans.settings import ServerSettings
 
 #: Longest packet of a client.

@@ -18,8 +18,8 @@ from feedhandler.retrans.protocols.iex_tp import (
     GapFillServer,
     SegmentCutter,
 )
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
