@@ -230,11 +230,7 @@ class ServerSession(ClientSession[RequestServer]):
         """Let time pass and return the bytes to write."""
         if self._idle(now_ns):
             return b""
-        heartbeat = b""
-        if now_ns >= self._said_ns + self._heartbeat_ns:
-            self._said_ns = now_ns
-            self._counts["heartbeats_sent"] += 1
-            heartbeat = self._protocol.heartbeat(now_ns)
+        heartbeat = self._protocol.heartbeat(now_ns) if self._beats(now_ns) else b""
         return heartbeat + self._chunk()
 
     def feed(self, data: bytes, now_ns: int) -> bytes:

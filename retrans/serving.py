@@ -178,6 +178,16 @@ class ClientSession(ABC, Generic[ServerT]):
             self._close("clients_silent", "the client is silent")
         return bool(self.closed)
 
+    def _beats(self, now_ns: int) -> bool:
+        """Return whether a heartbeat is to be sent, and count it; none is while paused."""
+        if now_ns < self._said_ns + self._heartbeat_ns:
+            return False
+        self._said_ns = now_ns
+        if self._paused_ns is not None:
+            return False
+        self._counts["heartbeats_sent"] += 1
+        return True
+
 
 class PacketSession(ClientSession[ServerT]):
     """A session that reads its client's bytes packet by packet, and answers each at once."""

@@ -342,12 +342,7 @@ class CboeSession(PacketSession[CboeServer]):
         if self._idle(now_ns):
             return b""
         output = self._tick(now_ns)
-        if now_ns >= self._said_ns + self._heartbeat_ns:
-            self._said_ns = now_ns
-            if self._paused_ns is None:
-                self._counts["heartbeats_sent"] += 1
-                output += unit_of()
-        return output
+        return output + unit_of() if self._beats(now_ns) else output
 
     def _packets(self, data: bytes) -> Iterator[bytes]:
         return packets_of(self._framer, data)

@@ -201,10 +201,7 @@ class ReplaySession(PacketSession[ReplayServer]):
             return b""
         if self._busy:
             return self._share(now_ns)
-        if self._paused_ns is not None or now_ns < self._said_ns + self._heartbeat_ns:
-            return b""
-        self._counts["heartbeats_sent"] += 1
-        return self._own(self._server.beat, now_ns)
+        return self._own(self._server.beat, now_ns) if self._beats(now_ns) else b""
 
     def _share(self, now_ns: int) -> bytes:
         """Return the next packets of the answer; behind the last one the logout."""

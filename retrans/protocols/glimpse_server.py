@@ -113,11 +113,7 @@ class GlimpseSession(PacketSession[GlimpseServer]):
             return b""
         if self._busy:
             return self._chunk(now_ns)
-        if now_ns < self._said_ns + self._heartbeat_ns:
-            return b""
-        self._said_ns = now_ns
-        self._counts["heartbeats_sent"] += 1
-        return soupbin.packet(soupbin.SERVER_HEARTBEAT)
+        return soupbin.packet(soupbin.SERVER_HEARTBEAT) if self._beats(now_ns) else b""
 
     def _chunk(self, now_ns: int) -> bytes:
         """Return the next packets of the snapshot, about `chunk_bytes` of them."""

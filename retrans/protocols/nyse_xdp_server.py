@@ -237,13 +237,9 @@ class XdpSession(PacketSession[XdpServer]):
             self._close("clients_silent", "the client does not answer heartbeats")
             return b""
         self._share(now_ns)
-        if now_ns < self._said_ns + self._heartbeat_ns:
-            return b""
-        self._said_ns = now_ns
-        if self._paused_ns is not None:
+        if not self._beats(now_ns):
             return b""
         self._unanswered_ns = min(self._unanswered_ns, now_ns)
-        self._counts["heartbeats_sent"] += 1
         return self._encode(HEARTBEAT, b"", now_ns)
 
     def _share(self, now_ns: int) -> None:

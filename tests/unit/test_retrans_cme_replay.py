@@ -413,6 +413,7 @@ def test_clients_are_bounded_and_a_silent_one_is_closed() -> None:
     assert session.tick(NOON_NS + MS) == b""
     session.pause(NOON_NS + 2 * MS)
     assert session.tick(NOON_NS + 3 * MS) == b""
+    assert session.deadline_ns == NOON_NS + 4 * MS  # a heartbeat that was due is left out
     session.tick(NOON_NS + 5 * MS)
     assert session.closed
     assert session.deadline_ns > NOON_NS * 2
