@@ -21,7 +21,6 @@ from typing import Protocol
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.retrans.protocol import (
-    NEVER_NS,
     RETRANSMITTED,
     WIRE_ERRORS,
     Heartbeat,
@@ -35,6 +34,7 @@ from feedhandler.retrans.protocol import (
     StreamFramer,
     WireError,
 )
+from feedhandler.retrans.serving import ClientSession, ClientsServer, PacketsOwed
 from feedhandler.retrans.settings import ServerSettings
 from feedhandler.retrans.store import PacketStore
 
@@ -97,18 +97,6 @@ class Refresher(Protocol):
         """
 
 
-class _Answer:
-    """The packets of an accepted request that have not been returned yet."""
-
-    __slots__ = ("at", "end", "numbering", "store")
-
-    def __init__(self, store: PacketStore, first: int, end: int) -> None:
-        self.store = store
-        self.numbering = store.numbering
-        self.at = first
-        self.end = end
-
-
 class DailyQuota:
     """Counts the requests a day of each SourceID."""
 
@@ -135,7 +123,7 @@ class DailyQuota:
         self._used.clear()
 
 
-class RequestServer:
+class RequestServer(ClientsServer[ServerSettings, "ServerSession"]):
     """The state that all clients share.
 
     `stores` has the packets of each service; the publisher appends to them. Without a `refresher`,
@@ -150,26 +138,17 @@ class RequestServer:
         settings: ServerSettings,
         refresher: Refresher | None = None,
     ) -> None:
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
         self.feed = feed
         self.stores = stores
-        self.settings = settings
         self.refresher = refresher
         self.protocol = RecoveryProtocol(feed)
-        self.sessions: set[ServerSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._retrans_quota = DailyQuota(settings.requests_per_day)
         self._refresh_quota = DailyQuota(settings.requests_per_day)
 
     def session(self, peer: str, now_ns: int) -> "ServerSession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        session = ServerSession(self, peer, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
+        return self.admit(ServerSession(self, peer, now_ns))
 
     def new_day(self) -> None:
         """Reset the day's counts of requests, for every SourceID."""
@@ -220,96 +199,38 @@ def _readable(source_id: str) -> bool:
     return source_id.isascii() and source_id.isprintable()
 
 
-class ServerSession:
-    """The server's end of one client's connection; `peer` names it in reports.
-
-    closed      the reason why the connection must be closed; empty while it need not
-    on_output   called when there is something to write that neither `feed` nor `tick` returned, or
-                when the session has closed itself; it must not call back before it has returned
-    """
+class ServerSession(ClientSession[RequestServer]):
+    """The server's end of one client's connection; `peer` names it in reports."""
 
     def __init__(self, server: RequestServer, peer: str, now_ns: int) -> None:
-        settings = server.settings
+        super().__init__(server, now_ns)
         self.peer = peer
-        self.closed = ""
-        self.on_output: Callable[[], None] | None = None
-        self._server = server
-        self._counts = server.counts
         self._protocol = server.protocol
         self._framer = StreamFramer(server.feed, REQUEST_BYTES_MAX)
         self._flag_at = server.feed.table.flags_at
-        self._heartbeat_ns = settings.heartbeat_us * 1_000
-        self._dead_ns = settings.dead_us * 1_000
-        self._now_ns = self._heard_ns = self._beat_ns = now_ns
-        self._paused_ns: int | None = None
-        self._queue: deque[bytes | _Answer] = deque()
+        self._queue: deque[bytes | PacketsOwed] = deque()
         self._queued_bytes = self._answers = 0
         self._source_id = ""
         self._subscriptions: dict[int, Callable[[], None] | None] = {}
 
-    # -- the connection -------------------------------------------------------------------------
-
     @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next: at once while there is more to write."""
-        if self.closed:
-            return NEVER_NS
-        if self._paused_ns is not None:
-            return self._paused_ns + self._dead_ns
-        if self._queue:
-            return self._now_ns
-        return min(self._beat_ns + self._heartbeat_ns, self._heard_ns + self._dead_ns)
+    def _busy(self) -> bool:
+        return bool(self._queue)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there is more to write as soon as the connection takes it."""
-        return bool(self._queue) and not self.closed
-
-    def pause(self, now_ns: int) -> None:
-        """Hold output back, as the connection takes no more; nothing is returned until `resume`."""
-        self._now_ns = now_ns
-        if self._paused_ns is None:
-            self._paused_ns = now_ns
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again, as the connection takes bytes."""
-        self._now_ns = self._heard_ns = now_ns
-        self._paused_ns = None
-
-    def end(self) -> None:
-        """End the session of a connection that is gone; call it for every accepted session."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self._counts[name] += 1
-        self.closed = reason
+    def _drop(self) -> None:
         self._queue.clear()
         for unsubscribe in self._subscriptions.values():
             if unsubscribe is not None:
                 unsubscribe()
         self._subscriptions.clear()
-        self._server.sessions.discard(self)
 
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write."""
-        if self.closed:
+        if self._idle(now_ns):
             return b""
-        self._now_ns = now_ns
-        if self._paused_ns is not None:
-            if now_ns >= self._paused_ns + self._dead_ns:
-                self._close("clients_slow", "the client takes nothing any more")
-            return b""
-        if now_ns >= self._heard_ns + self._dead_ns:
-            self._close("clients_silent", "the client is silent")
-            return b""
-        heartbeat = b""
-        if now_ns >= self._beat_ns + self._heartbeat_ns:
-            self._beat_ns = now_ns
-            self._counts["heartbeats_sent"] += 1
-            heartbeat = self._protocol.heartbeat(now_ns)
+        heartbeat = self._protocol.heartbeat(now_ns) if self._beats(now_ns) else b""
         return heartbeat + self._chunk()
 
     def feed(self, data: bytes, now_ns: int) -> bytes:
@@ -353,7 +274,7 @@ class ServerSession:
             self._queue.popleft()
         return bytes(chunk)
 
-    def _retransmit(self, answer: _Answer, chunk: bytearray, room: int) -> bool:
+    def _retransmit(self, answer: PacketsOwed, chunk: bytearray, room: int) -> bool:
         """Append packets of an answer to `chunk`, up to `room` bytes; return True at the end.
 
         An answer whose packets have left the window meanwhile ends early and is counted.
@@ -361,7 +282,7 @@ class ServerSession:
         store = answer.store
         while answer.at < answer.end:
             until = min(answer.at + SLICE_NUMBERS, answer.end)
-            if store.numbering != answer.numbering or not store.covers(answer.at, until):
+            if not (answer.same and store.covers(answer.at, until)):
                 self._counts["cut_short"] += 1
                 return True
             for _, next_sequence, packet in store.packets(answer.at, until):
@@ -417,7 +338,7 @@ class ServerSession:
             if self._answers > ANSWERS_WAITING_MAX:
                 raise WireError("too_many_waiting", "requests faster than it takes the answers")
             store = self._server.stores[request.service]
-            self._queue.append(_Answer(store, request.first, request.end))
+            self._queue.append(PacketsOwed(store, request.first, request.end))
 
     def _refresh(self, request: RefreshRequest, now_ns: int) -> None:
         self._counts["refresh_requests"] += 1

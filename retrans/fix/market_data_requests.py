@@ -35,7 +35,7 @@ from feedhandler.retrans.fix.market_data import (
     concerns,
 )
 from feedhandler.retrans.fix.market_history import MarketHistory
-from feedhandler.retrans.fix.server import NEVER
+from feedhandler.retrans.serving import ClientSession, ClientsServer
 
 #: Longest message of a client: a request that names a thousand securities fits.
 REQUEST_BYTES_MAX = 64 << 10
@@ -78,7 +78,7 @@ class MarketDataSettings:
             raise UsageError("heartbeats come too late", "set heartbeat_us below dead_us")
 
 
-class MarketDataServer:
+class MarketDataServer(ClientsServer[MarketDataSettings, "MarketDataSession"]):
     """Serves the channels in `histories`; `channel_of` returns a security's channel."""
 
     def __init__(
@@ -88,23 +88,14 @@ class MarketDataServer:
         settings: MarketDataSettings | None = None,
         channel_of: Callable[[bytes], str | None] | None = None,
     ) -> None:
+        super().__init__(settings or MarketDataSettings(), Counter())
         self.form = form
         self.histories = histories
-        self.settings = settings or MarketDataSettings()
-        self.counts: Counter[str] = Counter()
-        self.sessions: set[MarketDataSession] = set()
         self._channel_of = channel_of or self._channel_by_books
 
     def session(self, peer: str, now_ns: int) -> "MarketDataSession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        session = MarketDataSession(self, peer, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
+        return self.admit(MarketDataSession(self, peer, now_ns))
 
     def catch_up(self, messages: int = CATCH_UP_MESSAGES) -> bool:
         """Apply up to `messages` messages to each channel's state; return whether all are done.
@@ -296,83 +287,38 @@ class _StateAnswer(_Answer):
         self.numbering = self.history.numbering
 
 
-class MarketDataSession:
-    """The server's end of one client's connection; `peer` names it in reports.
-
-    closed      the reason why the connection must be closed; empty while it need not
-    on_output   required by `retrans.tcp`; never called, as only `feed` and `tick` make output
-    """
+class MarketDataSession(ClientSession[MarketDataServer]):
+    """The server's end of one client's connection; `peer` names it in reports."""
 
     def __init__(self, server: MarketDataServer, peer: str, now_ns: int) -> None:
+        super().__init__(server, now_ns)
         self.peer = peer
-        self.closed = ""
-        self.on_output: Callable[[], None] | None = None
-        self._server = server
         self._form = server.form
-        self._counts = server.counts
         self._settings = server.settings
         self._stream = FixStream(REQUEST_BYTES_MAX)
-        self._now_ns = self._heard_ns = self._sent_ns = now_ns
-        self._paused_ns: int | None = None
         self._answers: deque[_Answer] = deque()
         self._ids: dict[bytes, None] = {}
         self._request_ns = 1_000_000_000 // self._settings.requests_s or 1
         self._due_ns = 0
 
     @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next: at once while there is more to write."""
-        if self.closed:
-            return NEVER
-        dead_ns = self._settings.dead_us * 1000
-        if self._paused_ns is not None:
-            return self._paused_ns + dead_ns
-        if self._answers:
-            return self._now_ns
-        return min(self._sent_ns + self._settings.heartbeat_us * 1000, self._heard_ns + dead_ns)
+    def _busy(self) -> bool:
+        return bool(self._answers)
 
-    def pause(self, now_ns: int) -> None:
-        """Hold output back, as the connection takes no more; nothing is returned until `resume`."""
-        self._now_ns = now_ns
-        if self._paused_ns is None:
-            self._paused_ns = now_ns
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again, as the connection takes bytes."""
-        self._now_ns = self._heard_ns = now_ns
-        self._paused_ns = None
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self._counts[name] += 1
-        self.closed = reason
+    def _drop(self) -> None:
         self._answers.clear()
-        self._server.sessions.discard(self)
 
     # -- time and bytes --------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write."""
-        if self.closed:
-            return b""
-        self._now_ns = now_ns
-        dead_ns = self._settings.dead_us * 1000
-        if self._paused_ns is not None:
-            if now_ns >= self._paused_ns + dead_ns:
-                self._close("clients_slow", "the client takes nothing any more")
-            return b""
-        if now_ns >= self._heard_ns + dead_ns and not self._answers:
-            self._close("clients_silent", "the client is silent")
+        if self._idle(now_ns, patient=self._busy):
             return b""
         data = self._part()
-        if not data and now_ns >= self._sent_ns + self._settings.heartbeat_us * 1000:
+        if not data and now_ns >= self._said_ns + self._heartbeat_ns:
             data = self._form.message(HEARTBEAT)
         if data:
-            self._sent_ns = now_ns
+            self._said_ns = now_ns
         return data
 
     def feed(self, data: bytes, now_ns: int) -> bytes:
@@ -388,7 +334,7 @@ class MarketDataSession:
         if self._stream.fault and not self.closed:
             self._close("clients_wrong", "the client sent something other than FIX messages")
         if out:
-            self._sent_ns = now_ns
+            self._said_ns = now_ns
         return out
 
     def _part(self) -> bytes:

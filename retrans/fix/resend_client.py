@@ -31,15 +31,14 @@ from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix.framing import POSS_DUP, Frame, frame_message
 from feedhandler.codecs.fix.stream import FixStream
 from feedhandler.codecs.fix_feed import is_administrative
-from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
+from feedhandler.retrans.actions import Ask
+from feedhandler.retrans.events import Accepted, Answered, Event, Packet
 from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.requesting import StreamClient, UnderWay
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Most requests that are waited for, over all channels; `outstanding_max` is at most this.
-REQUESTS_MAX = 4096
 #: Most messages of a channel kept before they are requested, and their bytes: what a busy group
 #: brings between a receiver that notices a loss early and one that notices it late.
 KEPT_MAX = 4096
@@ -137,7 +136,7 @@ class _Kept:
                 yield number, after, data
 
 
-class ResendClient:
+class ResendClient(StreamClient):
     """The client's end of successive connections to one server; `topics`: the channel by service.
 
     Raises `UsageError` for channels that have the same target.
@@ -148,6 +147,8 @@ class ResendClient:
         topics: Mapping[int, Topic],
         settings: RecoverySettings,
     ) -> None:
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
+        self._requests: UnderWay[_Asked]
         self._topics = dict(topics)
         self._services = {topic.target: service for service, topic in topics.items()}
         if len(self._services) < len(self._topics):
@@ -155,47 +156,21 @@ class ResendClient:
                 "channels of one server cannot be told apart", "give each a target of its own"
             )
         self._form = RequestFormat()
-        self._heartbeat_ns = settings.heartbeat_us * 1000
-        self._dead_ns = settings.dead_us * 1000
-        self._range_max = settings.request_packets_max
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._frame = Frame()
         self._kept: dict[int, _Kept] = {service: _Kept() for service in topics}
-        self._up = False
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
         """Reset everything that belongs to one connection; what a group brought is kept."""
+        super()._begin(now_ns)
+        self._requests.clear()
         self._stream = FixStream()
-        self._asked: dict[int, _Asked] = {}
         self._found: list[Event] = []
-        self._output = bytearray()
         self._answers_tests = False
-        self._heard_ns = self._probed_ns = now_ns
-
-    # -- the connection -------------------------------------------------------------------------
-
-    def connected(self, now_ns: int) -> None:
-        """Begin a new connection; nothing of an earlier one counts any more."""
-        self._begin(now_ns)
-        self._up = True
-
-    def disconnected(self, now_ns: int) -> None:
-        """End the connection, and every request with it."""
-        if self._up and self._stream.held:
-            self.counts["cut_off"] += 1
-        self._up = False
-        self._begin(now_ns)
 
     @property
-    def up(self) -> bool:
-        """Whether there is a connection whose server has not broken the protocol."""
-        return self._up
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._asked)
+    def _held(self) -> int:
+        return self._stream.held
 
     @property
     def deadline_ns(self) -> int:
@@ -204,14 +179,8 @@ class ResendClient:
             return NEVER_NS
         if self._found:
             return 0
-        probe_ns = max(self._heard_ns, self._probed_ns) + self._heartbeat_ns
+        probe_ns = max(self._heard_ns, self._said_ns) + self._heartbeat_ns
         return min(probe_ns, self._heard_ns + self._dead_ns) if self._answers_tests else probe_ns
-
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -222,18 +191,13 @@ class ResendClient:
         `UsageError` for a range that is empty or wider than the settings allow, and for a
         `request_id` that is under way.
         """
-        first, end = request.first, request.end
-        if not 0 < end - first <= self._range_max:
-            raise UsageError(
-                f"a request for {end - first} messages", f"ask for 1 to {self._range_max}"
-            )
-        if request.request_id in self._asked:
-            raise UsageError(f"request {request.request_id} is under way", "use a new number")
-        if not self._up or len(self._asked) >= REQUESTS_MAX:
+        if not self._requests.check(request) or not self._up:
             self.counts["not_asked"] += 1
             return False
-        asked = _Asked(request.request_id, request.service, RangeSet([(first, end - 1)]))
-        self._asked[request.request_id] = asked
+        asked = _Asked(
+            request.request_id, request.service, RangeSet([(request.first, request.end - 1)])
+        )
+        self._requests[request.request_id] = asked
         self._look_up(asked, request, now_ns)
         if not asked.missing:
             self.counts["spared"] += 1
@@ -253,16 +217,6 @@ class ResendClient:
             runs.take(asked, number, end, data)
         runs.close()
 
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: another server has them."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        if self._asked.pop(request_id, None) is not None:
-            self.counts["cancelled"] += 1
-
     # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
@@ -270,12 +224,11 @@ class ResendClient:
         if not self._up or now_ns < self.deadline_ns:
             return []
         events, self._found = self._found, []
-        if self._answers_tests and now_ns >= self._heard_ns + self._dead_ns:
-            silent_ms = (now_ns - self._heard_ns) // 1_000_000
-            return [*events, self._break("silent", f"the server was silent for {silent_ms} ms")]
-        if now_ns >= max(self._heard_ns, self._probed_ns) + self._heartbeat_ns:
+        if self._answers_tests and (broken := self._silence(now_ns)):
+            return events + broken
+        if now_ns >= max(self._heard_ns, self._said_ns) + self._heartbeat_ns:
             self._output += self._form.test()
-            self._probed_ns = now_ns
+            self._said_ns = now_ns
             self.counts["heartbeats_sent"] += 1
         return events
 
@@ -307,12 +260,6 @@ class ResendClient:
         self._take(messages, events, now_ns)
         return events
 
-    def _break(self, name: str, reason: str) -> Broken:
-        self.counts[name] += 1
-        self.counts["broken"] += 1
-        self._up = False
-        return Broken(reason)
-
     # -- messages -------------------------------------------------------------------------------
 
     def _take(self, messages: list[bytes], events: list[Event], kept_ns: int | None) -> None:
@@ -335,7 +282,7 @@ class ResendClient:
     def _hand(self, runs: "_Runs", service: int, number: int, end: int, data: bytes) -> bool:
         """Hand a message to each request that waits for numbers of it; return whether any does."""
         wanted = False
-        for asked in list(self._asked.values()):
+        for asked in list(self._requests.values()):
             if asked.service == service and asked.missing.touches(number, end - 1):
                 runs.take(asked, number, end, data)
                 wanted = True
@@ -377,7 +324,7 @@ class ResendClient:
 
     def done(self, asked: _Asked) -> bool:
         """Remove a request whose range has all come; return whether it was still waited for."""
-        if self._asked.pop(asked.request_id, None) is None:
+        if self._requests.pop(asked.request_id, None) is None:
             return False
         self.counts["answered"] += 1
         return True

@@ -17,10 +17,9 @@ Sans-IO; `retrans.protocols.setup` says what both must do.
 
 import struct
 from collections import deque
-from dataclasses import dataclass
 
 from feedhandler.codecs.kinds import DATA
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import NEVER_NS, RetransReject, WireError
@@ -33,10 +32,11 @@ from feedhandler.retrans.protocols.cboe_session import (
     exactly,
     unit_of,
 )
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX, LineAnswers
+from feedhandler.retrans.protocols.line_answers import LineAnswers
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.server import DailyQuota
-from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.serving import PacketsOwed
 
 #: Messages: length, type, unit, sequence number, count; and a status.
 GAP_REQUEST = struct.Struct("<BBBIH")
@@ -97,17 +97,13 @@ class GrpClient(CboeClient):
         counts = dict.fromkeys(COUNTS, 0)
         self._answers = LineAnswers(setup.feed, counts, range_max)
         super().__init__(setup, counts)
+        self._requests = self._answers
 
     def _begun(self) -> None:
         #: Requests without a response, by (unit, first number, count), those for the same in order.
         self._sent: dict[tuple[int, int, int], deque[int]] = {}
         self._sent_count = 0
         self._answers.clear()
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._answers)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -136,15 +132,6 @@ class GrpClient(CboeClient):
             gap = next(iter(self._sent))
             self._sent_count -= len(self._sent.pop(gap))
             self.counts["not_answered"] += 1
-
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: a Spin Server has them."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        self._answers.cancel(request_id)
 
     # -- responses, and what the lines bring ----------------------------------------------------
 
@@ -185,17 +172,6 @@ class GrpClient(CboeClient):
         return answers.packet(service, data)
 
 
-@dataclass(slots=True)
-class _Answer:
-    """What of an accepted request has not gone out by the lines yet."""
-
-    service: int
-    store: PacketStore
-    numbering: int
-    at: int
-    end: int
-
-
 class GrpServer(CboeServer):
     """A Gap Request Proxy for units; `counts` counts by the names of `SERVER_COUNTS`."""
 
@@ -206,7 +182,7 @@ class GrpServer(CboeServer):
 
     def session(self, peer: str, now_ns: int) -> CboeSession:
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        return self._admit(GrpSession(self, now_ns))
+        return self.admit(GrpSession(self, now_ns))
 
     def judge(self, username: str, unit: int, first: int, count: int, now_ns: int) -> bytes:
         """Return the status of a request; counts it for the day."""
@@ -219,11 +195,10 @@ class GrpServer(CboeServer):
             return DAY_EXHAUSTED
         return ACCEPTED if store.covers(first, first + count) else OUT_OF_RANGE
 
-    def retransmit(self, answer: _Answer, room: int) -> int:
+    def retransmit(self, answer: PacketsOwed, room: int) -> int:
         """Put packets of an answer on the lines, about `room` bytes; return how many bytes."""
         store, used = answer.store, 0
-        same = store.numbering == answer.numbering
-        if not (same and store.covers(answer.at, answer.end)):
+        if not (answer.same and store.covers(answer.at, answer.end)):
             self.counts["cut_short"] += 1
             answer.at = answer.end
         for _, end, packet in store.packets(answer.at, answer.end):
@@ -242,10 +217,11 @@ class GrpServer(CboeServer):
 class GrpSession(CboeSession):
     """A client of a Gap Request Proxy."""
 
+    _server: GrpServer
+
     def __init__(self, server: GrpServer, now_ns: int) -> None:
         super().__init__(server, now_ns)
-        self._server = server
-        self._answers: deque[_Answer] = deque()
+        self._answers: deque[PacketsOwed] = deque()
 
     def _due_ns(self) -> int:
         return self._now_ns if self._answers else NEVER_NS
@@ -272,7 +248,7 @@ class GrpSession(CboeSession):
             if len(self._answers) >= ANSWERS_WAITING_MAX:
                 raise WireError("too_many_waiting", "requests faster than the lines take them")
             store = self._server.setup.stores[unit]
-            self._answers.append(_Answer(unit, store, store.numbering, first, first + count))
+            self._answers.append(PacketsOwed(store, first, first + count, unit))
         return unit_of(
             GAP_RESPONSE.pack(GAP_RESPONSE.size, RESPONDS, unit, first, count, status), unit=unit
         )

@@ -13,15 +13,18 @@ Multicast PITCH Specification 2.41, Gap Request Proxy Messages, Spin Messages.)
 """
 
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.retrans.events import Broken, Event
+from feedhandler.retrans.events import Event
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import NEVER_NS, WIRE_ERRORS, StreamFramer, WireError
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
+from feedhandler.retrans.requesting import PacketClient
+from feedhandler.retrans.serving import ClientsServer, PacketSession
 from feedhandler.retrans.settings import ServerSettings
 
 #: Hdr Length, Hdr Count, Hdr Unit, Hdr Sequence.
@@ -145,7 +148,7 @@ def exactly(layout: struct.Struct, message: bytes) -> tuple[Any, ...]:
     return layout.unpack_from(message)[2:]
 
 
-class CboeClient(ABC):
+class CboeClient(PacketClient):
     """The client's end of successive connections to one server; `counts` counts by name.
 
     Subclasses have `_begun`, which resets what belongs to one connection, `_message`, which takes a
@@ -162,6 +165,7 @@ class CboeClient(ABC):
                 "Cboe's servers are logged in to by session, username and password",
                 'session = "the SessionSubId", source_id = "the username", and password_file',
             )
+        super().__init__(setup.settings, counts)
         self._feed = setup.feed
         self._login = LOGIN.pack(
             LOGIN.size, LOGS_IN,
@@ -170,20 +174,14 @@ class CboeClient(ABC):
             b"  ",
             padded("the password", setup.password, PASSWORD_CHARS),
         )  # fmt: skip
-        self._heartbeat_ns = setup.settings.heartbeat_us * 1_000
-        self._dead_ns = setup.settings.dead_us * 1_000
-        self.counts = counts
-        self._up = False
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """Reset everything that belongs to one connection."""
+        super()._begin(now_ns)
         self._framer = StreamFramer(self._feed, UNIT_BYTES_MAX)
         self._logged_in = False
-        self._output = bytearray()
         #: What waits for the login.
         self._waiting = bytearray()
-        self._heard_ns = self._said_ns = now_ns
         #: Since when the server owes an answer, or more of one.
         self._owing_ns = NEVER_NS
         self._begun()
@@ -200,22 +198,13 @@ class CboeClient(ABC):
 
     def connected(self, now_ns: int) -> None:
         """Begin a new connection, with the login; nothing of an earlier one counts any more."""
-        self._begin(now_ns)
-        self._up = True
+        super().connected(now_ns)
         self._output += unit_of(self._login)
         self._owes(now_ns)
 
-    def disconnected(self, now_ns: int) -> None:
-        """End the connection, and every request with it."""
-        if self._up and self._framer.buffered:
-            self.counts["cut_off"] += 1
-        self._up = False
-        self._begin(now_ns)
-
     @property
-    def up(self) -> bool:
-        """Whether there is a connection whose server has not broken the protocol."""
-        return self._up
+    def _held(self) -> int:
+        return self._framer.buffered
 
     @property
     def deadline_ns(self) -> int:
@@ -224,12 +213,6 @@ class CboeClient(ABC):
             return NEVER_NS
         dead_ns = min(self._heard_ns, self._owing_ns) + self._dead_ns
         return min(dead_ns, self._said_ns + self._heartbeat_ns)
-
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
 
     def say(self, message: bytes, unit: int) -> None:
         """Send a message, once the login is accepted."""
@@ -250,35 +233,20 @@ class CboeClient(ABC):
         """Let time pass: send a heartbeat, give up a silent server, or one that does not answer."""
         if not self._up or now_ns < self.deadline_ns:
             return []
-        if now_ns >= self._heard_ns + self._dead_ns:
-            silent_ms = (now_ns - self._heard_ns) // 1_000_000
-            return [self._break("silent", f"the server was silent for {silent_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
         if now_ns >= self._owing_ns + self._dead_ns:
-            owed_ms = (now_ns - self._owing_ns) // 1_000_000
-            return [self._break("unanswered", f"the server did not answer for {owed_ms} ms")]
+            return [self._late("unanswered", self._owing_ns, "did not answer", now_ns)]
         self._said_ns = now_ns
         if self._logged_in:  # the login must be the first message, and it has been sent
             self.counts["heartbeats_sent"] += 1
             self._output += unit_of()
         return []
 
-    def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in received bytes and return their events; after `Broken` everything is ignored."""
-        if not self._up or not data:
-            return []
-        events: list[Event] = []
-        try:
-            for packet in self._framer.feed(data):
-                # Bytes of a unit whose length is wrong are no sign of life.
-                self._heard_ns = now_ns
-                self._unit(packet, now_ns, events)
-            if self._framer.failure is not None:
-                raise self._framer.failure
-        except WireError as error:
-            events.append(self._break(error.name, f"the server sent {error.message}"))
-        return events
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
 
-    def _unit(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
+    def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
         messages = messages_of(packet)
         self.counts["heartbeats"] += not messages
         for code, message in messages:
@@ -302,14 +270,8 @@ class CboeClient(ABC):
         self._output += self._waiting
         self._waiting.clear()
 
-    def _break(self, name: str, reason: str) -> Broken:
-        self.counts[name] += 1
-        self.counts["broken"] += 1
-        self._up = False
-        return Broken(reason)
 
-
-class CboeServer:
+class CboeServer(ClientsServer[ServerSettings, "CboeSession"]):
     """What all clients of a server share; `counts` counts by name.
 
     A client is known by SessionSubId and username: that of `setup.session`, and those of the
@@ -321,20 +283,8 @@ class CboeServer:
     def __init__(self, setup: ServerSetup, counts: dict[str, str]) -> None:
         check_feed(setup.feed)
         check_units(list(setup.stores))
+        super().__init__(setup.settings, dict.fromkeys(counts, 0))
         self.setup = setup
-        self.settings: ServerSettings = setup.settings
-        self.sessions: set[CboeSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(counts, 0)
-
-    def _admit(self, session: "CboeSession") -> "CboeSession":
-        """Count a new connection; `closed` where there are too many."""
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
 
     def login(self, name: tuple[str, str]) -> bytes:
         """Return the status of a login by (SessionSubId, username)."""
@@ -348,22 +298,20 @@ class CboeServer:
         return LOGGED_IN
 
 
-class CboeSession(ABC):
+class CboeSession(PacketSession[CboeServer]):
     """The server's end of one client's connection.
 
     Subclasses have `_message`, which takes a message of a client that has logged in and returns
     bytes to write, and may have more to say as time passes (`_due_ns`, `_tick`).
     """
 
+    closes_slow = False
+
     def __init__(self, server: CboeServer, now_ns: int) -> None:
-        self.closed = ""
-        self.on_output: Callable[[], None] | None = None
+        super().__init__(server, now_ns)
         #: SessionSubId and username, once logged in.
         self.name: tuple[str, str] | None = None
-        self._shared = server
         self._framer = StreamFramer(server.setup.feed, REQUEST_BYTES_MAX)
-        self._now_ns = self._heard_ns = self._beat_ns = now_ns
-        self._paused = False
 
     @abstractmethod
     def _message(self, code: int, message: bytes, now_ns: int) -> bytes:
@@ -378,78 +326,32 @@ class CboeSession(ABC):
         return b""
 
     @property
-    def waiting(self) -> bool:
-        """Whether `tick` has something to do at once."""
-        return not self.closed and self._due_ns() <= self._now_ns
+    def _busy(self) -> bool:
+        return self._due_ns() <= self._now_ns
+
+    def _drop(self) -> None:
+        """Nothing waits."""
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
-        if self.closed:
-            return NEVER_NS
-        settings = self._shared.settings
-        return min(
-            self._heard_ns + settings.dead_us * 1_000,
-            self._beat_ns + settings.heartbeat_us * 1_000,
-            self._due_ns(),
-        )
-
-    def pause(self, now_ns: int) -> None:
-        """Return nothing more until `resume`: the connection takes no more."""
-        self._now_ns, self._paused = now_ns, True
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again."""
-        self._now_ns, self._paused = now_ns, False
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self._shared.counts[name] += 1
-        self.closed = reason
-        self._shared.sessions.discard(self)
+        return min(super().deadline_ns, NEVER_NS if self.closed else self._due_ns())
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write: heartbeats among them."""
-        if self.closed:
-            return b""
-        self._now_ns = now_ns
-        settings, counts = self._shared.settings, self._shared.counts
-        if now_ns >= self._heard_ns + settings.dead_us * 1_000:
-            self._close("clients_silent", "the client is silent")
+        if self._idle(now_ns):
             return b""
         output = self._tick(now_ns)
-        if now_ns >= self._beat_ns + settings.heartbeat_us * 1_000:
-            self._beat_ns = now_ns
-            if not self._paused:
-                counts["heartbeats_sent"] += 1
-                output += unit_of()
-        return output
+        return output + unit_of() if self._beats(now_ns) else output
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in the client's bytes and return the bytes to write."""
-        if self.closed or not data:
-            return b""
-        self._now_ns = now_ns
-        output = bytearray()
-        try:
-            for packet in self._framer.feed(data):
-                self._heard_ns = now_ns
-                if self.closed:
-                    break
-                messages = messages_of(packet)
-                self._shared.counts["heartbeats"] += not messages
-                for code, message in messages:
-                    output += self._taken(code, message, now_ns)
-            if self._framer.failure is not None and not self.closed:
-                raise self._framer.failure
-        except WireError as error:
-            self._shared.counts[error.name] += 1
-            self._close("clients_wrong", f"the client sent {error.message}")
-        return bytes(output)
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
+
+    def _packet(self, packet: bytes, now_ns: int, output: bytearray) -> None:
+        messages = messages_of(packet)
+        self._counts["heartbeats"] += not messages
+        for code, message in messages:
+            output += self._taken(code, message, now_ns)
 
     def _taken(self, code: int, message: bytes, now_ns: int) -> bytes:
         if self.closed:
@@ -465,10 +367,10 @@ class CboeSession(ABC):
             raise WireError("wrong_direction", "a second login")
         session, username, _, _ = exactly(LOGIN, message)
         name = (session.decode("latin-1").rstrip(" "), username.decode("latin-1").rstrip(" "))
-        status = self._shared.login(name)
+        status = self._server.login(name)
         if status == LOGGED_IN:
             self.name = name
-            self._shared.counts["logins"] += 1
+            self._counts["logins"] += 1
         else:
             self._close("login_refused", LOGIN_TEXT[status])
         return unit_of(LOGIN_RESPONSE.pack(LOGIN_RESPONSE.size, LOGIN_ANSWERED, status))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import AskRefresh
 from feedhandler.retrans.events import (
     Event,
     RefreshAccepted,
@@ -136,11 +136,6 @@ class SpinClient(CboeClient):
         self._spin: _Spin | None = None
 
     # -- asking ---------------------------------------------------------------------------------
-
-    def ask(self, request: Ask, now_ns: int) -> bool:
-        """Count a request for packets and return False: a Gap Request Proxy has them."""
-        self.counts["not_asked"] += 1
-        return False
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
         """Request a snapshot; return False (and count it) where none can be asked for now."""
@@ -265,7 +260,7 @@ class SpinServer(CboeServer):
 
     def session(self, peer: str, now_ns: int) -> CboeSession:
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        return self._admit(SpinSession(self, now_ns))
+        return self.admit(SpinSession(self, now_ns))
 
     def advance(self, now_ns: int) -> int:
         """Make an image where it is time, and return up to which number the latest is; -1: none."""
@@ -286,9 +281,10 @@ class SpinServer(CboeServer):
 class SpinSession(CboeSession):
     """A client of a Spin Server."""
 
+    _server: SpinServer
+
     def __init__(self, server: SpinServer, now_ns: int) -> None:
         super().__init__(server, now_ns)
-        self._server = server
         self._told_ns = now_ns
         self._spin: deque[bytes] = deque()
         self._sequence = 0
@@ -296,16 +292,16 @@ class SpinSession(CboeSession):
     def _due_ns(self) -> int:
         if self.name is None:
             return NEVER_NS
-        return self._now_ns if self._spin and not self._paused else self._told_ns + IMAGE_NS
+        return self._now_ns if self._spin and self._paused_ns is None else self._told_ns + IMAGE_NS
 
     def _tick(self, now_ns: int) -> bytes:
         output = bytearray()
         if self.name is not None and now_ns >= self._told_ns + IMAGE_NS:
             self._told_ns = now_ns
             last = self._server.advance(now_ns)
-            if last >= 0 and not self._paused:
+            if last >= 0 and self._paused_ns is None:
                 output += self._unit(IMAGE_AVAILABLE.pack(IMAGE_AVAILABLE.size, AVAILABLE, last))
-        return bytes(output) if self._paused else bytes(output) + self._chunk()
+        return bytes(output) if self._paused_ns is not None else bytes(output) + self._chunk()
 
     def _unit(self, *messages: bytes) -> bytes:
         return unit_of(*messages, unit=self._server.service)

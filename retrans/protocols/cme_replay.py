@@ -34,15 +34,14 @@ Sans-IO; `retrans.protocols.setup` says what it must do.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.kinds import FINE
-from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_next
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -51,9 +50,11 @@ from feedhandler.retrans.events import (
     Finished,
     Packet,
 )
+from feedhandler.retrans.packet_reading import is_whole, packets_of
 from feedhandler.retrans.protocol import NEVER_NS, WireError
 from feedhandler.retrans.protocols.setup import ClientSetup
 from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.requesting import PacketClient, UnderWay
 
 #: Length in front of a packet of the server.
 LENGTH = struct.Struct("<H")
@@ -74,8 +75,6 @@ SOH = b"\x01"
 PACKETS_MAX = 2_000
 #: The greatest number of a packet.
 NUMBER_MAX = 0xFFFF_FFFF
-#: Most requests that wait for packets.
-REQUESTS_MAX = 4096
 
 #: What the client counts, by name.
 COUNTS: dict[str, str] = {
@@ -205,7 +204,7 @@ class _Asked:
     accepted: bool = False
 
 
-class ReplayClient:
+class ReplayClient(PacketClient):
     """The client of a replay server, for any number of channels.
 
     `counts` counts by the names of `COUNTS`. Raises `UsageError` for a feed of another framing, for
@@ -216,33 +215,30 @@ class ReplayClient:
         check_feed(setup.feed)
         if setup.refresh:
             raise UsageError("a replay server has no snapshots", 'leave "refresh" out')
+        settings = setup.settings
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
+        self._range_max = min(settings.request_packets_max, PACKETS_MAX)
+        self._requests: UnderWay[_Asked] = UnderWay(self.counts, self._range_max, "packets")
         self._table = setup.feed.table
         self._logon = text_of(
             LOGS_ON,
             (USERNAME, _credential("source_id", setup.source_id)),
             (PASSWORD, _credential("the password", setup.password)),
         )
-        self._range_max = min(setup.settings.request_packets_max, PACKETS_MAX)
-        self._heartbeat_ns = setup.settings.heartbeat_us * 1_000
-        self._dead_ns = setup.settings.dead_us * 1_000
         self._header = PacketHeader()
         self._number = 0
-        self._asked: dict[int, _Asked] = {}
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.state = State.CLOSED
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """Reset everything that belongs to one connection."""
+        super()._begin(now_ns)
         self._stream = PacketStream()
-        self._output = bytearray()
         #: What was requested: channel, first number, number after; and the number that comes next.
         self._span = (0, 0, 0)
         self._next = 0
         #: SendingTime of the confirmation.
         self._confirmed_ns = 0
-        self._heard_ns = self._said_ns = now_ns
-        for asked in self._asked.values():
+        for asked in self._requests.values():
             asked.sent = False
 
     # -- the connection -------------------------------------------------------------------------
@@ -250,20 +246,22 @@ class ReplayClient:
     @property
     def wants(self) -> bool:
         """Whether a request waits for a connection."""
-        return any(not asked.sent for asked in self._asked.values())
+        return any(not asked.sent for asked in self._requests.values())
 
     def connected(self, now_ns: int) -> None:
         """Begin a new connection, with the logon."""
-        self._begin(now_ns)
+        super().connected(now_ns)
         self.state = State.LOGON
         self._output += self._logon
 
     def disconnected(self, now_ns: int) -> None:
         """End the connection; requests wait for the next one."""
-        if self.up and self._stream.held:
-            self.counts["cut_off"] += 1
+        super().disconnected(now_ns)
         self.state = State.CLOSED
-        self._begin(now_ns)
+
+    @property
+    def _held(self) -> int:
+        return self._stream.held
 
     def failed(self, reason: str, now_ns: int) -> list[Event]:
         """Take that the connection could not be made, or broke: requests wait for the next one."""
@@ -271,19 +269,9 @@ class ReplayClient:
         return []
 
     @property
-    def up(self) -> bool:
-        """Whether there is a connection of which something is wanted."""
-        return self.state in (State.LOGON, State.REPLAY)
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._asked)
-
-    @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next; 0 for a connection that nobody waits for any more."""
-        if not self.up:
+        if not self._up:
             return NEVER_NS
         if not self._awaited:
             return 0
@@ -293,13 +281,7 @@ class ReplayClient:
     def _awaited(self) -> bool:
         """Whether anybody waits for what this connection is to bring."""
         logon = self.state is State.LOGON
-        return any(logon or asked.sent for asked in self._asked.values())
-
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
+        return any(logon or asked.sent for asked in self._requests.values())
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -310,34 +292,18 @@ class ReplayClient:
         `request_id` that is under way.
         """
         first, end = request.first, request.end
-        if not 0 < end - first <= self._range_max:
-            raise UsageError(
-                f"a request for {end - first} packets", f"ask for 1 to {self._range_max}"
-            )
-        if request.request_id in self._asked:
-            raise UsageError(f"request {request.request_id} is under way", "use a new number")
-        if len(self._asked) >= REQUESTS_MAX or not 0 < first <= end - 1 <= NUMBER_MAX:
+        if not self._requests.check(request) or not 0 < first <= end - 1 <= NUMBER_MAX:
             self.counts["not_asked"] += 1
             return False
         self.counts["asked"] += 1
-        self._asked[request.request_id] = _Asked(
+        self._requests[request.request_id] = _Asked(
             request.request_id, request.service, RangeSet([(first, end - 1)])
         )
         return True
 
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: they come by lines."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        if self._asked.pop(request_id, None) is not None:
-            self.counts["cancelled"] += 1
-
     def _request(self, now_ns: int, events: list[Event]) -> None:
         """Request what waits, from the oldest on, as far as one request may span it."""
-        waiting = list(self._asked.values())
+        waiting = list(self._requests.values())
         oldest = waiting[0]
         service, low, high = oldest.service, oldest.missing.lowest, oldest.missing.highest
         oldest.sent = True
@@ -368,39 +334,19 @@ class ReplayClient:
             return []
         if not self._awaited:
             return [self._finish()]
-        if now_ns >= self._heard_ns + self._dead_ns:
-            silent_ms = (now_ns - self._heard_ns) // 1_000_000
-            return [self._break("silent", f"the server was silent for {silent_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
         self.counts["heartbeats_sent"] += 1
         self._said_ns = now_ns
         self._output += text_of(BEATS)
         return []
 
-    def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in received bytes and return their events; after the last one all is ignored."""
-        if not self.up or not data:
-            return []
-        events: list[Event] = []
-        try:
-            for packet in self._stream.feed(data):
-                self._heard_ns = now_ns
-                self._packet(packet, now_ns, events)
-                if not self.up:
-                    return events
-            if self._stream.failure is not None:
-                raise self._stream.failure
-        except WireError as error:
-            events.append(self._break(error.name, f"the server sent {error.message}"))
-        return events
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._stream, data)
 
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
         """Take a packet. Raises `WireError` for one that cannot be read, or has no place now."""
-        header = self._header
-        if (
-            parse_next(self._table, packet, 0, len(packet), header) != FINE
-            or header.length != len(packet)
-            or check_messages(self._table, packet, 0, header) != FINE
-        ):
+        if not is_whole(self._table, packet, self._header):
             raise WireError("bad_packet", "a packet that cannot be read")
         template = template_of(packet)
         number, sent_ns = PACKET.unpack_from(packet)
@@ -419,7 +365,7 @@ class ReplayClient:
 
     def _logged_on(self, now_ns: int, events: list[Event]) -> None:
         self.counts["logins"] += 1
-        if self._asked:
+        if self._requests:
             self._request(now_ns, events)
         else:
             events.append(self._finish())
@@ -427,17 +373,16 @@ class ReplayClient:
     def _logged_out(self, packet: bytes, events: list[Event]) -> None:
         text = packet[PACKET_BYTES_LEAST:].split(b"\0", 1)[0].decode("ascii", "replace").strip()
         if self.state is State.LOGON:
-            self.counts["login_refused"] += 1
-            events.append(self._break("", f"the server refuses the logon: {text}"))
+            events.append(self._break("login_refused", f"the server refuses the logon: {text}"))
             return
         refused = self._next == self._span[1]
-        sent = [asked for asked in self._asked.values() if asked.sent]
+        sent = [asked for asked in self._requests.values() if asked.sent]
         for asked in sent:
             if refused and len(sent) > 1:
                 self.counts["alone"] += 1
                 asked.sent, asked.alone = False, True
                 continue
-            del self._asked[asked.request_id]
+            del self._requests[asked.request_id]
             self.counts["rejected" if refused else "cut_short"] += 1
             events.append(Answered(asked.request_id))
         events.append(self._finish())
@@ -450,7 +395,7 @@ class ReplayClient:
             return
         self._next = number + 1
         before = len(events)
-        for asked in list(self._asked.values()):
+        for asked in list(self._requests.values()):
             if asked.service != service or not asked.missing.touches(number, number):
                 continue
             asked.missing.discard(number, number)
@@ -459,21 +404,19 @@ class ReplayClient:
             if not asked.missing:
                 self.counts["answered"] += 1
                 events.append(Answered(asked.request_id))
-                del self._asked[asked.request_id]
+                del self._requests[asked.request_id]
         self.counts["late_packets"] += len(events) == before
 
     def _finish(self) -> Finished:
         """Leave the connection, which has brought what it could."""
         self._output += text_of(LOGS_OUT)
+        self._up = False
         self.state = State.OVER
         return Finished()
 
     def _break(self, name: str, reason: str) -> Broken:
-        if name:
-            self.counts[name] += 1
-        self.counts["broken"] += 1
         self.state = State.OVER
-        return Broken(reason)
+        return super()._break(name, reason)
 
 
 def fields_of(text: bytes) -> dict[int, bytes]:

@@ -8,10 +8,10 @@ connection is closed.
 Sans-IO; `retrans.protocols.setup` says what it must do.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from feedhandler.retrans.protocol import NEVER_NS, WireError
+from feedhandler.retrans.packet_reading import packets_of
+from feedhandler.retrans.protocol import WireError
 from feedhandler.retrans.protocols.cme_replay import (
     BEATS,
     BEGIN,
@@ -35,7 +35,8 @@ from feedhandler.retrans.protocols.cme_replay import (
 )
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import DailyQuota
-from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed
+from feedhandler.retrans.settings import ServerSettings
 
 #: Longest message of a client.
 REQUEST_BYTES_MAX = 512
@@ -126,7 +127,7 @@ def _range(fields: dict[int, bytes]) -> tuple[int, int, int]:
     return channel, first, last + 1
 
 
-class ReplayServer:
+class ReplayServer(ClientsServer[ServerSettings, "ReplaySession"]):
     """The replay server of any number of channels; `counts` counts by the names of `SERVER_COUNTS`.
 
     A client is known by its username: one of the settings' `source_ids`; where these are empty,
@@ -135,10 +136,8 @@ class ReplayServer:
 
     def __init__(self, setup: ServerSetup) -> None:
         check_feed(setup.feed)
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         self.setup = setup
-        self.settings = setup.settings
-        self.sessions: set[ReplaySession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
         self.quota = DailyQuota(setup.settings.requests_per_day)
         beat_s = min(-(-self.settings.heartbeat_us // 1_000_000), HEARTBEAT_S_MAX)
         self.confirmation = setup.feed.encode_message(LOGON, heart_bt_int=beat_s)
@@ -146,14 +145,7 @@ class ReplayServer:
 
     def session(self, peer: str, now_ns: int) -> "ReplaySession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        session = ReplaySession(self, now_ns, now_ns, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
+        return self.admit(ReplaySession(self, now_ns))
 
     def judge(self, username: str, channel: int, first: int, end: int, now_ns: int) -> str:
         """Return why a request is refused; "": it is not. Counts it for the day."""
@@ -172,105 +164,55 @@ class ReplayServer:
         return ""
 
 
-@dataclass(slots=True)
-class _Answer:
-    """What of an accepted request has not been sent yet."""
-
-    store: PacketStore
-    numbering: int
-    at: int
-    end: int
-
-
-@dataclass(eq=False, slots=True)
-class ReplaySession:
+class ReplaySession(PacketSession[ReplayServer]):
     """The server's end of one client's connection."""
 
-    server: ReplayServer
-    now_ns: int
-    heard_ns: int
-    beat_ns: int
-    closed: str = ""
-    on_output: Callable[[], None] | None = None
-    #: The username, once logged on.
-    name: str = ""
-    stream: TextStream = field(default_factory=TextStream)
-    answer: _Answer | None = None
-    asked: bool = False
-    number: int = 0
-    paused: bool = False
+    closes_slow = False
+
+    def __init__(self, server: ReplayServer, now_ns: int) -> None:
+        super().__init__(server, now_ns)
+        #: The username, once logged on.
+        self._name = ""
+        self._stream = TextStream()
+        self._answer: PacketsOwed | None = None
+        self._asked = False
+        self._number = 0
 
     @property
-    def waiting(self) -> bool:
-        """Whether `tick` has something to send at once."""
-        return self.answer is not None and not (self.paused or self.closed)
+    def _busy(self) -> bool:
+        return self._answer is not None and self._paused_ns is None
 
-    @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next."""
-        if self.closed:
-            return NEVER_NS
-        if self.waiting:
-            return self.now_ns
-        settings = self.server.settings
-        dead_ns = self.heard_ns + settings.dead_us * 1_000
-        return min(dead_ns, self.beat_ns + settings.heartbeat_us * 1_000)
-
-    def pause(self, now_ns: int) -> None:
-        """Return nothing more until `resume`: the connection takes no more."""
-        self.now_ns, self.paused = now_ns, True
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again."""
-        self.now_ns, self.paused = now_ns, False
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self.server.counts[name] += 1
-        self.closed = reason
-        self.answer = None
-        self.server.sessions.discard(self)
+    def _drop(self) -> None:
+        self._answer = None
 
     def _own(self, message: bytes, now_ns: int) -> bytes:
         """Return a message of the session as a packet, behind its length."""
-        self.number += 1
-        self.beat_ns = now_ns
-        return framed(PACKET.pack(self.number, now_ns) + message)
+        self._number += 1
+        self._said_ns = now_ns
+        return framed(PACKET.pack(self._number, now_ns) + message)
 
     def _logout(self, text: str, now_ns: int) -> bytes:
-        message = self.server.setup.feed.encode_message(LOGOUT, text=text[:TEXT_CHARS])
+        message = self._server.setup.feed.encode_message(LOGOUT, text=text[:TEXT_CHARS])
         return self._own(message, now_ns)
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write: packets of an answer, or a heartbeat."""
-        if self.closed:
+        if self._idle(now_ns):
             return b""
-        self.now_ns = now_ns
-        settings = self.server.settings
-        if now_ns >= self.heard_ns + settings.dead_us * 1_000:
-            self._close("clients_silent", "the client is silent")
-            return b""
-        if self.waiting:
+        if self._busy:
             return self._share(now_ns)
-        if self.paused or now_ns < self.beat_ns + settings.heartbeat_us * 1_000:
-            return b""
-        self.server.counts["heartbeats_sent"] += 1
-        return self._own(self.server.beat, now_ns)
+        return self._own(self._server.beat, now_ns) if self._beats(now_ns) else b""
 
     def _share(self, now_ns: int) -> bytes:
         """Return the next packets of the answer; behind the last one the logout."""
-        answer, counts = self.answer, self.server.counts
+        answer, counts = self._answer, self._counts
         assert answer is not None
         store, share = answer.store, bytearray()
-        if store.numbering != answer.numbering or not store.covers(answer.at, answer.end):
+        if not (answer.same and store.covers(answer.at, answer.end)):
             self._close("cut_short", "the packets are no longer available")
             return self._logout(self.closed, now_ns)
         for number, end, packet in store.packets(answer.at, answer.end):
-            if len(share) >= self.server.settings.chunk_bytes:
+            if len(share) >= self._server.settings.chunk_bytes:
                 break
             assert end == number + 1, "numbers count packets"
             share += framed(packet)
@@ -282,64 +224,51 @@ class ReplaySession:
             share += self._logout(COMPLETE, now_ns)
         return bytes(share)
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in the client's bytes and return the bytes to write."""
-        if self.closed or not data:
-            return b""
-        self.now_ns = now_ns
-        output = bytearray()
-        try:
-            for message in self.stream.feed(data):
-                self.heard_ns = now_ns
-                output += self._message(fields_of(message), now_ns)
-                if self.closed:
-                    return bytes(output)
-            if self.stream.failure is not None:
-                raise self.stream.failure
-        except WireError as error:
-            self.server.counts[error.name] += 1
-            self._close("clients_wrong", f"the client sent {error.message}")
-        return bytes(output)
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._stream, data)
+
+    def _packet(self, packet: bytes, now_ns: int, output: bytearray) -> None:
+        output += self._message(fields_of(packet), now_ns)
 
     def _message(self, fields: dict[int, bytes], now_ns: int) -> bytes:
-        code, counts = fields.get(MSG_TYPE, b""), self.server.counts
+        code, counts = fields.get(MSG_TYPE, b""), self._counts
         if code == LOGS_OUT:
             self._close("clients_left", "the client logged out")
             return b""
-        if code == LOGS_ON and not self.name:
+        if code == LOGS_ON and not self._name:
             return self._logged_on(fields, now_ns)
-        if code == BEATS and self.name:
+        if code == BEATS and self._name:
             counts["heartbeats"] += 1
             return b""
-        if code != REQUESTS or not self.name:
+        if code != REQUESTS or not self._name:
             raise WireError("wrong_direction", "a message that no client may send now")
-        if self.asked:
+        if self._asked:
             counts["ignored"] += 1
             return b""
-        self.asked = True
+        self._asked = True
         return self._requested(fields, now_ns)
 
     def _logged_on(self, fields: dict[int, bytes], now_ns: int) -> bytes:
         name = fields.get(USERNAME, b"").decode("ascii", "replace")
-        allowed = self.server.settings.source_ids
+        allowed = self._server.settings.source_ids
         if not name or (allowed and name not in allowed):
             self._close("login_refused", "unknown username")
             return self._logout("unknown username or password", now_ns)
-        self.server.counts["logins"] += 1
-        self.name = name
-        return self._own(self.server.confirmation, now_ns)
+        self._counts["logins"] += 1
+        self._name = name
+        return self._own(self._server.confirmation, now_ns)
 
     def _requested(self, fields: dict[int, bytes], now_ns: int) -> bytes:
-        counts = self.server.counts
+        counts = self._counts
         counts["requests"] += 1
         channel, first, end = _range(fields)
-        reason = self.server.judge(self.name, channel, first, end, now_ns)
+        reason = self._server.judge(self._name, channel, first, end, now_ns)
         if reason:
             self._close("rejected", reason)
             return self._logout(reason, now_ns)
         counts["accepted"] += 1
-        store = self.server.setup.stores[channel]
-        self.answer = _Answer(store, store.numbering, first, end)
+        store = self._server.setup.stores[channel]
+        self._answer = PacketsOwed(store, first, end)
         return b""
 
 

@@ -20,13 +20,14 @@ Sans-IO; `retrans.protocols.setup` says what it must do.
 """
 
 import struct
+from collections.abc import Iterator
 from enum import Enum, auto
 
 from feedhandler.codecs import soupbin
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.soupbin import Login, LoginAccepted, SoupStream
-from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.actions import AskRefresh
 from feedhandler.retrans.events import (
     Broken,
     Event,
@@ -39,6 +40,7 @@ from feedhandler.retrans.events import (
 from feedhandler.retrans.protocol import NEVER_NS, RefreshReject, WireError
 from feedhandler.retrans.protocols import moldudp64
 from feedhandler.retrans.protocols.setup import ClientSetup
+from feedhandler.retrans.requesting import PacketClient
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshot_forms import WholeSnapshots
 
@@ -116,7 +118,7 @@ def check_feed(feed: Feed) -> None:
         )
 
 
-class GlimpseClient:
+class GlimpseClient(PacketClient):
     """The client of one channel's GLIMPSE server; `counts` counts by the names of `COUNTS`.
 
     Raises `UsageError` for a feed of another framing, another number of channels than one, and
@@ -135,26 +137,23 @@ class GlimpseClient:
                 "a GLIMPSE server is logged in to by username and password",
                 'source_id = "the username", and password_file or password_env',
             )
+        super().__init__(setup.settings, dict.fromkeys(COUNTS, 0))
         login = Login(setup.source_id, setup.password, setup.session, FIRST)
         self._login = login.encode()
         self._service = setup.refresh[0].service
         self._bytes_max = setup.settings.snapshot_bytes_max
-        self._heartbeat_ns = setup.settings.heartbeat_us * 1_000
-        self._dead_ns = setup.settings.dead_us * 1_000
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self.state = State.CLOSED
         #: The request that waits for a connection, and the one that has it; 0: none.
         self._waiting_id = self._request_id = 0
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """Reset everything that belongs to one connection."""
+        super()._begin(now_ns)
         self._stream = SoupStream(soupbin.FROM_SERVER)
-        self._output = bytearray()
         self._messages: list[bytes] = []
         self._bytes = 0
-        #: When the server was heard, when it sent what it owed, and when we said something.
-        self._heard_ns = self._brought_ns = self._said_ns = now_ns
+        #: When the server sent what it owed.
+        self._brought_ns = now_ns
 
     # -- the connection -------------------------------------------------------------------------
 
@@ -165,17 +164,19 @@ class GlimpseClient:
 
     def connected(self, now_ns: int) -> None:
         """Begin a new connection, with the login, for the request that waits."""
-        self._begin(now_ns)
+        super().connected(now_ns)
         self.state = State.LOGIN
         self._request_id, self._waiting_id = self._waiting_id, 0
         self._output += self._login
 
     def disconnected(self, now_ns: int) -> None:
         """End the connection."""
-        if self.up and self._stream.held:
-            self.counts["cut_off"] += 1
+        super().disconnected(now_ns)
         self.state = State.CLOSED
-        self._begin(now_ns)
+
+    @property
+    def _held(self) -> int:
+        return self._stream.held
 
     def failed(self, reason: str, now_ns: int) -> list[Event]:
         """Take that the connection could not be made, or broke: the request fails by that."""
@@ -187,32 +188,16 @@ class GlimpseClient:
         return [RefreshFailed(request_id, reason)]
 
     @property
-    def up(self) -> bool:
-        """Whether there is a connection of which something is wanted."""
-        return self.state in (State.LOGIN, State.SNAPSHOT)
-
-    @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next; 0 for a connection that nobody wants any more."""
-        if not self.up:
+        if not self._up:
             return NEVER_NS
         if not self._request_id:
             return 0
         dead_ns = min(self._heard_ns, self._brought_ns) + self._dead_ns
         return min(dead_ns, self._said_ns + self._heartbeat_ns)
 
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
-
     # -- asking ---------------------------------------------------------------------------------
-
-    def ask(self, request: Ask, now_ns: int) -> bool:
-        """Count a request for packets and return False: another server has them."""
-        self.counts["not_asked"] += 1
-        return False
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
         """Request a snapshot; return False (and count it) where one is under way."""
@@ -241,38 +226,31 @@ class GlimpseClient:
             return []
         if not self._request_id:
             return [self._finish()]
-        for name, since_ns, text in (
-            ("silent", self._heard_ns, "was silent"),
-            ("unanswered", self._brought_ns, "sent nothing that was wanted"),
-        ):
-            if now_ns >= since_ns + self._dead_ns:
-                lasted_ms = (now_ns - since_ns) // 1_000_000
-                return [self._break(name, f"the server {text} for {lasted_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
+        if now_ns >= self._brought_ns + self._dead_ns:
+            text = "sent nothing that was wanted"
+            return [self._late("unanswered", self._brought_ns, text, now_ns)]
         self._said_ns = now_ns
         self.counts["heartbeats_sent"] += 1
         self._output += soupbin.packet(soupbin.CLIENT_HEARTBEAT)
         return []
 
-    def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in received bytes and return their events; behind the last one all is ignored."""
-        events: list[Event] = []
-        if not self.up:
-            return events
+    def _packets(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         packets, fault = self._stream.feed(data)
-        try:
-            for kind, payload in packets:
-                self._heard_ns = now_ns
-                if self.up:
-                    self._packet(kind, payload, now_ns, events)
-            if fault and self.up:
-                raise WireError("bad_packet", fault)
-        except WireError as error:
-            events.append(self._break(error.name, f"the server sent {error.message}"))
-        except PeerError as error:
-            events.append(self._break("malformed_answer", f"the server sent {error.message}"))
-        return events
+        yield from packets
+        if fault:
+            raise WireError("bad_packet", fault)
 
-    def _packet(self, kind: bytes, payload: bytes, now_ns: int, events: list[Event]) -> None:
+    def _packet(self, packet: tuple[bytes, bytes], now_ns: int, events: list[Event]) -> None:
+        try:
+            self._taken(*packet, now_ns, events)
+        except WireError:
+            raise
+        except PeerError as error:  # a field that cannot be read
+            raise WireError("malformed_answer", error.message) from None
+
+    def _taken(self, kind: bytes, payload: bytes, now_ns: int, events: list[Event]) -> None:
         if kind in (soupbin.SERVER_HEARTBEAT, soupbin.DEBUG):
             self.counts["heartbeats"] += kind == soupbin.SERVER_HEARTBEAT
             return
@@ -333,6 +311,7 @@ class GlimpseClient:
 
     def _finish(self) -> Finished:
         """End a connection of which nothing more is wanted."""
+        self._up = False
         self.state = State.OVER
         self._request_id = 0
         self._messages = []
@@ -340,11 +319,9 @@ class GlimpseClient:
         return Finished()
 
     def _break(self, name: str, reason: str) -> Broken:
-        self.counts[name] += 1
-        self.counts["broken"] += 1
         self.state = State.OVER
         self._messages = []
-        return Broken(reason)
+        return super()._break(name, reason)
 
 
 class GlimpseSnapshots(WholeSnapshots):

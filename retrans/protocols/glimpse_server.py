@@ -13,14 +13,16 @@ Sans-IO; `retrans.protocols.setup` says what it must do.
 
 import hmac
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from feedhandler.codecs import soupbin
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.soupbin import Login, LoginAccepted, SoupStream
-from feedhandler.retrans.protocol import NEVER_NS, WireError
+from feedhandler.retrans.protocol import WireError
 from feedhandler.retrans.protocols.glimpse import END, FIRST, MESSAGE_LENGTH, check_feed
 from feedhandler.retrans.protocols.setup import ServerSetup
+from feedhandler.retrans.serving import ClientsServer, PacketSession
+from feedhandler.retrans.settings import ServerSettings
 
 #: Longest payload that a client may send: a login has 46 bytes.
 PAYLOAD_BYTES_MAX = 256
@@ -46,7 +48,7 @@ SERVER_COUNTS: dict[str, str] = {
 }
 
 
-class GlimpseServer:
+class GlimpseServer(ClientsServer[ServerSettings, "GlimpseSession"]):
     """The GLIMPSE server of one channel; `counts` counts by the names of `SERVER_COUNTS`.
 
     `setup.refresher` is a `SnapshotSource`. A client is known by username: those of the settings'
@@ -59,22 +61,13 @@ class GlimpseServer:
         check_feed(setup.feed)
         if len(setup.stores) != 1:
             raise UsageError("a GLIMPSE server serves one channel", "give each channel a server")
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         (self.service,) = setup.stores
         self.setup = setup
-        self.settings = setup.settings
-        self.sessions: set[GlimpseSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
 
     def session(self, peer: str, now_ns: int) -> "GlimpseSession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        session = GlimpseSession(self, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
+        return self.admit(GlimpseSession(self, now_ns))
 
     def refusal(self, login: Login) -> bytes:
         """Return why a login is refused, or b""."""
@@ -97,76 +90,30 @@ class GlimpseServer:
         return (soupbin.packet(soupbin.SEQUENCED, body) for body in bodies)
 
 
-class GlimpseSession:
+class GlimpseSession(PacketSession[GlimpseServer]):
     """The server's end of one client's connection."""
 
     def __init__(self, server: GlimpseServer, now_ns: int) -> None:
-        self.closed = ""
-        self.on_output: Callable[[], None] | None = None
-        self._server = server
+        super().__init__(server, now_ns)
         self._stream = SoupStream(soupbin.FROM_CLIENT, PAYLOAD_BYTES_MAX)
         self._logged_in = False
         #: What is left of the snapshot; None before and behind it.
         self._snapshot: Iterator[bytes] | None = None
-        self._now_ns = self._heard_ns = self._said_ns = now_ns
-        self._paused_ns: int | None = None
-
-    # -- the connection -------------------------------------------------------------------------
 
     @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next: at once while there is more to write."""
-        if self.closed:
-            return NEVER_NS
-        settings = self._server.settings
-        dead_ns, beat_ns = settings.dead_us * 1_000, settings.heartbeat_us * 1_000
-        if self._paused_ns is not None:
-            return self._paused_ns + dead_ns
-        if self._snapshot is not None:
-            return self._now_ns
-        return min(self._heard_ns + dead_ns, self._said_ns + beat_ns)
+    def _busy(self) -> bool:
+        return self._snapshot is not None
 
-    def pause(self, now_ns: int) -> None:
-        """Return nothing more until `resume`: the connection takes no more."""
-        self._now_ns = now_ns
-        if self._paused_ns is None:
-            self._paused_ns = now_ns
-
-    def resume(self, now_ns: int) -> None:
-        """Return output again; what the client said meanwhile is still to be read."""
-        self._now_ns = self._heard_ns = now_ns
-        self._paused_ns = None
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self._server.counts[name] += 1
-        self.closed = reason
+    def _drop(self) -> None:
         self._snapshot = None
-        self._server.sessions.discard(self)
-
-    # -- time and bytes -------------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass and return the bytes to write: more of the snapshot, or a heartbeat."""
-        if self.closed or now_ns < self.deadline_ns:
+        if self._idle(now_ns, patient=self._busy):
             return b""
-        self._now_ns = now_ns
-        settings = self._server.settings
-        if self._paused_ns is not None:
-            self._close("clients_slow", "the client takes nothing any more")
-            return b""
-        if self._snapshot is not None:
+        if self._busy:
             return self._chunk(now_ns)
-        if now_ns >= self._heard_ns + settings.dead_us * 1_000:
-            self._close("clients_silent", "the client is silent")
-            return b""
-        self._said_ns = now_ns
-        self._server.counts["heartbeats_sent"] += 1
-        return soupbin.packet(soupbin.SERVER_HEARTBEAT)
+        return soupbin.packet(soupbin.SERVER_HEARTBEAT) if self._beats(now_ns) else b""
 
     def _chunk(self, now_ns: int) -> bytes:
         """Return the next packets of the snapshot, about `chunk_bytes` of them."""
@@ -175,37 +122,27 @@ class GlimpseSession:
             packet = next(self._snapshot, None)
             if packet is None:
                 self._snapshot = None
-                self._server.counts["snapshots"] += 1
+                self._counts["snapshots"] += 1
             else:
                 chunk += packet
         self._said_ns = now_ns
-        self._server.counts["bytes"] += len(chunk)
+        self._counts["bytes"] += len(chunk)
         return bytes(chunk)
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in the client's bytes and return the bytes to write."""
-        if self.closed or not data:
-            return b""
-        self._now_ns = now_ns
-        output = bytearray()
+    def _packets(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         packets, fault = self._stream.feed(data)
-        try:
-            for kind, payload in packets:
-                self._heard_ns = now_ns
-                if not self.closed:
-                    output += self._packet(kind, payload, now_ns)
-            if fault and not self.closed:
-                raise WireError("bad_packet", fault)
-        except WireError as error:
-            self._server.counts[error.name] += 1
-            self._close("clients_wrong", f"the client sent {error.message}")
-        return bytes(output)
+        yield from packets
+        if fault:
+            raise WireError("bad_packet", fault)
 
-    def _packet(self, kind: bytes, payload: bytes, now_ns: int) -> bytes:
+    def _packet(self, packet: tuple[bytes, bytes], now_ns: int, output: bytearray) -> None:
+        output += self._taken(*packet, now_ns)
+
+    def _taken(self, kind: bytes, payload: bytes, now_ns: int) -> bytes:
         if kind == soupbin.LOGIN_REQUEST and not self._logged_in:
             return self._login(payload, now_ns)
         if kind == soupbin.CLIENT_HEARTBEAT:
-            self._server.counts["heartbeats"] += 1
+            self._counts["heartbeats"] += 1
         elif kind == soupbin.LOGOUT_REQUEST:
             self._close("logouts", "the client logged out")
         elif kind != soupbin.DEBUG:
@@ -226,6 +163,6 @@ class GlimpseSession:
         if refusal:
             self._close("login_refused", soupbin.REJECT_REASONS[refusal])
             return soupbin.packet(soupbin.LOGIN_REJECTED, refusal)
-        server.counts["logins"] += 1
+        self._counts["logins"] += 1
         self._logged_in, self._snapshot = True, snapshot
         return LoginAccepted(server.setup.session, FIRST).encode()

@@ -32,21 +32,20 @@ Sans-IO: a datagram and the time are arguments. `retrans.protocols.setup` says w
 """
 
 import struct
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import DATA
-from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Broken, Event
+from feedhandler.retrans.actions import Ask
+from feedhandler.retrans.events import Event
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.protocol import NEVER_NS
 from feedhandler.retrans.protocols import line_answers
 from feedhandler.retrans.protocols.line_answers import LineAnswers
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
-from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.requesting import DatagramClient
+from feedhandler.retrans.serving import DatagramServer
 from feedhandler.retrans.store import PacketStore
 
 #: Version, request type, message protocol id, channel id, session id, number of ranges.
@@ -69,8 +68,6 @@ NUMBER_MAX = (1 << 63) - 1
 RANGES_MAX = 64
 #: Most bytes of an answer's segment, so that no network cuts it up.
 DATAGRAM_BYTES_MAX = 1_400
-#: Most segments that wait to go to one client.
-SEGMENTS_WAITING_MAX = 4096
 
 #: What the client counts, by name.
 COUNTS: dict[str, str] = {
@@ -126,7 +123,7 @@ class SegmentCutter(PacketCutter):
         return bytes(cut)
 
 
-class GapFillClient:
+class GapFillClient(DatagramClient):
     """The client of a gap fill server, for any number of channels.
 
     `counts` counts by the names of `COUNTS`. Raises `UsageError` for a feed of another framing, and
@@ -139,59 +136,27 @@ class GapFillClient:
             raise UsageError(
                 "a gap fill server has no snapshots", 'leave "refresh" out of its channels'
             )
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         settings = setup.settings
-        self._answers = LineAnswers(
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
+        self._requests = self._answers = LineAnswers(
             setup.feed, self.counts, settings.request_packets_max, SegmentCutter(setup.feed)
         )
         self._channels = tuple(each.service for each in setup.retransmission)
         self._latest: Callable[[int], bytes] = setup.latest
-        self._dead_ns = settings.dead_us * 1_000
-        self._test_ns = settings.heartbeat_us * 1_000
-        self._up = False
-        self._begin()
+        self._begin(0)
 
-    def _begin(self) -> None:
-        self._answers.clear()
-        self._output: deque[bytes] = deque()
+    def _begin(self, now_ns: int) -> None:
+        super()._begin(now_ns)
         #: The channel that was asked about last.
         self._asked_channel = 0
-        #: Since when the server owes a sign of life; NEVER_NS: it owes none.
-        self._owing_ns = NEVER_NS
         self._tested_ns = NEVER_NS
-
-    # -- the socket -----------------------------------------------------------------------------
-
-    def connected(self, now_ns: int) -> None:
-        """Begin with a new socket; nothing of an earlier one counts any more."""
-        self._begin()
-        self._up = True
-
-    def disconnected(self, now_ns: int) -> None:
-        """End with the socket, and every request with it."""
-        self._begin()
-        self._up = False
-
-    @property
-    def up(self) -> bool:
-        """Whether there is a socket, and the server was not given up."""
-        return self._up
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._answers)
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
         if not self._up or self._owing_ns == NEVER_NS:
             return NEVER_NS
-        return min(self._owing_ns + self._dead_ns, self._tested_ns + self._test_ns)
-
-    def take_output(self) -> bytes:
-        """Return the next datagram to send, and forget it; b"" where there is none."""
-        return self._output.popleft() if self._output else b""
+        return min(self._owing_ns + self._dead_ns, self._tested_ns + self._heartbeat_ns)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -217,27 +182,14 @@ class GapFillClient:
         if self._owing_ns == NEVER_NS:
             self._owing_ns = self._tested_ns = now_ns
 
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: there are none."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        self._answers.cancel(request_id)
-
     # -- time and datagrams ---------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
         """Let time pass: test a server that owes something, give up one that shows no life."""
         if now_ns < self.deadline_ns:
             return []
-        if now_ns >= self._owing_ns + self._dead_ns:
-            silent_ms = (now_ns - self._owing_ns) // 1_000_000
-            self.counts["silent"] += 1
-            self.counts["broken"] += 1
-            self._up = False
-            return [Broken(f"the server has not answered for {silent_ms} ms")]
+        if broken := self._silence(now_ns):
+            return broken
         self._tested_ns = now_ns
         latest = self._latest(self._asked_channel)
         if latest:
@@ -275,7 +227,7 @@ def request_of(segment: bytes, *ranges: tuple[int, int]) -> bytes:
     return header + b"".join(RANGE.pack(*each) for each in ranges)
 
 
-class GapFillServer:
+class GapFillServer(DatagramServer):
     """The gap fill server of any number of channels; a channel's session is its packets'.
 
     `counts` counts by the names of `SERVER_COUNTS`. One answer has `request_packets_max` messages
@@ -284,22 +236,9 @@ class GapFillServer:
 
     def __init__(self, setup: ServerSetup) -> None:
         check_feed(setup.feed)
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         self.setup = setup
-        self.settings: ServerSettings = setup.settings
         self.cutter = SegmentCutter(setup.feed)
-        self.sessions: set[GapFillSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
-
-    def session(self, peer: str, now_ns: int) -> "GapFillSession":
-        """Return the session of a client that sent its first datagram; `closed`: too many."""
-        session = GapFillSession(self, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
 
     def answer(self, data: bytes) -> Iterator[bytes]:
         """Yield the segments that answer a request; none where it is ignored."""
@@ -324,7 +263,7 @@ class GapFillServer:
 
     def _filled(self, store: PacketStore, ranges: list[tuple[int, int]]) -> Iterator[bytes]:
         """Yield the segments of ranges, as far as they are held and the bound reaches."""
-        counts, left = self.counts, self.settings.request_packets_max
+        counts, left = self.counts, self.setup.settings.request_packets_max
         for first, last in ranges:
             end = min(last + 1, first + left)
             if not left or first >= store.end:
@@ -388,63 +327,3 @@ def ranges_of(data: bytes) -> list[tuple[int, int]] | None:
             return None
         before = last
     return ranges
-
-
-@dataclass(eq=False, slots=True)
-class GapFillSession:
-    """A client of a `GapFillServer`: nothing is known of it but what it waits for."""
-
-    server: GapFillServer
-    heard_ns: int
-    closed: str = ""
-    on_output: Callable[[], None] | None = field(default=None)
-    segments: deque[bytes] = field(default_factory=deque)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether `tick` has another segment, now."""
-        return bool(self.segments) and not self.closed
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called: at once, or when a client that asks no more is forgotten."""
-        if self.closed:
-            return NEVER_NS
-        patience_ns = 0 if self.segments else self.server.settings.dead_us * 1_000
-        return self.heard_ns + patience_ns
-
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in one datagram and return the next segment of an answer, or b""."""
-        if self.closed:
-            return b""
-        self.heard_ns = now_ns
-        for segment in self.server.answer(data):
-            if len(self.segments) >= SEGMENTS_WAITING_MAX:
-                self.server.counts["too_many_waiting"] += 1
-                break
-            self.segments.append(segment)
-        return self._next()
-
-    def _next(self) -> bytes:
-        return self.segments.popleft() if self.segments else b""
-
-    def tick(self, now_ns: int) -> bytes:
-        """Return the next segment, or let time pass: forget a client that asks no more."""
-        if self.segments or self.closed:
-            return b"" if self.closed else self._next()
-        if now_ns >= self.deadline_ns:
-            self.closed = "the client asks no more"
-            self.server.sessions.discard(self)
-        return b""
-
-    def pause(self, now_ns: int) -> None:
-        """Do nothing: a datagram that cannot be sent is lost."""
-
-    def resume(self, now_ns: int) -> None:
-        """Do nothing, as `pause` did."""
-
-    def end(self) -> None:
-        """End the session of a client that is gone."""
-        self.closed = self.closed or "the client left"
-        self.segments.clear()
-        self.server.sessions.discard(self)

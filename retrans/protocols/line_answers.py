@@ -13,18 +13,15 @@ Sans-IO; each client (`nyse_xdp`, `cboe_grp`, `iex_tp`) has one, and tells it wh
 
 from dataclasses import dataclass
 
-from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.kinds import FINE
-from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_next
+from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Accepted, Answered, Event, Packet, Rejected
 from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.packet_reading import is_whole
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.ranges import RangeSet
-
-#: Most requests that wait for packets.
-REQUESTS_MAX = 4096
+from feedhandler.retrans.requesting import UnderWay
 
 #: What is counted, by name.
 COUNTS: dict[str, str] = {
@@ -52,7 +49,7 @@ class _Asked:
     accepted: bool = False
 
 
-class LineAnswers:
+class LineAnswers(UnderWay[_Asked]):
     """The requests of one client; `counts` counts by the names of `COUNTS`.
 
     `range_max`: most numbers of one request; `cutter`: what cuts packets, where their headers need
@@ -62,71 +59,35 @@ class LineAnswers:
     def __init__(
         self, feed: Feed, counts: dict[str, int], range_max: int, cutter: PacketCutter | None = None
     ) -> None:
+        super().__init__(counts, range_max)
         self._table = feed.table
         self._cutter = cutter or PacketCutter(feed)
-        self._range_max = range_max
-        self._asked: dict[int, _Asked] = {}
-        self.counts = counts
         #: The header of the datagram just read.
         self.header = PacketHeader()
-
-    def __len__(self) -> int:
-        """Return the number of requests that the owner waits for."""
-        return len(self._asked)
-
-    def __contains__(self, request_id: int) -> bool:
-        """Return whether the owner waits for a request."""
-        return request_id in self._asked
-
-    def clear(self) -> None:
-        """Forget every request: the connection is gone."""
-        self._asked.clear()
-
-    def check(self, request: Ask) -> bool:
-        """Return whether there is room for a request.
-
-        Raises `UsageError` for a range that is empty or too wide, and for a `request_id` that is
-        under way.
-        """
-        if not 0 < request.end - request.first <= self._range_max:
-            raise UsageError(
-                f"a request for {request.end - request.first} messages",
-                f"ask for 1 to {self._range_max}",
-            )
-        if request.request_id in self._asked:
-            raise UsageError(f"request {request.request_id} is under way", "use a new number")
-        return len(self._asked) < REQUESTS_MAX
 
     def add(self, request: Ask) -> None:
         """Wait for the packets of a request that is sent."""
         missing = RangeSet([(request.first, request.end - 1)])
-        self._asked[request.request_id] = _Asked(
-            request.request_id, request.service, missing, RangeSet()
-        )
+        self[request.request_id] = _Asked(request.request_id, request.service, missing, RangeSet())
         self.counts["asked"] += 1
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        if self._asked.pop(request_id, None) is not None:
-            self.counts["cancelled"] += 1
 
     # -- what the server says -------------------------------------------------------------------
 
     def accept(self, request_id: int, events: list[Event]) -> None:
         """Note that the server accepts a request; told once, whatever comes first."""
-        asked = self._asked.get(request_id)
+        asked = self.get(request_id)
         if asked is not None:
             self._accept(asked, events)
 
     def reject(self, request_id: int, reason: RetransReject, events: list[Event]) -> None:
         """Note that the server rejects a request."""
-        if self._asked.pop(request_id, None) is not None:
+        if self.pop(request_id, None) is not None:
             self.counts["rejected"] += 1
             events.append(Rejected(request_id, reason))
 
     def end(self, request_id: int, events: list[Event]) -> None:
         """End a request that the server will not answer now: what it lacks is to be asked again."""
-        if self._asked.pop(request_id, None) is not None:
+        if self.pop(request_id, None) is not None:
             events.append(Answered(request_id))
 
     # -- what the lines bring -------------------------------------------------------------------
@@ -136,21 +97,15 @@ class LineAnswers:
 
         One that is not is counted.
         """
-        header = self.header
-        if (
-            parse_next(self._table, data, 0, len(data), header) == FINE
-            and header.length == len(data)
-            and check_messages(self._table, data, 0, header) == FINE
-        ):
-            return True
-        self.counts["bad_packets"] += 1
-        return False
+        whole = is_whole(self._table, data, self.header)
+        self.counts["bad_packets"] += not whole
+        return whole
 
     def packet(self, service: int, data: bytes) -> list[Event]:
         """Hand the packet just read to the requests that wait for numbers of it."""
         first, end = self.header.sequence, self.header.next_sequence
         events: list[Event] = []
-        for asked in list(self._asked.values()):
+        for asked in list(self.values()):
             if asked.service == service and asked.missing.touches(first, end - 1):
                 self._hand(asked, first, end, data, events)
         self.counts["others_packets"] += not events
@@ -159,7 +114,7 @@ class LineAnswers:
     def unavailable(self, service: int, first: int, end: int) -> list[Event]:
         """Note that the server does not have `first` to `end` - 1, or has them no longer."""
         events: list[Event] = []
-        for asked in list(self._asked.values()):
+        for asked in list(self.values()):
             if asked.service == service:
                 for low, high in asked.missing.within(first, end - 1):
                     asked.gone.add(low, high)
@@ -193,4 +148,4 @@ class LineAnswers:
             events.append(Rejected(asked.request_id, RetransReject.NO_LONGER_AVAILABLE))
         else:
             return
-        del self._asked[asked.request_id]
+        del self[asked.request_id]

@@ -21,18 +21,20 @@ Sans-IO: a datagram and the time are arguments. `retrans.protocols.setup` says w
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.kinds import DATA, FINE
-from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_next
-from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet, Rejected
+from feedhandler.codecs.kinds import DATA
+from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.retrans.actions import Ask
+from feedhandler.retrans.events import Accepted, Answered, Event, Packet, Rejected
+from feedhandler.retrans.packet_reading import is_whole
 from feedhandler.retrans.protocol import NEVER_NS, RetransReject
 from feedhandler.retrans.protocols.setup import ClientSetup, ServerSetup
 from feedhandler.retrans.ranges import RangeSet
-from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.requesting import DatagramClient, UnderWay
+from feedhandler.retrans.serving import DatagramServer
 from feedhandler.retrans.store import PacketStore
 
 #: Session, first number, count; the header of an answer is laid out alike.
@@ -41,8 +43,6 @@ REQUEST = struct.Struct(">10sQH")
 COUNT_MAX = 65_534
 #: Most bytes of an answer, so that no network cuts it up.
 DATAGRAM_BYTES_MAX = 1_400
-#: Most requests that wait for an answer.
-REQUESTS_MAX = 4096
 
 #: What the client counts, by name.
 COUNTS: dict[str, str] = {
@@ -99,7 +99,7 @@ class _Asked:
     accepted: bool = False
 
 
-class MoldClient:
+class MoldClient(DatagramClient):
     """The client of one channel's request server; `counts` counts by the names of `COUNTS`.
 
     Raises `UsageError` for a feed of another framing, and for another number of channels than one.
@@ -112,52 +112,20 @@ class MoldClient:
                 "a MoldUDP64 request server serves one channel, and has no snapshots",
                 "give each channel a [[server]] of its own",
             )
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        settings = setup.settings
+        super().__init__(settings, dict.fromkeys(COUNTS, 0))
+        range_max = min(settings.request_packets_max, COUNT_MAX)
+        self._requests: UnderWay[_Asked] = UnderWay(self.counts, range_max)
         self._table = setup.feed.table
         self._header = PacketHeader()
         self._latest: Callable[[int], bytes] = setup.latest
-        self._range_max = min(setup.settings.request_packets_max, COUNT_MAX)
-        self._dead_ns = setup.settings.dead_us * 1_000
-        self._up = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._asked: dict[int, _Asked] = {}
-        self._output: list[bytes] = []
-        #: Since when the server owes an answer; NEVER_NS: it owes none.
-        self._owing_ns = NEVER_NS
-
-    # -- the socket -----------------------------------------------------------------------------
-
-    def connected(self, now_ns: int) -> None:
-        """Begin with a new socket; nothing of an earlier one counts any more."""
-        self._begin()
-        self._up = True
-
-    def disconnected(self, now_ns: int) -> None:
-        """End with the socket, and every request with it."""
-        self._begin()
-        self._up = False
-
-    @property
-    def up(self) -> bool:
-        """Whether there is a socket, and the server was not given up."""
-        return self._up
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests that the owner waits for."""
-        return len(self._asked)
+        self._begin(0)
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
         owing = self._up and self._owing_ns < NEVER_NS
         return self._owing_ns + self._dead_ns if owing else NEVER_NS
-
-    def take_output(self) -> bytes:
-        """Return the next datagram to send, and forget it; b"" where there is none."""
-        return self._output.pop(0) if self._output else b""
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -168,20 +136,15 @@ class MoldClient:
         `request_id` that is under way.
         """
         first, end = request.first, request.end
-        if not 0 < end - first <= self._range_max:
-            raise UsageError(
-                f"a request for {end - first} messages", f"ask for 1 to {self._range_max}"
-            )
-        if request.request_id in self._asked:
-            raise UsageError(f"request {request.request_id} is under way", "use a new number")
+        room = self._requests.check(request)
         session = self._latest(request.service)[:10]
-        if not self._up or len(self._asked) >= REQUESTS_MAX or not session:
+        if not (self._up and room and session):
             self.counts["not_asked" if session else "no_session"] += 1
             return False
         asked = _Asked(
             request.request_id, request.service, session, first, end, RangeSet([(first, end - 1)])
         )
-        self._asked[request.request_id] = asked
+        self._requests[request.request_id] = asked
         self._send(asked, now_ns)
         return True
 
@@ -192,52 +155,27 @@ class MoldClient:
         self.counts["asked"] += 1
         self._owing_ns = min(self._owing_ns, now_ns)
 
-    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Count a request for a snapshot and return False: another server has them."""
-        self.counts["not_asked"] += 1
-        return False
-
-    def cancel(self, request_id: int) -> None:
-        """Cancel a request; one that is not under way is ignored."""
-        if self._asked.pop(request_id, None) is not None:
-            self.counts["cancelled"] += 1
-
     # -- time and datagrams ---------------------------------------------------------------------
 
     def tick(self, now_ns: int) -> list[Event]:
         """Let time pass: give a silent server up."""
-        if now_ns < self.deadline_ns:
-            return []
-        silent_ms = (now_ns - self._owing_ns) // 1_000_000
-        self.counts["silent"] += 1
-        self.counts["broken"] += 1
-        self._up = False
-        return [Broken(f"the server has not answered for {silent_ms} ms")]
+        return self._silence(now_ns) if self._up else []
 
     def feed(self, data: bytes, now_ns: int) -> list[Event]:
         """Take in one datagram and return its events."""
         header = self._header
         if not self._up or not data:
             return []
-        if not self._reads(data):
+        if not is_whole(self._table, data, header):
             self.counts["bad_packets"] += 1
             return []
-        same = [each for each in self._asked.values() if data.startswith(each.session)]
-        if self._asked and not same:
+        same = [each for each in self._requests.values() if data.startswith(each.session)]
+        if self._requests and not same:
             self.counts["wrong_session"] += 1
             return []
         if header.kind != DATA:
             return self._refused(header.sequence, same, now_ns)
         return self._taken(data, same, now_ns)
-
-    def _reads(self, data: bytes) -> bool:
-        """Read a datagram's header and walk its messages; return whether all is well."""
-        header = self._header
-        return (
-            parse_next(self._table, data, 0, len(data), header) == FINE
-            and header.length == len(data)
-            and check_messages(self._table, data, 0, header) == FINE
-        )
 
     def _refused(self, number: int, same: list[_Asked], now_ns: int) -> list[Event]:
         """Take a packet with count 0: the server does not have what was asked for first."""
@@ -247,7 +185,7 @@ class MoldClient:
                 self.counts["rejected"] += 1
                 reason = RetransReject.NO_LONGER_AVAILABLE
                 events.append(Rejected(asked.request_id, reason))
-                del self._asked[asked.request_id]
+                del self._requests[asked.request_id]
                 self._heard(now_ns)
         return events
 
@@ -280,15 +218,15 @@ class MoldClient:
         else:
             self.counts["answered"] += 1
             events.append(Answered(asked.request_id))
-            del self._asked[asked.request_id]
+            del self._requests[asked.request_id]
         self._heard(now_ns)
 
     def _heard(self, now_ns: int) -> None:
         """Note that the server has answered: what it owes, if anything, it owes from now on."""
-        self._owing_ns = now_ns if self._asked else NEVER_NS
+        self._owing_ns = now_ns if self._requests else NEVER_NS
 
 
-class MoldServer:
+class MoldServer(DatagramServer):
     """The request server of one or several sessions; each service's session is its packets'.
 
     `counts` counts by the names of `SERVER_COUNTS`. Raises `UsageError` for a feed of another
@@ -297,24 +235,12 @@ class MoldServer:
 
     def __init__(self, setup: ServerSetup) -> None:
         check_feed(setup.feed)
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         self.stores = setup.stores
-        self.settings: ServerSettings = setup.settings
-        self.sessions: set[MoldSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
+        self._messages_max = setup.settings.request_packets_max
 
-    def session(self, peer: str, now_ns: int) -> "MoldSession":
-        """Return the session of a client that sent its first datagram; `closed`: too many."""
-        session = MoldSession(self, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
-
-    def answer(self, data: bytes) -> bytes:
-        """Return the answer to a request; b"" for none."""
+    def answer(self, data: bytes) -> tuple[bytes, ...]:
+        """Return the one datagram that answers a request; none where it is ignored."""
         if len(data) != REQUEST.size:
             return self._silent("badly_formed")
         session, first, count = REQUEST.unpack(data)
@@ -326,20 +252,20 @@ class MoldServer:
             return self._silent("wrong_session")
         if first >= store.end:
             return self._silent("not_yet")
-        end = min(first + min(count, self.settings.request_packets_max), store.end)
+        end = min(first + min(count, self._messages_max), store.end)
         messages = _messages(store, first, end)
         if not messages:
             self.counts["gone"] += 1
-            return REQUEST.pack(session, first, 0)
+            return (REQUEST.pack(session, first, 0),)
         packet = REQUEST.pack(session, first, len(messages)) + b"".join(messages)
         self.counts["packets"] += 1
         self.counts["messages"] += len(messages)
         self.counts["bytes"] += len(packet)
-        return packet
+        return (packet,)
 
-    def _silent(self, name: str) -> bytes:
+    def _silent(self, name: str) -> tuple[bytes, ...]:
         self.counts[name] += 1
-        return b""
+        return ()
 
     def _store_of(self, session: bytes) -> PacketStore | None:
         """Return the store whose packets are of a session; None where no store's are."""
@@ -369,48 +295,3 @@ def _messages(store: PacketStore, first: int, end: int) -> list[bytes]:
                 found.append(packet[at : at + size])
             number, at = number + 1, at + size
     return found
-
-
-@dataclass(eq=False, slots=True)
-class MoldSession:
-    """A client of a `MoldServer`: nothing is known of it but that it asks."""
-
-    server: MoldServer
-    heard_ns: int
-    closed: str = ""
-    on_output: Callable[[], None] | None = field(default=None)
-
-    @property
-    def waiting(self) -> bool:
-        """Nothing waits: an answer is one datagram."""
-        return False
-
-    @property
-    def deadline_ns(self) -> int:
-        """When a client that asks no more is forgotten."""
-        return NEVER_NS if self.closed else self.heard_ns + self.server.settings.dead_us * 1_000
-
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in one datagram and return the one that answers it, or b""."""
-        if self.closed:
-            return b""
-        self.heard_ns = now_ns
-        return self.server.answer(data)
-
-    def tick(self, now_ns: int) -> bytes:
-        """Let time pass: forget a client that asks no more."""
-        if now_ns >= self.deadline_ns:
-            self.closed = "the client asks no more"
-            self.server.sessions.discard(self)
-        return b""
-
-    def pause(self, now_ns: int) -> None:
-        """Do nothing: a datagram that cannot be sent is lost."""
-
-    def resume(self, now_ns: int) -> None:
-        """Do nothing, as `pause` did."""
-
-    def end(self) -> None:
-        """End the session of a client that is gone."""
-        self.closed = self.closed or "the client left"
-        self.server.sessions.discard(self)

@@ -23,6 +23,7 @@ Sans-IO; `retrans.protocols.setup` says what both must do.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import CONTROL, DATA
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Broken, Event, RefreshAccepted, RefreshRejected
+from feedhandler.retrans.events import Event, RefreshAccepted, RefreshRejected
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import (
     NEVER_NS,
     WIRE_ERRORS,
@@ -41,8 +43,9 @@ from feedhandler.retrans.protocol import (
     WireError,
 )
 from feedhandler.retrans.protocols import line_answers
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX, LineAnswers
+from feedhandler.retrans.protocols.line_answers import LineAnswers
 from feedhandler.retrans.protocols.setup import ClientSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX, PacketClient
 
 #: Packet header: PktSize, DeliveryFlag, NumberMsgs, SeqNum, SendTime, SendTimeNS.
 HEADER = struct.Struct("<HBBIII")
@@ -199,7 +202,7 @@ class _Sent:
     sent_ns: int
 
 
-class XdpClient:
+class XdpClient(PacketClient):
     """The client of a request server; `counts` counts by the names of `COUNTS`.
 
     Raises `UsageError` for a feed of another framing, a SourceID, product or service that requests
@@ -214,52 +217,29 @@ class XdpClient:
                 "requests name the feed's ProductID, which is missing",
                 f"product = 1 to {NUMBER_MAX}, as the feed's client specification lists it",
             )
+        super().__init__(setup.settings, dict.fromkeys(COUNTS, 0))
         self._feed = setup.feed
         self._source = source_field(setup.source_id)
         self._product = setup.product
-        self._packets = Packets(setup.feed)
-        self._dead_ns = setup.settings.dead_us * 1_000
+        self._encoder = Packets(setup.feed)
         self._answer_ns = min(self._dead_ns, ANSWER_NS)
-        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        self._answers = LineAnswers(setup.feed, self.counts, setup.settings.request_packets_max)
+        range_max = setup.settings.request_packets_max
+        self._requests = self._answers = LineAnswers(setup.feed, self.counts, range_max)
         self._number = 0
-        self._up = False
         self._begin(0)
 
     def _begin(self, now_ns: int) -> None:
-        """Reset everything that belongs to one connection."""
+        super()._begin(now_ns)
         self._framer = StreamFramer(self._feed)
         self._answers.clear()
         self._sent: dict[int, _Sent] = {}
         #: Refreshes that the owner waits for a response to.
         self._refreshes: set[int] = set()
         self._first_number = self._number + 1
-        self._output = bytearray()
-        self._heard_ns = now_ns
-
-    # -- the connection -------------------------------------------------------------------------
-
-    def connected(self, now_ns: int) -> None:
-        """Begin a new connection; nothing of an earlier one counts any more."""
-        self._begin(now_ns)
-        self._up = True
-
-    def disconnected(self, now_ns: int) -> None:
-        """End the connection, and every request with it."""
-        if self._up and self._framer.buffered:
-            self.counts["cut_off"] += 1
-        self._up = False
-        self._begin(now_ns)
 
     @property
-    def up(self) -> bool:
-        """Whether there is a connection whose server has not broken the protocol."""
-        return self._up
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests for packets that the owner waits for."""
-        return len(self._answers)
+    def _held(self) -> int:
+        return self._framer.buffered
 
     @property
     def deadline_ns(self) -> int:
@@ -273,12 +253,6 @@ class XdpClient:
         """Since when the server owes a response; far in the future where it owes none."""
         oldest = next(iter(self._sent.values()), None)
         return NEVER_NS if oldest is None else oldest.sent_ns
-
-    def take_output(self) -> bytes:
-        """Return the bytes to write, and forget them."""
-        output = bytes(self._output)
-        self._output.clear()
-        return output
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -340,7 +314,7 @@ class XdpClient:
     def _send(self, code: int, request_id: int, service: int, message: bytes, now_ns: int) -> None:
         number = self._number = self._number % SEQUENCE_MAX + 1
         self._sent[number] = _Sent(code, request_id, service, now_ns)
-        self._output += self._packets.packet(ORIGINAL, number, message, now_ns)
+        self._output += self._encoder.packet(ORIGINAL, number, message, now_ns)
 
     def cancel(self, request_id: int) -> None:
         """Cancel a request; one that is not under way is ignored."""
@@ -355,33 +329,12 @@ class XdpClient:
         """Let time pass: give up a server that is silent, or does not respond."""
         if not self._up or now_ns < self.deadline_ns:
             return []
-        if now_ns >= self._heard_ns + self._dead_ns:
-            silent_ms = (now_ns - self._heard_ns) // 1_000_000
-            return [self._break("silent", f"the server was silent for {silent_ms} ms")]
-        owed_ms = (now_ns - self._owed_ns) // 1_000_000
-        return [self._break("unanswered", f"the server did not respond for {owed_ms} ms")]
+        return self._silence(now_ns) or [
+            self._late("unanswered", self._owed_ns, "did not respond", now_ns)
+        ]
 
-    def feed(self, data: bytes, now_ns: int) -> list[Event]:
-        """Take in received bytes and return their events; after `Broken` everything is ignored."""
-        if not self._up or not data:
-            return []
-        events: list[Event] = []
-        try:
-            for packet in self._framer.feed(data):
-                # Bytes of a packet whose length is wrong are no sign of life.
-                self._heard_ns = now_ns
-                self._packet(packet, now_ns, events)
-            if self._framer.failure is not None:
-                raise self._framer.failure
-        except WireError as error:
-            events.append(self._break(error.name, f"the server sent {error.message}"))
-        return events
-
-    def _break(self, name: str, reason: str) -> Broken:
-        self.counts[name] += 1
-        self.counts["broken"] += 1
-        self._up = False
-        return Broken(reason)
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
 
     def _packet(self, packet: bytes, now_ns: int, events: list[Event]) -> None:
         messages = messages_of(packet)
@@ -389,7 +342,7 @@ class XdpClient:
             self.counts["heartbeats"] += 1
             message = HEARTBEAT_RESPONSE.pack(HEARTBEAT_RESPONSE.size, BEATS, self._source)
             self._number = self._number % SEQUENCE_MAX + 1
-            self._output += self._packets.packet(ORIGINAL, self._number, message, now_ns)
+            self._output += self._encoder.packet(ORIGINAL, self._number, message, now_ns)
         for code, message in messages:
             if code != RESPONDS:
                 raise WireError("wrong_direction", f"message {code}, which no server may send")

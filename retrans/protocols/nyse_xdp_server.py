@@ -9,10 +9,11 @@ Sans-IO; `retrans.protocols.setup` says what it must do.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from feedhandler.retrans.packet_cut import PacketCutter
+from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import (
     NEVER_NS,
     WIRE_ERRORS,
@@ -47,7 +48,8 @@ from feedhandler.retrans.protocols.nyse_xdp import (
 )
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import DailyQuota, Refresher
-from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed
+from feedhandler.retrans.settings import ServerSettings
 
 #: Longest packet of a client.
 REQUEST_BYTES_MAX = 256
@@ -116,19 +118,7 @@ def read_request(code: int, message: bytes) -> Request:
     raise WireError("wrong_direction", f"message {code}, which no client may send")
 
 
-@dataclass(slots=True)
-class _Answer:
-    """What of an accepted request has not gone out by the lines yet."""
-
-    service: int
-    store: PacketStore
-    numbering: int
-    at: int
-    end: int
-    flag: int
-
-
-class XdpServer:
+class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
     """The request server of one product; each service is a channel.
 
     `counts` counts by the names of `SERVER_COUNTS`. With a `Refresher` it takes refresh requests,
@@ -139,24 +129,15 @@ class XdpServer:
     def __init__(self, setup: ServerSetup) -> None:
         check_feed(setup.feed)
         check_services(list(setup.stores))
+        super().__init__(setup.settings, dict.fromkeys(SERVER_COUNTS, 0))
         self.setup = setup
-        self.settings = setup.settings
         self.packets = Packets(setup.feed)
         self.cutter = PacketCutter(setup.feed)
-        self.sessions: set[XdpSession] = set()
-        self.counts: dict[str, int] = dict.fromkeys(SERVER_COUNTS, 0)
         self.quotas = [DailyQuota(setup.settings.requests_per_day) for _ in range(2)]
 
     def session(self, peer: str, now_ns: int) -> "XdpSession":
         """Return the session of a new connection from `peer`; `closed` where there are too many."""
-        session = XdpSession(self, now_ns)
-        if len(self.sessions) >= self.settings.clients_max:
-            self.counts["clients_refused"] += 1
-            session.closed = f"more than {self.settings.clients_max} clients"
-        else:
-            self.counts["clients"] += 1
-            self.sessions.add(session)
-        return session
+        return self.admit(XdpSession(self, now_ns))
 
     def judge(self, request: Request, now_ns: int) -> bytes:
         """Return the status of a request; counts it for the day."""
@@ -197,11 +178,11 @@ class XdpServer:
             service, self.packets.packet(UNAVAILABLE_FLAG, first, message, now_ns)
         )
 
-    def retransmit(self, answer: _Answer, room: int, now_ns: int) -> int:
+    def retransmit(self, answer: PacketsOwed, room: int, now_ns: int) -> int:
         """Put packets of an answer on the lines, about `room` bytes; return how many bytes."""
         store, used = answer.store, 0
         while answer.at < answer.end and used < room:
-            held = store.packets(answer.at, answer.end) if _same(answer) else []
+            held = store.packets(answer.at, answer.end) if answer.same else []
             if not held or held[0][0] > answer.at:
                 until = held[0][0] if held else answer.end
                 self.say_missing(answer.service, answer.at, until, now_ns)
@@ -220,146 +201,97 @@ class XdpServer:
         return used
 
 
-def _same(answer: _Answer) -> bool:
-    """Return whether the store still has the numbering that the request was about."""
-    return answer.store.numbering == answer.numbering
+class XdpSession(PacketSession[XdpServer]):
+    """The server's end of one client's connection: while it is paused, the lines go on."""
 
-
-@dataclass(eq=False, slots=True)
-class XdpSession:
-    """The server's end of one client's connection."""
-
-    server: XdpServer
-    now_ns: int
-    closed: str = ""
-    on_output: Callable[[], None] | None = None
-    framer: StreamFramer = field(init=False)
-    number: int = 0
-    beat_ns: int = field(init=False)
-    #: Since when a heartbeat is not answered; NEVER_NS: none is.
-    unanswered_ns: int = NEVER_NS
-    waiting_answers: deque[_Answer] = field(default_factory=deque)
-    paused: bool = False
-
-    def __post_init__(self) -> None:
-        """Begin."""
-        self.framer = StreamFramer(self.server.setup.feed, REQUEST_BYTES_MAX)
-        self.beat_ns = self.now_ns
+    def __init__(self, server: XdpServer, now_ns: int) -> None:
+        super().__init__(server, now_ns)
+        self._framer = StreamFramer(server.setup.feed, REQUEST_BYTES_MAX)
+        self._answers: deque[PacketsOwed] = deque()
+        self._number = 0
+        #: Since when a heartbeat is not answered; NEVER_NS: none is.
+        self._unanswered_ns = NEVER_NS
 
     @property
-    def waiting(self) -> bool:
-        """Whether `tick` has something to send at once."""
-        return bool(self.waiting_answers) and not self.closed
+    def _busy(self) -> bool:
+        return bool(self._answers)
+
+    def _drop(self) -> None:
+        self._answers.clear()
 
     @property
     def deadline_ns(self) -> int:
         """When `tick` must be called next: at once while packets wait for the lines."""
         if self.closed:
             return NEVER_NS
-        if self.waiting_answers:
-            return self.now_ns
-        settings = self.server.settings
-        dead_ns = self.unanswered_ns + settings.dead_us * 1_000
-        return min(self.beat_ns + settings.heartbeat_us * 1_000, dead_ns)
-
-    def pause(self, now_ns: int) -> None:
-        """Send no heartbeats, as the connection takes no more; the lines go on."""
-        self.now_ns, self.paused = now_ns, True
-
-    def resume(self, now_ns: int) -> None:
-        """Send heartbeats again."""
-        self.now_ns, self.paused = now_ns, False
-
-    def end(self) -> None:
-        """End the session of a connection that is gone."""
-        if not self.closed:
-            self._close("clients_left", "the client left")
-
-    def _close(self, name: str, reason: str) -> None:
-        self.server.counts[name] += 1
-        self.closed = reason
-        self.waiting_answers.clear()
-        self.server.sessions.discard(self)
+        if self._answers:
+            return self._now_ns
+        return min(self._said_ns + self._heartbeat_ns, self._unanswered_ns + self._dead_ns)
 
     def tick(self, now_ns: int) -> bytes:
         """Let time pass: put a share of what waits on the lines, and return a heartbeat if due."""
         if self.closed:
             return b""
-        self.now_ns = now_ns
-        settings, counts = self.server.settings, self.server.counts
-        if now_ns >= self.unanswered_ns + settings.dead_us * 1_000:
+        self._now_ns = now_ns
+        if now_ns >= self._unanswered_ns + self._dead_ns:
             self._close("clients_silent", "the client does not answer heartbeats")
             return b""
         self._share(now_ns)
-        if now_ns < self.beat_ns + settings.heartbeat_us * 1_000:
+        if not self._beats(now_ns):
             return b""
-        self.beat_ns = now_ns
-        if self.paused:
-            return b""
-        self.unanswered_ns = min(self.unanswered_ns, now_ns)
-        counts["heartbeats_sent"] += 1
-        return self._packet(HEARTBEAT, b"", now_ns)
+        self._unanswered_ns = min(self._unanswered_ns, now_ns)
+        return self._encode(HEARTBEAT, b"", now_ns)
 
     def _share(self, now_ns: int) -> None:
-        room = self.server.settings.chunk_bytes
-        while self.waiting_answers and room > 0:
-            answer = self.waiting_answers[0]
-            room -= self.server.retransmit(answer, room, now_ns)
+        room = self._server.settings.chunk_bytes
+        while self._answers and room > 0:
+            answer = self._answers[0]
+            room -= self._server.retransmit(answer, room, now_ns)
             if answer.at >= answer.end:
-                self.waiting_answers.popleft()
+                self._answers.popleft()
 
-    def feed(self, data: bytes, now_ns: int) -> bytes:
-        """Take in the client's bytes and return the bytes to write."""
-        if self.closed or not data:
-            return b""
-        self.now_ns = now_ns
-        output = bytearray()
-        try:
-            for packet in self.framer.feed(data):
-                for code, message in messages_of(packet):
-                    output += self._message(code, message, packet, now_ns)
-            if self.framer.failure is not None:
-                raise self.framer.failure
-        except WireError as error:
-            self.server.counts[error.name] += 1
-            self._close("clients_wrong", f"the client sent {error.message}")
-        return bytes(output)
+    def _packets(self, data: bytes) -> Iterator[bytes]:
+        return packets_of(self._framer, data)
 
-    def _packet(self, flag: int, message: bytes, now_ns: int) -> bytes:
-        self.number += bool(message)
-        return self.server.packets.packet(flag, self.number, message, now_ns)
+    def _packet(self, packet: bytes, now_ns: int, output: bytearray) -> None:
+        for code, message in messages_of(packet):
+            output += self._message(code, message, packet, now_ns)
+
+    def _encode(self, flag: int, message: bytes, now_ns: int) -> bytes:
+        self._number += bool(message)
+        return self._server.packets.packet(flag, self._number, message, now_ns)
 
     def _message(self, code: int, message: bytes, packet: bytes, now_ns: int) -> bytes:
         if code == BEATS:
             exactly(HEARTBEAT_RESPONSE, message)
-            self.server.counts["heartbeats_answered"] += 1
-            self.unanswered_ns = NEVER_NS
+            self._counts["heartbeats_answered"] += 1
+            self._unanswered_ns = NEVER_NS
             return b""
         request = read_request(code, message)
-        self.server.counts["requests"] += 1
-        status = self.server.judge(request, now_ns)
+        self._counts["requests"] += 1
+        status = self._server.judge(request, now_ns)
         if status == ACCEPTED:
             status = self._granted(request, now_ns)
-        self.server.counts["accepted" if status == ACCEPTED else "rejected"] += 1
+        self._counts["accepted" if status == ACCEPTED else "rejected"] += 1
         number = int.from_bytes(packet[4:8], "little")
         named = (request.first, request.last) if code == RETRANSMISSION else (0, 0)
         response = RESPONSE.pack(
             RESPONSE.size, RESPONDS, number, *named,
             request.source, request.product, request.channel, status[0],
         )  # fmt: skip
-        return self._packet(ORIGINAL, response, now_ns)
+        return self._encode(ORIGINAL, response, now_ns)
 
     def _granted(self, request: Request, now_ns: int) -> bytes:
         """Begin what a request that is granted asks for; return the status."""
         channel, first, end = request.channel, request.first, request.last + 1
         if request.code != RETRANSMISSION:
-            return self.server.refresh(channel, now_ns)
-        store = self.server.setup.stores[channel]
+            return self._server.refresh(channel, now_ns)
+        store = self._server.setup.stores[channel]
         if end <= store.first:
             return WORDS[RetransReject.NO_LONGER_AVAILABLE]
-        if len(self.waiting_answers) >= ANSWERS_WAITING_MAX:
+        if len(self._answers) >= ANSWERS_WAITING_MAX:
             raise WireError("too_many_waiting", "requests faster than the lines take the answers")
         held = store.packets(first, end)
         flag = ONE_PACKET if len(held) == 1 else ONE_OF_SEVERAL
-        self.waiting_answers.append(_Answer(channel, store, store.numbering, first, end, flag))
+        self._answers.append(PacketsOwed(store, first, end, channel, flag))
         return ACCEPTED

@@ -11,8 +11,6 @@ whole, where somebody can make it so.
 """
 
 import copy
-import heapq
-import itertools
 import json
 import random
 import struct
@@ -21,43 +19,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from channel_world import HEAL_NS, LINES, MS, SERVICE, WHOLE, ChannelWorld, SessionConnection
 from gateway_cores import Outward
-from network import CLOSED, NEVER, TcpFaults, TcpLink
+from network import TcpFaults, TcpLink
 
-from feedhandler.amqp.routing import parse_address
-from feedhandler.amqp.sender_queue import Peer, SenderQueue
-from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.recovery import PROTOCOLS, ProtocolFacts
-from feedhandler.codecs.scanner import PacketHeader, parse_next
+from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.config import (
     AmqpConfig,
     ChannelConfig,
     Config,
     GatewaySettings,
-    LineConfig,
     RetransmissionLineConfig,
     ServerConfig,
 )
-from feedhandler.gateway import GatewayCore
-from feedhandler.ingest.arbitration import Arbiter
-from feedhandler.ingest.records import RecordKind
-from feedhandler.ingest.recovered import disprove, give_up, recover
-from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.protocols.registry import REGISTRY
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.amqp import FakeLink
 from tests.support.line_answers import keep, mutated
 
-MS = 1_000_000
-SERVICE = 7
-HEAL_NS = 600 * MS
 END_NS = HEAL_NS + 2_500 * MS
 SERVERS = ("good", "good", "late", "lossy", "silent", "sparing", "wrong")
-WHOLE = ("OK", "REFRESHED")
 #: Of a sparing server: requests a day, and numbers a request.
 SPARING_REQUESTS, SPARING_NUMBERS = 5, 3
 #: And what it keeps where it answers by datagrams, and has no quota.
@@ -160,33 +145,16 @@ class Plan:
         )
 
 
-class Connection:
-    """A client's connection to a server, over a simulated link."""
+class KindConnection(SessionConnection):
+    """A client's connection to a server of some kind."""
 
     def __init__(
         self, world: "World", kind: str, server: Any, link: TcpLink, to_client: Callable[..., None]
     ) -> None:
-        self.world = world
         self.kind = kind
-        self.link = link
-        self.to_client = to_client
-        self.open = True
-        self.session = server.session("sim", world.now)
-        self._due = NEVER
         #: Of a late server: when its latest words go out, and how many do yet.
         self._said_ns = self._unsaid = 0
-        self._plan()
-
-    def send(self, data: bytes, now_ns: int) -> None:
-        """The client's bytes."""
-        self.link.send(0, data, now_ns)
-        self.watch()
-
-    def close(self, now_ns: int) -> None:
-        """The client hangs up."""
-        self.to_client = lambda data, now_ns: None
-        self.link.break_off(now_ns)
-        self.watch()
+        super().__init__(world, server, link, to_client)
 
     def say(self, data: bytes, now_ns: int) -> None:
         """The server's bytes, as its kind has it before all is well."""
@@ -222,35 +190,10 @@ class Connection:
             self.link.close(now_ns)
             self.watch()
 
-    def watch(self) -> None:
-        if self.link.pending < NEVER:
-            self.world.schedule(self.link.pending, self._deliver)
-
-    def _deliver(self, now_ns: int) -> None:
-        for side, data in self.link.deliver(now_ns):
-            if side == 0:
-                self.to_client(data, now_ns)
-            elif data is CLOSED:
-                self.open = False
-                self.session.end()
-            elif self.open:
-                self.say(self.session.feed(data, now_ns), now_ns)
-                self._closed(now_ns)
-                self._plan()
-        self.watch()
-
-    def _plan(self) -> None:
-        due = max(self.session.deadline_ns, self.world.now + 1_000)
-        if self.open and not self.session.closed and due < self._due:
-            self._due = due
-            self.world.schedule(due, self._tick)
-
-    def _tick(self, now_ns: int) -> None:
-        if self.open and now_ns == self._due:
-            self._due = NEVER
-            self.say(self.session.tick(now_ns), now_ns)
-            self._closed(now_ns)
-            self._plan()
+    def _answer(self, data: bytes, now_ns: int) -> None:
+        self.say(data, now_ns)
+        self._closed(now_ns)
+        self._plan()
 
     def _closed(self, now_ns: int) -> None:
         """Close the link of a session that has closed itself, behind what it has said."""
@@ -264,15 +207,16 @@ class Port:
     def __init__(self, world: "World", kind: str, server: Any) -> None:
         self.world, self.kind, self.server = world, kind, server
 
-    def connect(self, now_ns: int, to_client: Callable[..., None]) -> Connection | None:
+    def connect(self, now_ns: int, to_client: Callable[..., None]) -> Any:
         """A connection; None: refused."""
-        world = self.world
-        faults = world.plan.tcp
-        if now_ns < faults.until_ns and world.rng.random() < faults.refused:
+        if self.world.refused(now_ns):
             return None
-        world.now = now_ns
-        link = TcpLink(world.rng, faults)
-        return Connection(world, self.kind, self.server, link, to_client)
+        self.world.now = now_ns
+        return self._made(to_client)
+
+    def _made(self, to_client: Callable[..., None]) -> Any:
+        link = TcpLink(self.world.rng, self.world.plan.tcp)
+        return KindConnection(self.world, self.kind, self.server, link, to_client)
 
 
 class DatagramConnection:
@@ -317,14 +261,8 @@ class DatagramConnection:
 class DatagramPort(Port):
     """A server that answers datagrams."""
 
-    def connect(self, now_ns: int, to_client: Callable[..., None]) -> Any:
-        """A socket; None: nobody is there."""
-        world = self.world
-        faults = world.plan.tcp
-        if now_ns < faults.until_ns and world.rng.random() < faults.refused:
-            return None
-        world.now = now_ns
-        return DatagramConnection(world, self.kind, self.server, to_client)
+    def _made(self, to_client: Callable[..., None]) -> Any:
+        return DatagramConnection(self.world, self.kind, self.server, to_client)
 
 
 class DatagramOutward(Outward):
@@ -338,21 +276,18 @@ class DatagramOutward(Outward):
                 self.connection.send(data, self.gateway.now)
 
 
-class World:
+class World(ChannelWorld):
     """One seed: the publisher, the network, the servers, and the gateway, whose `GatewayIO` it
     is."""
 
     #: Whether lines bring snapshots.
     healed_by_lines = False
+    end_ns = END_NS
 
     def __init__(self, venue: Venue, seed: int) -> None:
         self.venue = venue
-        self.rng = random.Random(seed)
-        self.plan = Plan.drawn(self.rng, venue)
-        self.now = 0
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._ties = itertools.count()
-        self.marks: Counter[str] = Counter()
+        rng = random.Random(seed)
+        super().__init__(rng, Plan.drawn(rng, venue), venue.feed)
         #: Message n, published, at n - 1; the open orders after the last one.
         self.published: list[bytes] = []
         self.open: dict[int, bytes] = {}
@@ -397,16 +332,7 @@ class World:
         return len(self.published), tuple(self.open.values())
 
     def _make_gateway(self, seed: int) -> None:
-        config, feed = self._configuration(), self.venue.feed
-        self.ring = Ring(1 << 20)
-        self.core = GatewayCore(config, feed, self.ring, self, 0, seed)
-        (plan,) = self.core.plans
-        self.arbiter = Arbiter(
-            self.ring, lines=2, channel=0, first_sequence=feed.first_sequence,
-            counts_messages=feed.counts_messages, settings=config.arbitration,
-            recovery_wait_us=plan.recovery_wait_us, table=feed.table,
-        )  # fmt: skip
-        self.outward: dict[str, Outward] = {}
+        self.attach(self._configuration(), f"{self.feed.key}.#?as=message", seed)
         for server_name, server in self.core.servers.items():
             for end, name in zip(
                 server.ends, (server_name, f"{server_name} secondary"), strict=False
@@ -414,13 +340,6 @@ class World:
                 port = self.ports[name]
                 kind = DatagramOutward if isinstance(port, DatagramPort) else Outward
                 self.outward[name] = kind(self, end, port)  # type: ignore[arg-type]
-        self.peer = Peer(self.core.fanout.dirty_peers)
-        self.link = FakeLink()
-        subscription = parse_address(f"{feed.key}.#?as=message", feed.type_code, snapshots=True)
-        self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
-        self.header = PacketHeader()
-        self.timer_ns = NEVER
-        self.reading = False
 
     def _configuration(self) -> Config:
         plan, venue = self.plan, self.venue
@@ -436,10 +355,7 @@ class World:
         channel = ChannelConfig(
             service=SERVICE, retransmission="rts",
             refresh="snapshots" if plan.snapshots != "none" else "",
-            lines=tuple(
-                LineConfig(name=name, group=f"239.1.1.{at}", port=30_001)
-                for at, name in enumerate("AB", 1)
-            ),
+            lines=LINES,
             retransmission_lines=(group,) if by_lines else (),
         )  # fmt: skip
         return Config(
@@ -466,7 +382,7 @@ class World:
             self.published.append(self.venue.message(number, self.rng, self.open))
         end = len(self.published) + 1
         for store in {id(each): each for each in (self.store, self.served)}.values():
-            keep(self.venue.feed, store, self._packet(first, end))
+            keep(self.feed, store, self._packet(first, end))
         both = self.happens(self.plan.lost_on_both, now_ns)
         for line in (0, 1):
             for data in self._packed(first, end, line):
@@ -477,7 +393,7 @@ class World:
                     self.schedule(now_ns + self.delay_ns(line, now_ns), self._arrive, line, data)
 
     def _packet(self, first: int, end: int) -> bytes:
-        feed = self.venue.feed
+        feed = self.feed
         service = SERVICE if feed.table.service_size else 0
         return feed.encode_packet(
             sequence=first, service=service, messages=self.published[first - 1 : end - 1],
@@ -487,15 +403,6 @@ class World:
     def _packed(self, first: int, end: int, line: int) -> list[bytes]:
         cut = self.rng.randrange(first, end + 1) if line and self.plan.repacked else first
         return [self._packet(a, b) for a, b in ((first, cut), (cut, end)) if a < b]
-
-    def happens(self, chance: float, now_ns: int) -> bool:
-        """Draw whether a fault happens; none does once all is well."""
-        return now_ns < HEAL_NS and self.rng.random() < chance
-
-    def delay_ns(self, line: int, now_ns: int) -> int:
-        """Draw how long a datagram is on its way."""
-        jitter = self.rng.randrange(self.plan.jitter_ns + 1) if now_ns < HEAL_NS else 0
-        return 10_000 + jitter + (self.plan.skew_ns if line else 0)
 
     # -- the retransmission lines ---------------------------------------------------------------
 
@@ -517,10 +424,10 @@ class World:
         rng = self.rng
         if kind != "wrong" or not self.happens(0.3, self.now):
             return data
-        table = self.venue.feed.table
+        table = self.feed.table
         at, size = table.sequence_at, table.sequence_size
         number = len(self.published) + rng.randrange(5_000, 10_000)
-        far = number.to_bytes(size, self.venue.feed.byte_order)
+        far = number.to_bytes(size, self.feed.byte_order)
         return rng.choice(
             [
                 data[: rng.randrange(len(data))],
@@ -534,124 +441,6 @@ class World:
         if self.plan.join_ns <= now_ns:
             self.core.line_datagram(0, data, now_ns)
             self.settle()
-
-    # -- the gateway ----------------------------------------------------------------------------
-
-    def _join(self, now_ns: int) -> None:
-        self.arbiter.start(now_ns)
-        for outward in self.outward.values():
-            outward.server.retry_ns = now_ns
-        self.settle()
-
-    def _arrive(self, now_ns: int, line: int, data: bytes) -> None:
-        if now_ns < self.plan.join_ns:
-            return
-        assert parse_next(self.venue.feed.table, data, 0, len(data), self.header) == 0
-        self.arbiter.receive(line, self.header, data, 0, now_ns, now_ns)
-        self._look(now_ns)
-        self.settle()
-
-    def _look(self, now_ns: int) -> None:
-        if not self.plan.lag_ns:
-            self._read(now_ns)
-        elif not self.reading:
-            self.reading = True
-            self.schedule(now_ns + self.plan.lag_ns, self._read)
-
-    def _read(self, now_ns: int) -> None:
-        self.reading = False
-        self.ring.publish()
-        while self.core.pump(PUMP_BYTES_MAX, now_ns):
-            pass
-        self.settle()
-
-    def settle(self) -> None:
-        """Write to servers and links."""
-        for outward in self.outward.values():
-            if outward.asked:
-                outward.flush()
-        for peer in self.core.fanout.flush():
-            peer.dirty = False
-
-    def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:
-        """Call `function(now_ns, *arguments)` at `at`."""
-        heapq.heappush(self._heap, (at, next(self._ties), function, arguments))
-
-    def play(self) -> None:
-        """Run to the end."""
-        heap = self._heap
-        while True:
-            due = heap[0][0] if heap else NEVER
-            deadlines = [self.arbiter.deadline_ns, self.timer_ns]
-            deadlines += [each.server.deadline_ns for each in self.outward.values()]
-            if self.now < self.plan.join_ns:
-                deadlines = [NEVER]
-            now = max(min(due, *deadlines), self.now)
-            if now > END_NS:
-                return
-            self.now = now
-            if min(deadlines) <= now:
-                self._tick(now)
-            else:
-                _, _, function, arguments = heapq.heappop(heap)
-                function(now, *arguments)
-
-    def _tick(self, now_ns: int) -> None:
-        if self.arbiter.deadline_ns <= now_ns:
-            self.arbiter.tick(now_ns)
-            self._look(now_ns)
-        for outward in self.outward.values():
-            if outward.server.deadline_ns <= now_ns:
-                outward.tick(now_ns)
-        if self.timer_ns <= now_ns:
-            self.timer_ns = NEVER
-            self.core.tick(now_ns)
-        self.settle()
-
-    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
-
-    def now_ns(self) -> int:
-        return self.now
-
-    def fill(self, place: int, data: bytes, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._fill, data, epoch)
-        return True
-
-    def _fill(self, now_ns: int, data: bytes, epoch: int) -> None:
-        assert parse_next(self.venue.feed.table, data, 0, len(data), self.header) == 0
-        recover(self.arbiter, self.header, data, 0, now_ns, now_ns, epoch)
-        self._look(now_ns)
-
-    def give_up(self, place: int, until: int, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._give_up, until, epoch)
-        return True
-
-    def _give_up(self, now_ns: int, until: int, epoch: int) -> None:
-        give_up(self.arbiter, until, now_ns, epoch)
-        self._look(now_ns)
-
-    def disprove(self, place: int, number: int, epoch: int) -> bool:
-        self.schedule(self.now + self.plan.lag_ns, self._disprove, number, epoch)
-        return True
-
-    def _disprove(self, now_ns: int, number: int, epoch: int) -> None:
-        disprove(self.arbiter, number, now_ns, epoch)
-        self._look(now_ns)
-
-    def flush_soon(self) -> None:
-        """Links are written to at once here."""
-
-    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
-        self.timer_ns = min(self.timer_ns, deadline_ns)
-
-    def line_changed(self, kind: int, place: int, line: int) -> None:
-        self.marks[RecordKind(kind).name] += 1
-
-    def renumbered(self) -> None:
-        self.core.turn_day(self.now)
-
-    def tell(self, text: str) -> None:
-        """There is no operator."""
 
 
 class Oracle:

@@ -246,6 +246,11 @@ class Relay:
 async def start(config: Config, path: Path) -> asyncio.subprocess.Process:
     """A gateway process that says it is ready; `path`: where its configuration may be written."""
     path.write_text(to_toml(config))
+    return await start_again(path)
+
+
+async def start_again(path: Path) -> asyncio.subprocess.Process:
+    """A gateway process that says it is ready, of a configuration that is written already."""
     gateway = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "feedhandler", "run", str(path), stderr=asyncio.subprocess.PIPE
     )

@@ -7,7 +7,9 @@ from typing import Any
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.retrans.actions import Ask
 from feedhandler.retrans.events import Event, Packet
+from feedhandler.retrans.reconnection import RecoveryClient
 from feedhandler.retrans.store import PacketStore
 
 
@@ -53,6 +55,46 @@ def whole(events: list[Event]) -> list[Any]:
         (each.service, each.sequence, each.next_sequence) if isinstance(each, Packet) else each
         for each in events
     ]
+
+
+def exchange(
+    asking: RecoveryClient,
+    answers: Callable[[bytes, int], list[bytes]],
+    packet: Callable[[int, int], bytes],
+    service: int,
+    draw: random.Random,
+) -> None:
+    """Ask for a run of numbers by datagrams that are lost, doubled and late, until all have come.
+
+    As recovery does, what has not come is cancelled and asked for again. `answers` is told a
+    request and the time, `packet` makes one of a first number and a count: in such packets each
+    number must come, once.
+    """
+    missing = set(range(100, draw.randint(101, 900)))
+    came: list[int] = []
+    delayed: list[bytes] = []
+    for request_id in range(1, 10_000):
+        if not missing:
+            break
+        low = min(missing)
+        high = next(n for n in range(low, low + 1000) if n not in missing)
+        asking.ask(Ask(request_id, service, low, high, 0), request_id)
+        while request := asking.take_output():
+            for answer in answers(request, request_id):
+                copies = [answer] * draw.choice([0, 1, 1, 1, 2])
+                if draw.random() < 0.2:
+                    delayed += copies
+                    copies = [delayed.pop(draw.randrange(len(delayed)))] if delayed else []
+                for data in copies:
+                    for event in asking.feed(data, request_id):
+                        if isinstance(event, Packet):
+                            first, end = event.sequence, event.next_sequence
+                            assert event.data == packet(first, end - first)
+                            came += range(first, end)
+                            missing -= set(range(first, end))
+        asking.cancel(request_id)
+    assert not missing
+    assert len(came) == len(set(came)), "a number came twice"
 
 
 class Lines:

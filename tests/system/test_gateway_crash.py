@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 from tests.support import places
+from tests.support.gateway import start_again
 
 CRASHES = int(os.environ.get("CRASHES", "1"))
 RATE = 2000
@@ -56,23 +56,9 @@ def market(config: Config) -> Iterator[None]:
         sender.join()
 
 
-async def start(path: Path) -> asyncio.subprocess.Process:
-    """A gateway process that says it is ready."""
-    gateway = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "feedhandler", "run", str(path), stderr=asyncio.subprocess.PIPE
-    )
-    assert gateway.stderr is not None
-    seen = b""
-    while b"ready" not in seen:
-        line = await asyncio.wait_for(gateway.stderr.readline(), PATIENCE_S)
-        assert line, f"the gateway ended: {seen.decode()}"
-        seen += line
-    return gateway
-
-
 async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
     """Start, take `packets` packets in order, kill; (first, last) sequence number seen."""
-    gateway = await start(path)
+    gateway = await start_again(path)
     try:
         sequences: list[int] = []
         since = None

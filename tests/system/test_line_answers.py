@@ -28,6 +28,7 @@ from feedhandler.config import (
     RetransmissionLineConfig,
     ServerConfig,
 )
+from feedhandler.gateway.process import Gateway
 from feedhandler.retrans.protocols.registry import REGISTRY
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
@@ -158,6 +159,31 @@ async def serving(
         await listener.close()
 
 
+async def came_whole(publisher: Publisher, gateway: Gateway, url: str) -> dict[str, Any]:
+    """Publish everything, take it from a gateway, and check that nothing is lost, though both lines
+    lost some of it; return the gateway's snapshot of then."""
+    came: list[bytes] = []
+    states: list[str] = []
+    async with feedhandler.subscribe(url, f"{publisher.feed.key}.#") as subscribed:
+        sending = asyncio.create_task(publisher.publish())
+        async with asyncio.timeout(PATIENCE_S):
+            async for told in subscribed:
+                if told.quality is not None:
+                    states.append(told.quality["reason"])
+                else:
+                    came += publisher.feed.messages_of(bytes(told.body))
+                if len(came) == LAST:
+                    break
+        await sending
+    snapshot = gateway.snapshot()
+    assert came == [publisher.message(number) for number in range(1, LAST + 1)]
+    assert publisher.lost > 50
+    assert sum(channel["lost"] for channel in snapshot["channels"]) == 0
+    assert "gap" not in states
+    assert snapshot["recovery"]["retransmitted"] > 10
+    return snapshot
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(PATIENCE_S):
@@ -178,8 +204,6 @@ def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missi
 ) -> None:
     async def session() -> None:
         publisher = Publisher(load_feed(feed), message, seed=17)
-        came: list[bytes] = []
-        states: list[str] = []
         async with serving(publisher, protocol) as (listener, server):
             host, port = listener.address
             config = publisher.configuration(
@@ -188,24 +212,8 @@ def test_what_both_lines_lose_comes_by_retransmission_lines_and_nothing_is_missi
             async with running(config) as (gateway, _, url):
                 client = gateway.core.servers["rts"].client
                 await until(lambda: client.up)
-                async with feedhandler.subscribe(url, f"{publisher.feed.key}.#") as subscribed:
-                    sending = asyncio.create_task(publisher.publish())
-                    async with asyncio.timeout(PATIENCE_S):
-                        async for told in subscribed:
-                            if told.quality is not None:
-                                states.append(told.quality["reason"])
-                            else:
-                                came += publisher.feed.messages_of(bytes(told.body))
-                            if len(came) == LAST:
-                                break
-                    await sending
-                snapshot = gateway.snapshot()
+                await came_whole(publisher, gateway, url)
         publisher.sock.close()
-        assert came == [message(number) for number in range(1, LAST + 1)]
-        assert publisher.lost > 50
-        assert sum(channel["lost"] for channel in snapshot["channels"]) == 0
-        assert "gap" not in states
-        assert snapshot["recovery"]["retransmitted"] > 10
         assert server.counts["packets"] >= client.counts["answered"] > 10
 
     run(session())

@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 from test_gateway_loopback import running
-from test_line_answers import LAST, SERVICE, Publisher
+from test_line_answers import LAST, SERVICE, Publisher, came_whole
 
-import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import ServerConfig
 from feedhandler.retrans.protocols.registry import REGISTRY
@@ -23,7 +22,7 @@ from feedhandler.retrans.settings import ServerSettings
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
 from tests.support.line_answers import keep
-from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.node import Run, gateways_loop
 
 CME = load_feed("cme-mdp3")
 
@@ -95,33 +94,15 @@ def test_what_both_lines_lose_comes_to_the_asker_alone_and_nothing_is_missing(
         if facts.transport == "tcp":  # however busy the machine, an answer comes
             recovery = msgspec.structs.replace(recovery, request_timeout_us=10_000_000)
         config = msgspec.structs.replace(config, channels=(channel,), recovery=recovery)
-        came: list[bytes] = []
-        states: list[str] = []
         try:
             async with running(config) as (gateway, _, url):
                 client = gateway.core.servers["rts"].client
-                async with feedhandler.subscribe(url, f"{publisher.feed.key}.#") as subscribed:
-                    sending = asyncio.create_task(publisher.publish())
-                    async with asyncio.timeout(PATIENCE_S):
-                        async for told in subscribed:
-                            if told.quality is not None:
-                                states.append(told.quality["reason"])
-                            else:
-                                came += publisher.feed.messages_of(bytes(told.body))
-                            if len(came) == LAST:
-                                break
-                    await sending
-                snapshot = gateway.snapshot()
+                snapshot = await came_whole(publisher, gateway, url)
         finally:
             closing = listener.close()
             if closing is not None:
                 await closing
             publisher.sock.close()
-        assert came == [message(number) for number in range(1, LAST + 1)]
-        assert publisher.lost > 50
-        assert sum(channel["lost"] for channel in snapshot["channels"]) == 0
-        assert "gap" not in states
-        assert snapshot["recovery"]["retransmitted"] > 10
         assert snapshot["recovery"]["servers"]["rts"]["up"]
         assert server.counts["packets"] >= client.counts["answered"] > 10
 

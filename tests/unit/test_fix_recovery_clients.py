@@ -16,13 +16,13 @@ from feedhandler.retrans.fix.request import RequestFormat, ResendRequest
 from feedhandler.retrans.fix.resend_client import (
     KEPT_MAX,
     KEPT_NS,
-    REQUESTS_MAX,
     RUN_BYTES_MAX,
     ResendClient,
     Topic,
     gap_fill,
 )
 from feedhandler.retrans.fix.state_client import fits, snapshot_of, trimmed
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.fix_messages import sealed

@@ -31,8 +31,8 @@ from feedhandler.retrans.protocols.cboe_spin import (
     SpinServer,
     SpinSnapshots,
 )
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import (

@@ -11,7 +11,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Finished, Packet
-from feedhandler.retrans.protocols.cme_replay import COUNTS, REQUESTS_MAX, ReplayClient, State
+from feedhandler.retrans.protocols.cme_replay import COUNTS, ReplayClient, State
 from feedhandler.retrans.protocols.cme_replay_server import (
     SERVER_COUNTS,
     ReplayServer,
@@ -19,6 +19,7 @@ from feedhandler.retrans.protocols.cme_replay_server import (
 )
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.reconnection import ReconnectingClient
+from feedhandler.retrans.requesting import REQUESTS_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import chunks, keep, mutated, numbers
@@ -412,6 +413,7 @@ def test_clients_are_bounded_and_a_silent_one_is_closed() -> None:
     assert session.tick(NOON_NS + MS) == b""
     session.pause(NOON_NS + 2 * MS)
     assert session.tick(NOON_NS + 3 * MS) == b""
+    assert session.deadline_ns == NOON_NS + 4 * MS  # a heartbeat that was due is left out
     session.tick(NOON_NS + 5 * MS)
     assert session.closed
     assert session.deadline_ns > NOON_NS * 2

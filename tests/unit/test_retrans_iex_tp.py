@@ -10,20 +10,20 @@ import pytest
 from feedhandler.codecs import list_feeds, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.events import Accepted, Answered, Broken, Event, Packet
+from feedhandler.retrans.events import Accepted, Answered, Broken, Packet
 from feedhandler.retrans.protocols.iex_tp import (
     COUNTS,
     RANGES_MAX,
-    SEGMENTS_WAITING_MAX,
     GapFillClient,
     GapFillServer,
     SegmentCutter,
 )
-from feedhandler.retrans.protocols.line_answers import REQUESTS_MAX
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.requesting import REQUESTS_MAX
+from feedhandler.retrans.serving import DATAGRAMS_WAITING_MAX
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
-from tests.support.line_answers import keep, mutated, numbers, whole
+from tests.support.line_answers import exchange, keep, mutated, numbers, stored, whole
 
 FEED = load_feed("iex-deep")
 CHANNEL, OTHER_CHANNEL = 1, 2
@@ -57,12 +57,9 @@ def request(
     return header + b"".join(struct.pack("<qq", *each) for each in ranges)
 
 
-def stored(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStore:
+def holding(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStore:
     """A store with segments of these first numbers and counts."""
-    store = PacketStore(bytes_max)
-    for first, count in runs:
-        keep(FEED, store, segment(first, count))
-    return store
+    return stored(FEED, [segment(*each) for each in runs], bytes_max)
 
 
 def client(latest: bytes = segment(1, 1), **settings: int) -> GapFillClient:
@@ -205,7 +202,7 @@ def test_a_server_that_owes_something_is_tested_and_given_up_when_it_shows_no_li
 
 def test_a_server_that_answers_tests_is_not_given_up_though_it_has_not_what_was_asked() -> None:
     asking = client(heartbeat_us=20_000, dead_us=50_000)
-    serving = server(stored([(50, 5)]))
+    serving = server(holding([(50, 5)]))
     asking.ask(Ask(1, CHANNEL, 7, 10, 0), 0)
     assert answers(serving, asking.take_output()) == []
     for at in range(20, 400, 20):
@@ -295,26 +292,26 @@ def test_what_it_cannot_do_is_refused() -> None:
 def test_the_server_answers_what_it_has_and_ignores_what_breaks_a_rule(
     data: bytes, counted: str, answer: list[bytes]
 ) -> None:
-    serving = server(stored([(5, 5), (15, 5)]))  # 10 to 14 are missing
+    serving = server(holding([(5, 5), (15, 5)]))  # 10 to 14 are missing
     assert answers(serving, data) == answer
     assert serving.counts[counted] >= 1
 
 
 def test_nothing_is_known_of_a_channel_before_its_first_segment() -> None:
-    serving = server(stored([]))
+    serving = server(holding([]))
     assert answers(serving, request()) == []
     assert serving.counts["wrong_session"] == 1
 
 
 def test_an_answer_has_as_many_messages_as_the_servers_bound_and_full_segments() -> None:
-    serving = server(stored([(n, 1) for n in range(1, 1_001)], 1 << 20), request_packets_max=500)
+    serving = server(holding([(n, 1) for n in range(1, 1_001)], 1 << 20), request_packets_max=500)
     sent = answers(serving, request((11, 200), (301, 900)))
     assert max(map(len, sent)) <= 1_400 < 2 * min(map(len, sent[:1]))
     came = [number for each in sent for number in range(*_span(each))]
     assert came == [*range(11, 201), *range(301, 611)]
     assert serving.counts["messages"] == 500
     assert all(each == segment(_span(each)[0], _span(each)[1] - _span(each)[0]) for each in sent)
-    assert answers(server(stored([(1, 9)]), request_packets_max=2), request((1, 2), (4, 5))) == [
+    assert answers(server(holding([(1, 9)]), request_packets_max=2), request((1, 2), (4, 5))) == [
         segment(1, 2)
     ]
 
@@ -325,25 +322,25 @@ def _span(data: bytes) -> tuple[int, int]:
 
 
 def test_segments_that_wait_are_bounded_and_a_client_that_left_gets_none() -> None:
-    serving = server(stored([(2 * n + 1, 1) for n in range(1_500)], 1 << 20))
+    serving = server(holding([(2 * n + 1, 1) for n in range(1_500)], 1 << 20))
     session = serving.session("c", 0)
     for _ in range(4):
         session.feed(request((1, 3_000)), 0)
-    assert len(session.segments) <= SEGMENTS_WAITING_MAX
-    many = server(stored([(2 * n + 1, 1) for n in range(3_000)], 1 << 20),
+    assert len(session.datagrams) <= DATAGRAMS_WAITING_MAX
+    many = server(holding([(2 * n + 1, 1) for n in range(3_000)], 1 << 20),
                   request_packets_max=1 << 20)  # fmt: skip
     other = many.session("d", 0)
     other.feed(request((1, 5_999)), 0)
     other.feed(request((1, 5_999)), 0)
     assert many.counts["too_many_waiting"] == 1
-    assert len(other.segments) == SEGMENTS_WAITING_MAX - 1
+    assert len(other.datagrams) == DATAGRAMS_WAITING_MAX - 1
     assert (other.waiting, other.deadline_ns) == (True, 0)
     other.end()
     assert (other.waiting, other.feed(request(), 0), other.tick(0)) == (False, b"", b"")
 
 
 def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> None:
-    serving = server(stored([(1, 5)]), clients_max=1, heartbeat_us=1_000, dead_us=50_000)
+    serving = server(holding([(1, 5)]), clients_max=1, heartbeat_us=1_000, dead_us=50_000)
     first = serving.session("a", 0)
     assert serving.session("b", 0).closed
     first.pause(0)
@@ -363,44 +360,14 @@ def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> N
 def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchanged(
     seed: int,
 ) -> None:
-    """As recovery does, what has not come is cancelled and asked for again."""
     draw = random.Random(seed)
-    asking = client()
     store, first = PacketStore(1 << 20), 1
     while first < 2_000:
         count = draw.randint(1, 40)
         keep(FEED, store, segment(first, count))
         first += count
     serving = server(store, request_packets_max=draw.choice([50, 1000]))
-    missing = set(range(100, draw.randint(101, 900)))
-    came: dict[int, list[bytes]] = {}
-    delayed: list[bytes] = []
-    for request_id in range(1, 10_000):
-        if not missing:
-            break
-        low = min(missing)
-        high = next(n for n in range(low, low + 1000) if n not in missing)
-        asking.ask(Ask(request_id, CHANNEL, low, high, 0), request_id)
-        while data := asking.take_output():
-            for answer in answers(serving, data):
-                copies = [answer] * draw.choice([0, 1, 1, 1, 2])
-                if draw.random() < 0.2:
-                    delayed += copies
-                    copies = [delayed.pop(draw.randrange(len(delayed)))] if delayed else []
-                for each in copies:
-                    _take(asking.feed(each, request_id), came, missing)
-        asking.cancel(request_id)
-    assert not missing, f"seed {seed}"
-    assert all(copies == [message(n)] for n, copies in came.items()), f"seed {seed}"
-
-
-def _take(events: list[Event], came: dict[int, list[bytes]], missing: set[int]) -> None:
-    for event in events:
-        if isinstance(event, Packet):
-            assert event.data == segment(event.sequence, event.next_sequence - event.sequence)
-            for number, each in enumerate(FEED.messages_of(event.data), event.sequence):
-                came.setdefault(number, []).append(each)
-                missing.discard(number)
+    exchange(client(), lambda data, now: answers(serving, data), segment, CHANNEL, draw)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -409,7 +376,7 @@ def test_mutated_bytes_never_raise_and_nothing_is_handed_on_that_was_not_asked_f
 ) -> None:
     draw = random.Random(seed)
     asking = client()
-    serving = server(stored([(n, 4) for n in range(1, 101, 4)]))
+    serving = server(holding([(n, 4) for n in range(1, 101, 4)]))
     wanted: set[int] = set()
     for request_id in range(1, 60):
         low = draw.randint(1, 90)

@@ -15,6 +15,7 @@ from feedhandler.retrans.protocols.moldudp64 import MoldClient, MoldServer
 from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
+from tests.support.line_answers import exchange, keep, numbers, stored
 
 FEED = load_feed("nasdaq-totalview-itch")
 #: By the specification: session, first number, count; a message is a length and its bytes.
@@ -36,13 +37,9 @@ def packet(first: int, count: int, session: bytes = SESSION) -> bytes:
     )
 
 
-def stored(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStore:
+def holding(runs: list[tuple[int, int]], bytes_max: int = 1 << 16) -> PacketStore:
     """A store with packets of these first numbers and counts."""
-    store = PacketStore(bytes_max)
-    for first, count in runs:
-        data = packet(first, count)
-        store.append(first, first + count, data, 0, len(data))
-    return store
+    return stored(FEED, [packet(*each) for each in runs], bytes_max)
 
 
 def client(latest: bytes = packet(1, 1), **settings: int) -> MoldClient:
@@ -63,15 +60,6 @@ def server(store: PacketStore, **settings: int) -> MoldServer:
     return MoldServer(ServerSetup(FEED, {SERVICE: store}, ServerSettings(**settings)))
 
 
-def numbers(events: list[Event]) -> list[int]:
-    return [
-        number
-        for event in events
-        if isinstance(event, Packet)
-        for number in range(event.sequence, event.next_sequence)
-    ]
-
-
 def test_a_request_is_what_the_specification_says() -> None:
     asking = client()
     assert asking.ask(Ask(1, SERVICE, 7, 10, 0), 0)
@@ -81,7 +69,7 @@ def test_a_request_is_what_the_specification_says() -> None:
 
 def test_a_range_of_many_datagrams_is_asked_for_part_by_part_until_it_is_whole() -> None:
     asking = client()
-    serving = server(stored([(first, 7) for first in range(1, 701, 7)])).session("c", 0)
+    serving = server(holding([(first, 7) for first in range(1, 701, 7)])).session("c", 0)
     asking.ask(Ask(1, SERVICE, 5, 505, 0), 0)
     events: list[Event] = []
     sizes = []
@@ -116,7 +104,7 @@ def test_a_range_of_many_datagrams_is_asked_for_part_by_part_until_it_is_whole()
 def test_the_server_answers_with_what_it_has_and_says_nothing_of_what_was_never_there(
     request_: bytes, counted: str, answer: bytes
 ) -> None:
-    serving = server(stored([(5, 5), (15, 5)]))  # 10 to 14 are missing
+    serving = server(holding([(5, 5), (15, 5)]))  # 10 to 14 are missing
     assert serving.session("c", 0).feed(request_, 0) == answer
     assert serving.counts[counted] == 1
 
@@ -205,7 +193,7 @@ def test_what_it_cannot_do_is_refused() -> None:
 
 
 def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> None:
-    serving = server(stored([(1, 5)]), clients_max=1, heartbeat_us=1_000, dead_us=50_000)
+    serving = server(holding([(1, 5)]), clients_max=1, heartbeat_us=1_000, dead_us=50_000)
     first = serving.session("a", 0)
     assert serving.session("b", 0).closed
     assert first.tick(49 * MS) == b""
@@ -219,43 +207,19 @@ def test_a_client_too_many_is_refused_and_one_that_asks_no_more_forgotten() -> N
 def test_by_datagrams_that_are_lost_doubled_and_late_all_comes_once_and_unchanged(
     seed: int,
 ) -> None:
-    """As recovery does, what has not come is cancelled and asked for again."""
     draw = random.Random(seed)
-    asking = client()
     store, first = PacketStore(1 << 20), 1
     while first < 2_000:
         count = draw.randint(1, 40)
-        data = packet(first, count)
-        store.append(first, first + count, data, 0, len(data))
+        keep(FEED, store, packet(first, count))
         first += count
     serving = server(store, request_packets_max=draw.choice([5, 1000])).session("c", 0)
-    missing, came, delayed = set(range(100, draw.randint(101, 900))), {}, []
-    for request_id in range(1, 10_000):
-        if not missing:
-            break
-        low = min(missing)
-        high = next(n for n in range(low, low + 1000) if n not in missing)
-        asking.ask(Ask(request_id, SERVICE, low, high, 0), request_id)
-        while request := asking.take_output():
-            answers = [serving.feed(request, request_id)] * draw.choice([0, 1, 1, 1, 2])
-            if draw.random() < 0.2:
-                delayed += answers
-                answers = [delayed.pop(draw.randrange(len(delayed)))] if delayed else []
-            for answer in answers:
-                for event in asking.feed(answer, request_id):
-                    if isinstance(event, Packet):
-                        for number in numbers([event]):
-                            at = HEADER.size + 14 * (number - event.sequence)
-                            came.setdefault(number, []).append(event.data[at : at + 14])
-                            missing.discard(number)
-        asking.cancel(request_id)
-    assert not missing, f"seed {seed}"
-    assert all(copies == [message(n)] for n, copies in came.items()), f"seed {seed}"
+    exchange(client(), lambda data, now: [serving.feed(data, now)], packet, SERVICE, draw)
 
 
 def test_a_server_whose_answers_come_too_late_is_slow_but_not_silent() -> None:
     asking = client(dead_us=3_000_000, heartbeat_us=1_000_000)
-    serving = server(stored([(1, 9)])).session("c", 0)
+    serving = server(holding([(1, 9)])).session("c", 0)
     for second in range(1, 10):
         now_ns = second * 1_000 * MS
         asking.ask(Ask(second, SERVICE, 1, 4, 0), now_ns)

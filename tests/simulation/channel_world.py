@@ -1,0 +1,326 @@
+"""The gateway of one channel in a simulated world: lines A and B, links to servers, one subscriber.
+
+What ships is `GatewayCore` with an arbiter in the place of the receive thread; a `ChannelWorld` is
+its `GatewayIO`, keeps the time, and draws the faults of its plan until `HEAL_NS`. The loop sees a
+record `lag_ns` after it was written, and what recovery brings reaches the arbiter as late.
+"""
+
+import heapq
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway_cores import Outward
+from network import CLOSED, NEVER, TcpFaults, TcpLink
+
+from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.sender_queue import Peer, SenderQueue
+from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.scanner import PacketHeader, parse_next
+from feedhandler.config import Config, LineConfig
+from feedhandler.gateway import GatewayCore
+from feedhandler.ingest.arbitration import Arbiter
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.recovered import disprove, give_up, recover
+from feedhandler.ingest.ring import Ring
+from tests.support.amqp import FakeLink
+
+MS = 1_000_000
+SERVICE = 7
+#: After this all is well.
+HEAL_NS = 600 * MS
+#: Qualities of a stream of which nothing is missing.
+WHOLE = ("OK", "REFRESHED")
+LINES = tuple(
+    LineConfig(name=name, group=f"239.1.1.{at}", port=30_001) for at, name in enumerate("AB", 1)
+)
+
+
+class Plan(Protocol):
+    """What a seed draws of the network, whatever the servers."""
+
+    jitter_ns: int
+    skew_ns: int
+    tcp: TcpFaults
+    join_ns: int
+    lag_ns: int
+
+
+class Connection:
+    """A client's connection to a server, over a simulated link."""
+
+    def __init__(self, world: "ChannelWorld", link: TcpLink, to_client: Callable[..., None]):
+        self.world: Any = world
+        self.link = link
+        self.to_client = to_client
+        self.open = True
+
+    def send(self, data: bytes, now_ns: int) -> None:
+        """The client's bytes."""
+        self.link.send(0, data, now_ns)
+        self.watch()
+
+    def close(self, now_ns: int) -> None:
+        """The client hangs up."""
+        self.to_client = lambda data, now_ns: None
+        self.link.break_off(now_ns)
+        self.watch()
+
+    def say(self, data: bytes, now_ns: int) -> None:
+        """The server's bytes."""
+        if self.open:
+            self.link.send(1, data, now_ns)
+            self.watch()
+
+    def watch(self) -> None:
+        """Deliver what is on its way when it arrives."""
+        if self.link.pending < NEVER:
+            self.world.schedule(self.link.pending, self._deliver)
+
+    def _deliver(self, now_ns: int) -> None:
+        for side, data in self.link.deliver(now_ns):
+            if side == 0:
+                self.to_client(data, now_ns)
+            elif data is CLOSED:
+                self.open = False
+                self.ended()
+            elif self.open:
+                self.heard(data, now_ns)
+        self.watch()
+
+    def heard(self, data: bytes, now_ns: int) -> None:
+        """The server gets these bytes."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """The client is gone."""
+
+
+class SessionConnection(Connection):
+    """A connection whose server has a `sessions.Session` for it."""
+
+    #: The shortest wait for a deadline.
+    wait_least_ns = 1_000
+
+    def __init__(
+        self, world: "ChannelWorld", server: Any, link: TcpLink, to_client: Callable[..., None]
+    ) -> None:
+        super().__init__(world, link, to_client)
+        self.session = server.session("sim", world.now)
+        self._due = NEVER
+        self._plan()
+
+    def heard(self, data: bytes, now_ns: int) -> None:
+        self._answer(self.session.feed(data, now_ns), now_ns)
+
+    def ended(self) -> None:
+        self.session.end()
+
+    def _plan(self) -> None:
+        due = max(self.session.deadline_ns, self.world.now + self.wait_least_ns)
+        if self.open and not self.session.closed and due < self._due:
+            self._due = due
+            self.world.schedule(due, self._tick)
+
+    def _tick(self, now_ns: int) -> None:
+        if self.open and now_ns == self._due:
+            self._due = NEVER
+            self._answer(self.session.tick(now_ns), now_ns)
+
+    def _answer(self, data: bytes, now_ns: int) -> None:
+        """Say what the session has to say, and plan its next deadline."""
+        self.say(data, now_ns)
+        self._plan()
+
+
+class ChannelWorld:
+    """One seed's world. Subclasses draw the plan, publish, and have the servers."""
+
+    end_ns: int
+
+    def __init__(self, rng: random.Random, plan: Plan, feed: Feed) -> None:
+        self.rng = rng
+        self.plan: Any = plan
+        self.feed = feed
+        self.now = 0
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._ties = itertools.count()
+        self.marks: Counter[str] = Counter()
+        self.outward: dict[str, Outward] = {}
+
+    def attach(self, config: Config, address: str, seed: int) -> None:
+        """Make the gateway, and its subscriber of an address."""
+        feed = self.feed
+        self.ring = Ring(1 << 20)
+        self.core = GatewayCore(config, feed, self.ring, self, 0, seed)
+        (plan,) = self.core.plans
+        self.arbiter = Arbiter(
+            self.ring, lines=2, channel=0, first_sequence=feed.first_sequence,
+            counts_messages=feed.counts_messages, settings=config.arbitration,
+            recovery_wait_us=plan.recovery_wait_us, table=feed.table,
+        )  # fmt: skip
+        self.peer = Peer(self.core.fanout.dirty_peers)
+        self.link = FakeLink()
+        subscription = parse_address(address, feed.type_code, snapshots=True)
+        self.core.fanout.add(SenderQueue(self.peer, self.link, subscription, 1 << 30, 65_536))
+        self.header = PacketHeader()
+        self.timer_ns = NEVER
+        self.reading = False
+
+    def happens(self, chance: float, now_ns: int) -> bool:
+        """Draw whether a fault happens; none does once all is well."""
+        return now_ns < HEAL_NS and self.rng.random() < chance
+
+    def delay_ns(self, line: int, now_ns: int) -> int:
+        """Draw how long a datagram is on its way."""
+        jitter = self.rng.randrange(self.plan.jitter_ns + 1) if now_ns < HEAL_NS else 0
+        return 10_000 + jitter + (self.plan.skew_ns if line else 0)
+
+    def refused(self, now_ns: int) -> bool:
+        """Draw whether a server that is asked for a connection does not take it."""
+        faults: TcpFaults = self.plan.tcp
+        return now_ns < faults.until_ns and self.rng.random() < faults.refused
+
+    # -- the gateway ----------------------------------------------------------------------------
+
+    def _join(self, now_ns: int) -> None:
+        self.arbiter.start(now_ns)
+        for outward in self.outward.values():
+            outward.server.retry_ns = now_ns
+        self.settle()
+
+    def _arrive(self, now_ns: int, line: int, data: bytes) -> None:
+        """A datagram of a line, run by run as the receive thread takes it."""
+        if now_ns < self.plan.join_ns:
+            return
+        at = 0
+        while at < len(data):
+            assert parse_next(self.feed.table, data, at, len(data) - at, self.header) == 0
+            end = at + self.header.length
+            self.arbiter.receive(line, self.header, data, at, now_ns, now_ns)
+            at = end
+        self._look(now_ns)
+        self.settle()
+
+    def _look(self, now_ns: int) -> None:
+        if not self.plan.lag_ns:
+            self._read(now_ns)
+        elif not self.reading:
+            self.reading = True
+            self.schedule(now_ns + self.plan.lag_ns, self._read)
+
+    def _read(self, now_ns: int) -> None:
+        self.reading = False
+        self.ring.publish()
+        while self.core.pump(PUMP_BYTES_MAX, now_ns):
+            pass
+        self.settle()
+
+    def settle(self) -> None:
+        """Write to servers and links."""
+        for outward in self.outward.values():
+            if outward.asked:
+                outward.flush()
+        for peer in self.core.fanout.flush():
+            peer.dirty = False
+
+    def schedule(self, at: int, function: Callable[..., None], *arguments: Any) -> None:
+        """Call `function(now_ns, *arguments)` at `at`."""
+        heapq.heappush(self._heap, (at, next(self._ties), function, arguments))
+
+    def play(self) -> None:
+        """Run to the end."""
+        heap = self._heap
+        while True:
+            due = heap[0][0] if heap else NEVER
+            deadlines = [self.arbiter.deadline_ns, self.timer_ns]
+            deadlines += [each.server.deadline_ns for each in self.outward.values()]
+            if self.now < self.plan.join_ns:
+                deadlines = [NEVER]
+            now = max(min(due, *deadlines), self.now)
+            if now > self.end_ns:
+                return
+            self.now = now
+            if min(deadlines) <= now:
+                self._tick(now)
+            else:
+                _, _, function, arguments = heapq.heappop(heap)
+                function(now, *arguments)
+
+    def _tick(self, now_ns: int) -> None:
+        if self.arbiter.deadline_ns <= now_ns:
+            self.arbiter.tick(now_ns)
+            self._look(now_ns)
+        for outward in self.outward.values():
+            if outward.server.deadline_ns <= now_ns:
+                outward.tick(now_ns)
+        if self.timer_ns <= now_ns:
+            self.timer_ns = NEVER
+            self.core.tick(now_ns)
+        self.settle()
+
+    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
+
+    def now_ns(self) -> int:
+        return self.now
+
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._fill, data, epoch)
+        return True
+
+    def _fill(self, now_ns: int, data: bytes, epoch: int) -> None:
+        assert parse_next(self.feed.table, data, 0, len(data), self.header) == 0
+        assert self.header.length == len(data), "one run at a time"
+        recover(self.arbiter, self.header, data, 0, now_ns, now_ns, epoch)
+        self._look(now_ns)
+
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._give_up, until, epoch)
+        return True
+
+    def _give_up(self, now_ns: int, until: int, epoch: int) -> None:
+        give_up(self.arbiter, until, now_ns, epoch)
+        self._look(now_ns)
+
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        self.schedule(self.now + self.plan.lag_ns, self._disprove, number, epoch)
+        return True
+
+    def _disprove(self, now_ns: int, number: int, epoch: int) -> None:
+        disprove(self.arbiter, number, now_ns, epoch)
+        self._look(now_ns)
+
+    def flush_soon(self) -> None:
+        """Links are written to at once here."""
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        self.timer_ns = min(self.timer_ns, deadline_ns)
+
+    def line_changed(self, kind: int, place: int, line: int) -> None:
+        self.marks[RecordKind(kind).name] += 1
+
+    def renumbered(self) -> None:
+        self.core.turn_day(self.now)
+
+    def tell(self, text: str) -> None:
+        """There is no operator."""
+
+
+def play_seeds(play: Callable[[int], Counter[str]], wanted: set[str]) -> None:
+    """Play `SEEDS` seeds (50), or just `SEED`; together they must have seen all that is wanted.
+
+    A seed that fails is named by the error.
+    """
+    one = os.environ.get("SEED")
+    seen: Counter[str] = Counter()
+    for seed in [int(one)] if one else range(int(os.environ.get("SEEDS", "50"))):
+        try:
+            seen += play(seed)
+        except Exception as error:
+            raise AssertionError(f"SEED={seed}: {error}") from error
+    if not one:
+        assert wanted <= set(seen), f"no seed brought {wanted - set(seen)}"
