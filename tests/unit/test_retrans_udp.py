@@ -11,7 +11,8 @@ from feedhandler.retrans.events import Answered, Packet
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.udp import DatagramConnection, serve_datagrams
-from tests.unit.test_retrans_moldudp64 import SERVICE, client, numbers, server, stored
+from tests.support.line_answers import numbers
+from tests.unit.test_retrans_moldudp64 import SERVICE, client, holding, server
 
 
 def test_a_range_comes_over_sockets_and_a_server_that_is_gone_is_noticed() -> None:
@@ -30,9 +31,9 @@ def test_a_range_comes_over_sockets_and_a_server_that_is_gone_is_noticed() -> No
             told.append(reason)
             down.set()
 
-        listener = await serve_datagrams(server(stored([(1, 400)])), "127.0.0.1", 0)
+        listener = await serve_datagrams(server(holding([(1, 400)])), "127.0.0.1", 0)
         with pytest.raises(ConfigError, match="cannot listen"):
-            await serve_datagrams(server(stored([])), *listener.address)
+            await serve_datagrams(server(holding([])), *listener.address)
         kept = ReconnectingClient(
             client(), RecoverySettings(), on_events=on_events, on_up=lambda now_ns: up.set(),
             on_down=on_down, seed=1,
