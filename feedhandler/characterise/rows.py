@@ -172,7 +172,7 @@ class RowMaker:
                 packets += self._index.packets + self._rejected
             return messages, packets
         counts = self._counts(batch, headers)
-        return int(counts.sum()), len(self._full(batch, headers))
+        return int(counts.sum()), int(((counts > 0) & (headers.compressed == 0)).sum())
 
     def scans(self, batch: DatagramBatch) -> Iterator[tuple[dict[str, Any], Array, MessageIndex]]:
         """Yield the messages of a batch for callers that decode them: columns, bytes, index.

@@ -85,8 +85,9 @@ class Outcome:
         shares = ", ".join(
             f"{reason.name.lower()} {int(self.reasons[reason]):,}" for reason in REACHABLE
         )
+        least = min(self.families.values(), default=0)
         return (
-            f"{self.packets:,} packets, {min(self.families.values()):,} of each family at least, "
+            f"{self.packets:,} packets, {least:,} of each family at least, "
             f"{self.past_header:.0%} past the header, {self.compared:,} compared with the twin: "
             f"{shares}"
         )

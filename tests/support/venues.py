@@ -13,6 +13,26 @@ from typing import Any, NamedTuple
 
 import dpkt
 
+#: Feed to the folder with its packets.
+FOLDERS = {
+    "asx-ntp-itch": "asx-ntp-itch-1.05",
+    "b3-umdf": "b3-umdf-sbe-1.8",
+    "cboe-byx-pitch": "cboe-byx-pitch-2.41",
+    "cboe-c1-options-pitch": "cboe-c1-options-pitch-2.39",
+    "cme-mdp3": "cme-mdp3-sbe-1.9",
+    "eurex-eobi": "eurex-eobi-6.0",
+    "ice-impact": "ice-impact-1.1.33",
+    "iex-deep-plus": "iex-deep-plus-1.0",
+    "iex-tops": "iex-tops-1.6",
+    "memx-memoir": "memx-memoir-1.3",
+    "miax-onyx-tom": "miax-onyx-tom-1.0",
+    "nasdaq-totalview-itch": "nasdaq-totalview-itch-5.0",
+    "nyse-integrated-pillar": "nyse-integrated-pillar-2.5",
+    "otc-link-ats": "otc-link-ats-4.3",
+    "siac-cqs": "siac-cqs-2.10",
+    "siac-cts": "siac-cts-2.11",
+}
+
 
 class Shown(NamedTuple):
     """A field as the dissector shows it; `name` without the protocol's prefix."""
