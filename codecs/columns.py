@@ -77,6 +77,7 @@ def _elements(
     return many
 
 
+@cython.boundscheck(False)  # entries below `index.count` are in its arrays
 def count_rows(
     table: FeedTable,
     data: cython.const_uchar[::1],
@@ -91,18 +92,22 @@ def count_rows(
     rows: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
     many: cython.int
+    varied: cython.bint = table.block_size > 0 or element_least > 0
     with cython.nogil:
         for entry in range(index.count):
             if index.types[entry] != code:
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            many = _elements(table, data, index, entry, least, element_least, header)
+            many = 0
+            if varied:
+                many = _elements(table, data, index, entry, least, element_least, header)
             if many != -2:
                 rows += many if many > 0 else 1
     return rows
 
 
+@cython.boundscheck(False)  # as there; the rows' arrays hold what `count_rows` has counted
 def select_rows(
     table: FeedTable,
     data: cython.const_uchar[::1],
@@ -130,6 +135,7 @@ def select_rows(
     element: cython.int
     many: cython.int
     symbol: cython.ulonglong
+    varied: cython.bint = table.block_size > 0 or element_least > 0
     with cython.nogil:
         for entry in range(index.count):
             while packet + 1 < index.packets and index.firsts[packet + 1] <= entry:
@@ -138,7 +144,9 @@ def select_rows(
                 continue
             if index.sizes[entry] < least or index.sizes[entry] >= below:
                 continue
-            many = _elements(table, data, index, entry, least, element_least, header)
+            many = 0
+            if varied:
+                many = _elements(table, data, index, entry, least, element_least, header)
             if many == -2:
                 continue
             symbol = index.symbols[entry]
@@ -564,14 +572,12 @@ class Columns:
     ) -> Any:
         """Return a time of each row; unknown where a part of it is null."""
         total = numpy.zeros(self.rows, numpy.int64)
-        unknown = numpy.zeros(self.rows, bool)
         for name, unit in parts:
-            null = self._nulls.get(name)
-            if null is not None:
-                unknown |= self._views[name][: self.rows] == null
             total += self._views[name][: self.rows].astype(numpy.int64) * unit
         found = self._counted(since, total, midnights, sent)
-        found[unknown] = UNKNOWN_TIME
+        for name, _ in parts:
+            if name in self._nulls:
+                found[self._views[name][: self.rows] == self._nulls[name]] = UNKNOWN_TIME
         return found
 
     def _counted(

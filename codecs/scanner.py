@@ -1055,6 +1055,82 @@ def _close_packet(header: PacketHeader, out: MessageIndex, entry: cython.Py_ssiz
 @cython.cfunc
 @cython.inline
 @cython.nogil
+@cython.exceptval(check=False)
+def _two(first: cython.p_const_uchar, at: cython.Py_ssize_t, big: cython.bint) -> cython.uint:
+    """Return the unsigned integer of two bytes at `at`, which the caller has checked."""
+    if big:
+        return (cython.cast(cython.uint, first[at]) << 8) | first[at + 1]
+    return (cython.cast(cython.uint, first[at + 1]) << 8) | first[at]
+
+
+@cython.cfunc
+@cython.nogil
+@cython.boundscheck(False)  # `_fill` has checked: the packet is in `data`, its entries in `out`
+@cython.exceptval(-1, check=True)
+def _fill_usual(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    base: cython.Py_ssize_t,
+    header: PacketHeader,
+    out: MessageIndex,
+) -> cython.int:
+    """`_fill` of messages whose size and type have two bytes, as XDP's do, in half the time."""
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    big: cython.bint = table.big_endian
+    at: cython.Py_ssize_t = header.body
+    end: cython.Py_ssize_t = header.length
+    least: cython.Py_ssize_t = table.message_header_size
+    size_at: cython.int = table.message_length_at
+    size_add: cython.int = table.message_length_add
+    type_at: cython.int = table.message_type_at
+    entry: cython.Py_ssize_t = out.count
+    unknown: cython.Py_ssize_t = 0
+    short: cython.Py_ssize_t = 0
+    sequence: cython.ulonglong = header.sequence
+    step: cython.ulonglong = 1 if table.counts_messages and header.kind != UNSEQUENCED else 0
+    message_type: cython.ushort
+    size: cython.Py_ssize_t
+    slot: cython.int
+    place: cython.Py_ssize_t
+    for _ in range(header.count):
+        if end - at < least:
+            return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
+        size = _two(first, at + size_at, big)
+        size += size_add
+        if size < least:
+            return MESSAGE_SHORT
+        if size > end - at:
+            return MESSAGE_OVERRUN
+        message_type = cython.cast(cython.ushort, _two(first, at + type_at, big))
+        slot = table.slots[message_type]
+        place = at + table.symbol_at[slot]
+        if table.symbol_size[slot] == 4 and table.symbol_big[slot] == 1 and place + 4 <= at + size:
+            # In place: most symbols are this, and the call would cost as much as the rest.
+            out.symbols[entry] = (_two(first, place, True) << 16) | _two(first, place + 2, True)
+        else:
+            out.symbols[entry] = _symbol(table, data, start + at, size, message_type, slot, header)
+        out.types[entry] = message_type
+        out.offsets[entry] = cython.cast(cython.uint, start + at - base)
+        out.sizes[entry] = cython.cast(cython.uint, size)
+        out.sequences[entry] = sequence
+        short += size < table.least_size[slot]
+        unknown += slot == 0
+        sequence += step
+        if not cython.compiled:
+            sequence &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
+        entry += 1
+        at += size
+    if end - at > table.trailing_max:
+        return COUNT_MISMATCH
+    out.unknown += unknown
+    out.short += short
+    return _close_packet(header, out, entry)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
 @cython.exceptval(-1, check=True)
 def _fill(
     table: FeedTable,
@@ -1070,6 +1146,12 @@ def _fill(
     verdict: cython.int = _check_body(table, header)
     if verdict != -2:
         return verdict
+    if start < 0 or start + header.length > len(data):
+        return TRUNCATED
+    if header.count > out.capacity - out.count:
+        return INDEX_FULL
+    if table.message_length_size == 2 and table.message_type_size == 2 and not table.odd_messages:
+        return _fill_usual(table, data, start, base, header, out)
     big: cython.bint = table.big_endian
     at: cython.Py_ssize_t = start + header.body
     end: cython.Py_ssize_t = start + header.length
@@ -1085,8 +1167,6 @@ def _fill(
     type_size: cython.int = table.message_type_size
     size: cython.Py_ssize_t
     slot: cython.int
-    if start < 0 or end > len(data) or header.count > out.capacity - entry:
-        return INDEX_FULL if start >= 0 and end <= len(data) else TRUNCATED
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
