@@ -5,6 +5,7 @@ An unknown key or a value of the wrong type is refused here, with its place in t
 checks whether the parts fit each other, and finds the line of a fault with `DescriptionFile`.
 """
 
+import functools
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -489,7 +490,12 @@ class _Source:
         except UnicodeDecodeError:
             raise ConfigError(f"{path}: not UTF-8 text", "name a feed description file") from None
         self.values = parse_toml(text, str(path), "feed description")
-        self.lines = KeyLines(text)
+        self._text = text
+
+    @functools.cached_property
+    def lines(self) -> KeyLines:
+        """The line of each key, found when a fault is told."""
+        return KeyLines(self._text)
 
     def path_of(self, path: KeyPath) -> KeyPath | None:
         """Return the path in this file of a path in the whole; None where it is another file's."""

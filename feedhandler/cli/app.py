@@ -6,6 +6,7 @@ exit codes are handled in one place (`feedhandler.ops.console`). Modules of comm
 when a command is chosen: `--help` stays fast.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -630,11 +631,16 @@ def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
     sys.exit(run_command(lambda: chosen(sys.argv[1:]), interrupted))
 
 
+@functools.cache
+def _parser() -> Any:
+    """Return the parser of all commands."""
+    return typer.main.get_command(app)
+
+
 def chosen(words: list[str]) -> Work:
     """Return the work that `words` ask for; where the parser did all, or complained, no work."""
-    parser = typer.main.get_command(app)
     try:
-        answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
+        answer = _parser().main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
     except Exception as error:
         # Every parser's complaint has this method; which class it is depends on typer's version.
         if not hasattr(error, "format_message"):

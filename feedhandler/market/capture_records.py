@@ -3,7 +3,8 @@
 Packets are taken in the order of the capture: one whose number came before is passed over. After
 numbers that did not come in order the records of that channel say that its books may be wrong
 (FLAG_MAYBE_BAD_BOOK), until new numbers begin: with a new session, or with a reset on a line that
-had brought the reset before.
+had brought the reset before. A reset behind other packets empties the channel's books, as in a
+gateway: one clear event (action R) of instrument 0.
 """
 
 import datetime
@@ -104,7 +105,10 @@ class CaptureRecords:
         numbers = self._numbers.setdefault(key, _Numbers())
         is_new = True
         if header.kind == PacketKind.RESET:
+            has_books = numbers.following is not None
             is_new = numbers.reset(line, header.next_sequence)
+            if is_new and has_books:
+                self.records.empty(header.service, time_ns)
         elif header.kind == PacketKind.DATA:
             is_new = numbers.take(header.sequence, header.next_sequence)
         self.records.normaliser.maybe_bad = numbers.has_gap

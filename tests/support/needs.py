@@ -11,3 +11,11 @@ def absent(what: str, reason: str) -> None:
     if what in required:
         pytest.fail(f"{what} required by FEEDHANDLER_REQUIRE, but {reason}")
     pytest.skip(reason)
+
+
+def long_where(what: str, lasts: str) -> pytest.MarkDecorator:
+    """Mark a test that runs only where `what` is required, as the gate does, for it `lasts`."""
+    required = os.environ.get("FEEDHANDLER_REQUIRE", "").split(",")
+    return pytest.mark.skipif(
+        what not in required, reason=f"takes {lasts}: FEEDHANDLER_REQUIRE={what}, as in .ci/run"
+    )

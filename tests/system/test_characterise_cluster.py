@@ -13,7 +13,7 @@ import pytest
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
 from tests.support.characterise import FEED, write_session
-from tests.support.needs import absent
+from tests.support.needs import absent, long_where
 
 #: An executor with a core and a GB, started as a cluster's are.
 MASTER = "local-cluster[1,1,1024]"
@@ -55,10 +55,7 @@ shutil.rmtree(os.path.join(_find_spark_home(), "work", application), ignore_erro
 """
 
 
-@pytest.mark.skipif(
-    "java" not in os.environ.get("FEEDHANDLER_REQUIRE", ""),
-    reason="takes half a minute: FEEDHANDLER_REQUIRE=java, as in .ci/run",
-)
+@long_where("java", "half a minute")
 @pytest.mark.timeout(LIMIT_S + 10)
 def test_executors_get_the_package_and_the_tables_are_those_of_one_process(
     tmp_path: Path,

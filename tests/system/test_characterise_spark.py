@@ -28,6 +28,7 @@ from feedhandler.replay.captures.reading import address_text
 from feedhandler.replay.captures.writer import CaptureWriter
 from tests.support.channels import NYSE, rows_of, write_rows
 from tests.support.characterise import FEED, OPENING_NS, Independent, write_session
+from tests.support.needs import long_where
 
 #: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "0"))
@@ -239,6 +240,7 @@ def write_iex(path: Path, minutes: Counter[int]) -> None:
                 writer.write((60 * minute + number) * 10**9, "233.215.21.4", 10_378, packet)
 
 
+@long_where("java", "as long as a second Java")
 def test_the_three_lines_of_the_readme_give_a_plot(spark: Any, tmp_path: Path) -> None:
     """As they stand, in a process of their own; `spark` is here for its reasons to skip."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -261,6 +263,7 @@ def test_the_three_lines_of_the_readme_give_a_plot(spark: Any, tmp_path: Path) -
     assert done.stdout.splitlines()[-1] == "[[3, 5, 2]]"
 
 
+@long_where("java", "as long as a second Java")
 def test_a_signal_ends_a_job_on_spark_with_its_java(
     spark: Any, session: Path, tmp_path: Path
 ) -> None:

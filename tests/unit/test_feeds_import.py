@@ -450,9 +450,9 @@ def test_schemas_with_parts_cut_out_never_end_in_a_traceback(
     """Cut, doubled and changed pieces of a schema: a description, or one line each."""
     rng = random.Random(seed)
     schema = tmp_path / "mill.xml"
-    gc.freeze()  # what earlier tests left behind is not looked through 150 times
+    gc.freeze()  # what earlier tests left behind is not looked through 50 times
     request.addfinalizer(gc.unfreeze)
-    for _ in range(150):
+    for _ in range(50):
         text = rng.choice([LEVELS, NEWS.replace("bigEndian", "littleEndian")])
         lines = text.splitlines()
         for _ in range(rng.randrange(1, 4)):

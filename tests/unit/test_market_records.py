@@ -268,6 +268,19 @@ def test_the_other_lines_reset_is_a_copy() -> None:
     assert (source.rejected, source.copies) == (0, 3)
 
 
+def test_a_reset_behind_packets_empties_the_books_once() -> None:
+    source = CaptureRecords(load_feed("euronext-utp-md"), "mbo")
+    first, second = Line(source, 1), Line(source, 2)
+    first.send(1, kind="reset")
+    second.send(1, kind="reset")
+    assert len(source.taken()[0]) == 0, "there were no books yet"
+    first.send(2)
+    first.send(1, kind="reset")
+    second.send(1, kind="reset")
+    (told,) = source.taken()
+    assert [(each["action"], each["instrument_id"]) for each in told] == [(b"R", 0)]
+
+
 def test_times_since_midnight_are_of_the_day_that_is_given() -> None:
     feed, day = load_feed(ITCH), date(2026, 11, 20)
     source = CaptureRecords(feed, "mbo", day=day)
