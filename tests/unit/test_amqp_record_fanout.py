@@ -1,6 +1,7 @@
 """Normalised records to links: who gets which, what symbols they are told, what a late or slow one
 gets, and what a loss does to them."""
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -38,22 +39,27 @@ NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
 KEYS = {name: load_feed(name).key for name in WRITERS}
 
 
+@functools.cache
+def packets_of(name: str, instruments: int, seed: int) -> list[bytes]:
+    """The data packets of a generated session of two seconds."""
+    feed = load_feed(name)
+    session = OrderSession(feed, seed, instruments=instruments, messages_per_s=400.0, day=DAY_DATE)
+    packets = [each.packet for each in session.packets(2 * SECOND_NS)]
+    return [each for each in packets if Market.is_data(feed, each)]
+
+
 class Market(Rig):
     """A gateway's core, and the packets of a generated session; `sent` are those put so far."""
 
     def __init__(self, name: str = ITCH, instruments: int = 4, seed: int = 3) -> None:
         feed = load_feed(name)
-        session = OrderSession(
-            feed, seed, instruments=instruments, messages_per_s=400.0, day=DAY_DATE
-        )
-        packets = [each.packet for each in session.packets(2 * SECOND_NS)]
-        self.packets_left = [each for each in packets if self._is_data(feed, each)]
+        self.packets_left = packets_of(name, instruments, seed).copy()
         _, header, _ = next(feed.scanned(self.packets_left[0]))
         super().__init__(services=(header.service or 1,), feed=feed, records=True)
         self.sent: list[bytes] = []
 
     @staticmethod
-    def _is_data(feed: Any, packet: bytes) -> bool:
+    def is_data(feed: Any, packet: bytes) -> bool:
         return any(header.kind == PacketKind.DATA for _, header, _ in feed.scanned(packet))
 
     def go_on(self, count: int) -> None:

@@ -1,14 +1,13 @@
 """decode(encode(x)) == x, for every message of every feed, and columns that equal records."""
 
+import random
 from datetime import date
 
 import numpy
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.codecs import Layout, Price, Record, load_feed, scanner
+from feedhandler.codecs import Price, Record, load_feed, scanner
 from feedhandler.codecs import columns as compiled_columns
 from feedhandler.codecs.layouts import Block, Field
 from feedhandler.codecs.parts import Group, Text
@@ -19,50 +18,51 @@ LAYOUTS = [(feed, layout) for feed in FEEDS for ways in feed.layouts.values() fo
 CONTROLS = [(feed, layout) for feed in FEEDS for layout in feed.controls.values()]
 DAY = date(2023, 10, 2)
 SCALE = 4
+#: Random messages of each layout, and packets of each feed.
+EXAMPLES = 8
+PACKETS = 20
 
 
 def name_of(value) -> str | None:
     return value.name if hasattr(value, "name") else None
 
 
-def field_values(field: Field) -> st.SearchStrategy:
+def text_of(rng: random.Random, least: int, size_max: int) -> str:
+    """Up to so many characters of one byte, of codes from `least` on."""
+    return "".join(chr(rng.randint(least, 255)) for _ in range(rng.randint(0, size_max)))
+
+
+def field_value(rng: random.Random, field: Field) -> str | int | None:
     """Any value of a field in the form that decoding gives it, prices as wire integers."""
+    if field.kind == "c" and field.size == 1:
+        return rng.choice(("", " ", chr(rng.randint(33, 255))))
     if field.kind == "c":
-        letters = st.characters(min_codepoint=33, max_codepoint=255)
-        if field.size == 1:
-            return st.one_of(st.just(""), st.just(" "), letters)
-        return st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=field.size).map(
-            lambda text: text.rstrip(" ")
-        )
+        return text_of(rng, 32, field.size).rstrip(" ")
     bits = 8 * field.size
     least = 0 if field.kind == "u" else -(2 ** (bits - 1))
-    numbers = st.integers(least, least + 2**bits - 1)
-    return numbers.map(lambda number: None if number == field.null else number)
+    most = least + 2**bits - 1
+    number = rng.choice((least, 0, most, rng.randint(least, most), rng.randint(0, min(most, 99))))
+    return None if number == field.null else number
 
 
-@st.composite
-def block_values(draw, block: Block, outer: dict | None = None) -> dict:
+def block_values(rng: random.Random, block: Block, outer: dict | None = None) -> dict:
     """Values of a block's fields and parts that fit each other."""
-    values = {field.name: draw(field_values(field)) for field in block.named}
+    values = {field.name: field_value(rng, field) for field in block.named}
     for part in block.parts:
         known = block.known([values[field.name] for field in block.named], outer or {})
         there = part.when is None or (
-            part.when.holds(known, 2**16) if part.when.field else draw(st.booleans())
+            part.when.holds(known, 2**16) if part.when.field else rng.random() < 0.5
         )
         if isinstance(part, Group):
-            value = draw(st.lists(block_values(part.elements, known), max_size=3))
+            value = [block_values(rng, part.elements, known) for _ in range(rng.randint(0, 3))]
             if part.count:
                 values[part.count] = len(value)
         elif isinstance(part, Text):
-            value = draw(st.text(st.characters(max_codepoint=255), max_size=9)) if there else ""
+            value = text_of(rng, 0, 9) if there else ""
         else:
-            value = draw(block_values(part.elements, known)) if there else None
+            value = block_values(rng, part.elements, known) if there else None
         values[part.name] = value if there else part.nothing
     return values
-
-
-def message_values(layout: Layout) -> st.SearchStrategy:
-    return block_values(layout)
 
 
 def plain(record: Record) -> dict:
@@ -85,59 +85,58 @@ def given_form(values: dict) -> dict:
 
 
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=5, print_blob=True)
-@given(data=st.data())
-def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
-    values = data.draw(message_values(layout))
-    encoded = feed.encode_message(layout.name, **values)
-    record = feed.decode_message(encoded, type=layout.label, scale=SCALE)
-    assert plain(record) == given_form(values)
-    again = feed.encode_message(record, scale=SCALE)
-    assert feed.decode_message(again, type=layout.label, scale=SCALE) == record
+def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, seed):
+    rng = random.Random(seed)
+    for _ in range(EXAMPLES):
+        values = block_values(rng, layout)
+        encoded = feed.encode_message(layout.name, **values)
+        record = feed.decode_message(encoded, type=layout.label, scale=SCALE)
+        assert plain(record) == given_form(values)
+        again = feed.encode_message(record, scale=SCALE)
+        assert feed.decode_message(again, type=layout.label, scale=SCALE) == record
 
 
 @pytest.mark.parametrize(("feed", "layout"), CONTROLS, ids=name_of)
-@settings(max_examples=5, print_blob=True)
-@given(data=st.data())
-def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, data):
-    values = data.draw(block_values(layout))
+def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, seed):
+    rng = random.Random(seed)
     kinds = feed.description.packet.kind
     kind = next(k for k in ("control", "reset", "heartbeat") if layout.code in getattr(kinds, k))
-    packet = feed.encode_packet(
-        kind=kind, packet_type=layout.code, body=feed.encode_control(layout.code, **values)
-    )
-    decoded = feed.decode_packet(packet)
-    if layout.size:
-        assert plain(decoded.control) == values
+    for _ in range(EXAMPLES):
+        values = block_values(rng, layout)
+        packet = feed.encode_packet(
+            kind=kind, packet_type=layout.code, body=feed.encode_control(layout.code, **values)
+        )
+        decoded = feed.decode_packet(packet)
+        if layout.size:
+            assert plain(decoded.control) == values
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=name_of)
-@settings(max_examples=20, print_blob=True)
-@given(data=st.data())
-def test_a_packet_decodes_to_the_messages_it_was_made_of(feed, data):
-    layouts = [layout for ways in feed.layouts.values() for layout in ways if layout.size < 500]
-    if feed.table.type_in_packet:
-        layouts = [data.draw(st.sampled_from(layouts))]
-    most = 5 if feed.table.message_length_size else 1  # without a length one fills a packet
-    chosen = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=most))
-    values = [data.draw(message_values(layout)) for layout in chosen]
-    packet_type = layouts[0].code if feed.table.type_in_packet else None
-    sequence = data.draw(st.integers(1, 2**31))
-    packet = feed.decode_packet(
-        feed.encode_packet(
-            sequence=sequence,
-            messages=[
-                feed.encode_message(layout.name, **each)
-                for layout, each in zip(chosen, values, strict=True)
-            ],
-            packet_type=packet_type,
-        ),
-        DAY,
-    )
-    assert packet.types == [layout.label for layout in chosen]
-    assert [plain(message) for message in packet.messages] == list(map(given_form, values))
-    step = 1 if feed.counts_messages else 0
-    assert packet.sequences == [sequence + step * i for i in range(len(chosen))]
+def test_a_packet_decodes_to_the_messages_it_was_made_of(feed, seed):
+    rng = random.Random(seed)
+    for _ in range(PACKETS):
+        layouts = [layout for ways in feed.layouts.values() for layout in ways if layout.size < 500]
+        if feed.table.type_in_packet:
+            layouts = [rng.choice(layouts)]
+        most = 5 if feed.table.message_length_size else 1  # without a length one fills a packet
+        chosen = rng.choices(layouts, k=rng.randint(1, most))
+        values = [block_values(rng, layout) for layout in chosen]
+        sequence = rng.randint(1, 2**31)
+        packet = feed.decode_packet(
+            feed.encode_packet(
+                sequence=sequence,
+                messages=[
+                    feed.encode_message(layout.name, **each)
+                    for layout, each in zip(chosen, values, strict=True)
+                ],
+                packet_type=layouts[0].code if feed.table.type_in_packet else None,
+            ),
+            DAY,
+        )
+        assert packet.types == [layout.label for layout in chosen]
+        assert [plain(message) for message in packet.messages] == list(map(given_form, values))
+        step = 1 if feed.counts_messages else 0
+        assert packet.sequences == [sequence + step * i for i in range(len(chosen))]
 
 
 TWINS = {
@@ -174,11 +173,10 @@ def column_value(array: numpy.ndarray, row: int):
 
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=2, print_blob=True)
-@given(data=st.data())
-def test_columns_say_what_records_say(twin, feed, layout, data):
+def test_columns_say_what_records_say(twin, feed, layout, seed):
+    rng = random.Random(seed)
     filler = next(iter(feed.layouts.values()))[0]
-    values = data.draw(st.lists(message_values(layout), min_size=1, max_size=4))
+    values = [block_values(rng, layout) for _ in range(rng.randint(3, 5))]
     packet_type = layout.code if feed.table.type_in_packet else None
     others = [] if feed.table.type_in_packet else [feed.encode_message(filler.name)]
     packets = [
