@@ -1,6 +1,6 @@
 """A keyed queue whose producers, consumers and gateway are killed (kill -9) at any moment.
 
-Eight processes send, eight work, and each message has one effect in a store outside, in its key's
+Some processes send, some work, and each message has one effect in a store outside, in its key's
 order; no key stands still. In a second course the effect is a message in another queue. `KILLS=n
 MESSAGES=m` say how often and how many (`make crash-keyed`: 300 and 2,000,000; a tenth of both for
 the second), `SEED=s` draws another course.
@@ -25,7 +25,7 @@ from tests.support.keyed_client import open_effects
 
 KILLS = int(os.environ.get("KILLS", "2"))
 MESSAGES = int(os.environ.get("MESSAGES", "6000"))
-CLIENTS = int(os.environ.get("CLIENTS", "8"))
+CLIENTS = int(os.environ.get("CLIENTS", "3"))
 KEYS = 300
 #: Without an effect for so long, something stands still.
 PATIENCE_S = 120.0
