@@ -1,7 +1,7 @@
 """One line dead for a minute while the other loses 5 % (`make bench-long`): nothing may be lost.
 
 Lines A and B, then line B alone with every twentieth number missing, then both again. What line B
-lost comes from a retransmission server. The bars: no packet lost; subscribers hear of a hole
+lost comes from a retransmission server. The bars: no packet lost; subscribers hear of a gap
 within 100 ms of the packet that showed it, and that all is well within a second of the healing.
 """
 
@@ -33,7 +33,7 @@ class Listener(threading.Thread):
         self.url = url
         #: Of each quality message: when it came, its state, its reason.
         self.told: list[tuple[int, str, str]] = []
-        #: From the stamp of the packet behind a hole to the word that it is missing.
+        #: From the stamp of the packet behind a gap to the word that it is missing.
         self.delays_ns: list[int] = []
         self.packets = 0
         self.lost = 0
@@ -52,7 +52,7 @@ class Listener(threading.Thread):
                 if quality is None:
                     self.packets += 1
                     if told_ns and message.body[14] == 0:
-                        # The first packet of a line behind the hole that we were told of.
+                        # The first packet of a line behind the gap that we were told of.
                         self.delays_ns.append(told_ns - message.received_ns)
                         told_ns = 0
                     if self.leave.is_set():
@@ -110,10 +110,10 @@ def run(quick: bool = False) -> dict[str, Any]:
     if well_ms > HEALED_MS:
         missed.append(f"well after {well_ms:.0f} ms")
     if not listener.delays_ns:
-        problems.append("no hole was told of")
+        problems.append("no gap was told of")
     print(
         f"  line A dead for {dead_seconds:.0f} s, 5 % lost on B: {sent:,} packets,"
-        f" {after['recovery']['retransmitted']:,} retransmitted, {channel['lost']} lost; holes told"
+        f" {after['recovery']['retransmitted']:,} retransmitted, {channel['lost']} lost; gaps told"
         f" within {told_ms:.1f} ms (bar {TOLD_MS:.0f}; {gap_wait_ns / 1e6:.0f} of it wait for"
         f" the other line), all well {well_ms:.0f} ms after healing (bar {HEALED_MS:.0f}): "
         + ("; ".join(missed + problems) or "as it should be")
@@ -121,5 +121,5 @@ def run(quick: bool = False) -> dict[str, Any]:
     return {
         "packets": sent, "retransmitted": after["recovery"]["retransmitted"],
         "lost": channel["lost"], "told_ms": told_ms, "well_ms": well_ms,
-        "holes": len(listener.delays_ns), "missed": missed, "problems": problems,
+        "gaps": len(listener.delays_ns), "missed": missed, "problems": problems,
     }  # fmt: skip

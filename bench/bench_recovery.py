@@ -1,4 +1,4 @@
-"""The cost of recovery: time from a hole to the filled stream, and throughput lost meanwhile.
+"""The cost of recovery: time from a gap to the filled stream, and throughput lost meanwhile.
 
 1 % of the packets are lost on both lines together (the load leaves every hundredth number out), and
 a retransmission server on loopback has them. The ceiling is the same rig without loss, in the same
@@ -75,9 +75,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     middle = {name: statistics.median(run[name] for run in runs) for name in ("p50", "p90", "p99")}
     problems = [problem for run in runs for problem in run["problems"]]
     print(
-        f"  a hole filled, beyond gap_wait_us, at {PAPER_RATE:,}/s: p50 {middle['p50']:.2f} ms (bar"
+        f"  a gap filled, beyond gap_wait_us, at {PAPER_RATE:,}/s: p50 {middle['p50']:.2f} ms (bar"
         f" {P50_MS}), p90 {middle['p90']:.2f}, p99 {middle['p99']:.2f} ms (bar {P99_MS}),"
-        f" {sum(run['filled'] for run in runs):,} holes"
+        f" {sum(run['filled'] for run in runs):,} gaps"
     )
     clean, why = highest("packet", 1, FIRST_RATE, seconds)
     share, rate, why = share_left(clean, seconds) if clean else (0.0, 0, why)

@@ -1,9 +1,9 @@
-"""A subscriber that times recoveries: from the packet that showed a hole to the filled stream.
+"""A subscriber that times recoveries: from the packet that showed a gap to the filled stream.
 
     python -m bench.recovered URL PATTERN GAP_WAIT_US
 
-Prints `ready` once attached. On SIGTERM it prints one JSON line: how many holes were filled, and
-percentiles of the time from the kernel's stamp of the first packet behind a hole to the instant at
+Prints `ready` once attached. On SIGTERM it prints one JSON line: how many gaps were filled, and
+percentiles of the time from the kernel's stamp of the first packet behind a gap to the instant at
 which this process has it, less `gap_wait_us`, in nanoseconds.
 """
 

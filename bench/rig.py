@@ -62,7 +62,7 @@ WARM_UP_SECONDS = 1.0
 #: with what is measured, and one wake-up a packet would take one of them. At 7,100 packets a second
 #: each still leaves alone.
 BURST_US = 100
-#: Packets that may wait behind a hole: at 200,000 a second a third of a second. Two processors that
+#: Packets that may wait behind a gap: at 200,000 a second a third of a second. Two processors that
 #: are full let a process wait for some ten milliseconds, and that must not end as a loss.
 HOLD_PACKETS = 1 << 16
 #: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
@@ -321,7 +321,7 @@ class Rig:
         return outcome
 
     def _send(self, rate: int, seconds: float) -> LoadResult:
-        """A load; where numbers are left out, one packet more: the last hole shows only then."""
+        """A load; where numbers are left out, one packet more: the last gap shows only then."""
         result = self.load.run(rate, seconds, BURST_US)
         if self.lost_every:
             self.load.run(rate, 1.5 / rate)

@@ -36,7 +36,7 @@ def union(*sets: Ranges) -> Ranges:
     return normal(np.concatenate([each.reshape(-1, 2) for each in sets]))
 
 
-def holes(ranges: Ranges, first: int, after: int) -> int:
+def gaps(ranges: Ranges, first: int, after: int) -> int:
     """Count the stretches of `[first, after)` missing from normal ranges that lie within it."""
     if not len(ranges):
         return int(after > first)

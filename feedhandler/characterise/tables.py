@@ -552,13 +552,13 @@ class Tables:
             for name, numbers in [*normal.items(), ("all lines", whole)]:
                 count = ranges.count(numbers)
                 found[name][0] += count
-                found[name][1] += ranges.holes(numbers, first, after)
+                found[name][1] += ranges.gaps(numbers, first, after)
                 found[name][2] += after - first - count
         if len(sets) == 1:
             del found["all lines"]
         return [
-            [service, name, count, holes, missing, percent(missing, count + missing)]
-            for name, (count, holes, missing) in found.items()
+            [service, name, count, gaps, missing, percent(missing, count + missing)]
+            for name, (count, gaps, missing) in found.items()
         ]
 
     def skew(self) -> Table:

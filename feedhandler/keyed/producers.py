@@ -26,12 +26,12 @@ OWN = b"\0"
 
 
 class Stamp(NamedTuple):
-    """A producer's stamp of a message. `holes`: its sequence numbers rise, with gaps."""
+    """A producer's stamp of a message. `skips`: its sequence numbers rise, with gaps."""
 
     producer: bytes
     epoch: int
     sequence: int
-    holes: bool = False
+    skips: bool = False
 
 
 class Standing(Enum):
@@ -63,10 +63,10 @@ class Producers:
         if stamp.epoch < epoch:
             return Standing.REPLACED
         if stamp.epoch > epoch:
-            return Standing.NEXT if stamp.sequence == 1 or stamp.holes else Standing.GAP
+            return Standing.NEXT if stamp.sequence == 1 or stamp.skips else Standing.GAP
         if stamp.sequence <= sequence:
             return Standing.REPEATED
-        if stamp.holes:
+        if stamp.skips:
             return Standing.NEXT
         return Standing.NEXT if stamp.sequence == sequence + 1 else Standing.GAP
 

@@ -408,7 +408,7 @@ def test_ranges_are_sets(given_ranges: list[tuple[int, int]]) -> None:
     assert ranges.count(made) == len(numbers)
     assert all(one[1] < two[0] for one, two in itertools.pairwise(made))
     missing = [n for n in range(40) if n not in numbers]
-    assert ranges.holes(made, 0, 40) == sum(n - 1 not in missing for n in missing)
+    assert ranges.gaps(made, 0, 40) == sum(n - 1 not in missing for n in missing)
 
 
 def test_copies_on_either_side_of_a_cut_are_pairs(tmp_path: Path) -> None:

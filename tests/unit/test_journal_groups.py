@@ -205,7 +205,7 @@ def test_what_queues_have_sent_is_never_forgotten(queue: Queue, monkeypatch) -> 
     known = Producers(2, [(own, (0, 1))])
     for number in range(9):
         known.advance(Stamp(b"%d" % number, 0, 1))
-    assert known.judge(Stamp(own, 0, 1, holes=True)) is Standing.REPEATED
+    assert known.judge(Stamp(own, 0, 1, skips=True)) is Standing.REPEATED
     assert len(known) == 2
 
 

@@ -83,7 +83,7 @@ def test_what_another_queue_sends_is_here_once_or_dead_or_waits() -> None:
     queue = made(store, messages_max=2)
 
     def send(number: int, content: bytes) -> Outcome:
-        return queue.put_sent(content, Stamp(b"q", 0, number, holes=True), content).outcome
+        return queue.put_sent(content, Stamp(b"q", 0, number, skips=True), content).outcome
 
     a, b, c = (of(each)[1] for each in "abc")
     assert send(3, a) is Outcome.STORING

@@ -261,7 +261,7 @@ def test_what_is_still_in_memory_joins_front_without_the_disk(spill: SpillQueue)
     fill(spill, 1, 13)
     assert [outgoing.sequence for outgoing in spill.poll(0, 0)] == [11, 12, 13]
     assert spill.state is MEMORY
-    assert not spill.holes
+    assert not spill.disk_only
 
 
 def test_what_does_not_fit_into_front_waits_for_the_disk(spill: SpillQueue) -> None:
@@ -279,8 +279,8 @@ def test_holes_know_packets_from_blocks_and_quality_messages(spill: SpillQueue) 
         message(99, reason="gap"),
     ):
         spill.add(outgoing, Where.DISK, 0)
-    (hole,) = spill.holes.values()
-    assert (hole.first, hole.following, hole.blocks) == (7, 10, True)
+    (missed,) = spill.disk_only.values()
+    assert (missed.first, missed.following, missed.blocks) == (7, 10, True)
 
 
 def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: SpillQueue) -> None:

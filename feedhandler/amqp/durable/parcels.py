@@ -74,7 +74,7 @@ class Parcels:
             target = self._find(name)
             while parcels and len(self._out) < PARCELS_AT_ONCE and not self._queue.fault:
                 number, parcel = parcels[0]
-                stamp = Stamp(self._sender, 0, number, holes=True)
+                stamp = Stamp(self._sender, 0, number, skips=True)
                 arrived = functools.partial(self._arrived, number, parcel)
                 content = parcel.message
                 if parcel.reason:

@@ -283,12 +283,12 @@ class SpillDestination(Destination):
 
     def _tell_failed(self) -> None:
         """Announce as lost what is on the failed disk only."""
-        holes = self.spill.holes if self.spill.on_disk else {}
-        for service, hole in holes.items():
+        disk_only = self.spill.disk_only if self.spill.on_disk else {}
+        for service, missed in disk_only.items():
             loss_tracker = self.loss_trackers[service]
-            if hole.following > hole.first:
-                loss_tracker.fresh.add(hole.first, hole.following - 1)
-            if hole.blocks:
+            if missed.following > missed.first:
+                loss_tracker.fresh.add(missed.first, missed.following - 1)
+            if missed.blocks:
                 loss_tracker.miss_book()
             loss_tracker.untold = True
         self.dropped += self.spill.on_disk

@@ -163,7 +163,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class Hole:
+class DiskOnly:
     """Packets of a service from number `first` to the one before `following`, none where that is
     not greater; `blocks`: and packets of snapshot blocks."""
 
@@ -176,7 +176,7 @@ class SpillQueue:
     """The spill logic of one destination; see the module.
 
     `wait_ns`: how long messages gather before they are written together. `on_disk`: messages that
-    are on the disk only; `holes`: by service, what has been there since the state was level.
+    are on the disk only; `disk_only`: by service, what has been there since the state was level.
     """
 
     def __init__(self, bounds: Bounds, wait_ns: int) -> None:
@@ -188,7 +188,7 @@ class SpillQueue:
         self.stalled = False
         self.on_disk = 0
         self.in_flight: Job | None = None
-        self.holes: dict[int, Hole] = {}
+        self.disk_only: dict[int, DiskOnly] = {}
         self.written = self.spilled = self.drained = self.found = self.late = self.damaged = 0
         self.spill_time = Stopwatch()
         self._cursor = 0
@@ -287,12 +287,12 @@ class SpillQueue:
                 self._since_ns = now_ns
 
     def _widen_hole(self, outgoing: OutgoingMessage) -> None:
-        hole = self.holes.setdefault(outgoing.service, Hole())
+        missed = self.disk_only.setdefault(outgoing.service, DiskOnly())
         if outgoing.block:
-            hole.blocks = True
+            missed.blocks = True
         elif not outgoing.reason and outgoing.following > outgoing.sequence:
-            hole.first = min(hole.first, outgoing.sequence)
-            hole.following = max(hole.following, outgoing.following)
+            missed.first = min(missed.first, outgoing.sequence)
+            missed.following = max(missed.following, outgoing.following)
 
     def _compact(self) -> None:
         """Drop messages that ended before they were written."""
@@ -325,7 +325,7 @@ class SpillQueue:
     def _become_level(self, now_ns: int) -> list[OutgoingMessage]:
         """Return to MEMORY: messages that were to be on the disk only stay in memory after all."""
         self._step(Input.LEVEL, now_ns)
-        self.holes.clear()
+        self.disk_only.clear()
         return self._keep()
 
     def _keep(self) -> list[OutgoingMessage]:

@@ -87,7 +87,7 @@ func main() {
 		if err != nil {
 			log.Fatal("the link has ended: ", err)
 		}
-		if number := *message.Properties.GroupSequence; number != next { // thinning leaves no hole
+		if number := *message.Properties.GroupSequence; number != next { // thinning leaves no gap
 			log.Fatalf("%d messages were lost", number-next)
 		}
 		if strings.HasSuffix(*message.Properties.ContentType, ".quality+json") {

@@ -52,7 +52,7 @@ const receiver = connection.open_receiver({
 
 receiver.on("message", ({ message }) => {
     if (left <= 0) return;
-    if (message.group_sequence !== next) { // thinning leaves no hole here
+    if (message.group_sequence !== next) { // thinning leaves no gap here
         give_up(`${message.group_sequence - next} messages were lost`);
     }
     next++;

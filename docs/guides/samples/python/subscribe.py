@@ -57,7 +57,7 @@ class Subscriber(MessagingHandler):
 
     def on_message(self, event) -> None:
         message = event.message
-        if message.group_sequence != self.next:  # thinning leaves no hole here
+        if message.group_sequence != self.next:  # thinning leaves no gap here
             raise SystemExit(f"{message.group_sequence - self.next} messages were lost")
         self.next += 1
         body = memoryview(message.body)
