@@ -272,6 +272,9 @@ def exchange(
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(help="Write the configuration of a gateway of it to this file.")
+    ] = None,
     as_json: Json = False,
 ) -> Work:
     """Send a simulated session, of UTP-MD, of FIX channels, or of orders in another feed.
@@ -285,15 +288,17 @@ def exchange(
     FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
-    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is. Of Nasdaq
-    TotalView-ITCH, port 30001 takes MoldUDP64 requests (UDP), 30002 is GLIMPSE's (TCP, any login);
-    the others have no servers.
+    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
+    of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
+    GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
+    requests. What Cboe and NYSE send again comes by lines 239.101.3.1:32101 and 239.101.4.1:33101.
+    Any login will do. MEMX has no servers.
 
     \b
     Examples:
       feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
       feedhandler exchange --feed fix --seconds 60 --seed 7 --ledger sent.ledger
-      feedhandler exchange --feed nasdaq-totalview-itch --rate 5000 --loss 2%
+      feedhandler exchange --feed cboe-byx-pitch --rate 5000 --loss 2% --write-config gateway.toml
     """
     from feedhandler.ops import exchange as ops
 
@@ -315,6 +320,7 @@ def exchange(
         refresh_over_tcp=refresh_over_tcp,
         keep_bytes=keep,
         ledger=ledger,
+        write_config=write_config,
         as_json=as_json,
     )
     return lambda: ops.run(options)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
-from feedhandler.replay.exchange.plan import FEED_NAME, SERVED_NAMES
+from feedhandler.replay.exchange.plan import FEED_NAME, Offered
 from feedhandler.replay.exchange.simulated import (
     Exchange,
     ExchangePlan,
@@ -27,14 +28,26 @@ from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 if TYPE_CHECKING:
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
-#: Offsets from `port_base`; for lines A and B and the refresh lines the service is added.
-LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
+#: Offsets from `port_base`; the service is added for lines A and B, and for the lines of snapshots
+#: or of packets that were asked for.
+LINE_PORTS, RECOVERY_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
+LOOPBACK = "127.0.0.1"
 #: Bytes of each service that the retransmission server keeps: minutes of the default rate, and with
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
 #: Prefixes of the counts of a server that the account names.
-COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_", "gone", "snapshots")
+COUNTS_TOLD = (
+    "requests",
+    "packets",
+    "messages",
+    "rejected",
+    "refresh_",
+    "gone",
+    "snapshots",
+    "spins",
+    "unavailable",
+)
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
 #: Options that a FIX session has no use for: it has no refresh lines.
@@ -50,7 +63,8 @@ CLOSED = "the session is closed; the servers stay while they are asked"
 class Options(Struct, frozen=True, kw_only=True):
     """The session to send, its speed and duration, and the faults of each line.
 
-    `refresh_s` 0: snapshots at request only; `servers` False: lines A and B and nothing else.
+    `refresh_s` 0: snapshots at request only; `servers` False: lines A and B and nothing else;
+    `write_config`: where a gateway's configuration that fits is written.
     """
 
     feed: str = EURONEXT
@@ -62,19 +76,26 @@ class Options(Struct, frozen=True, kw_only=True):
     spare_shared: bool = False
     hole_s: float | None = None
     seed: int = 1
-    interface: str = "127.0.0.1"
+    interface: str = LOOPBACK
     port_base: int = 30_000
     servers: bool = True
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     refresh_s: float = 5.0
     refresh_over_tcp: bool = False
     keep_bytes: int = KEEP_BYTES
     ledger: Path | None = None
+    write_config: Path | None = None
     as_json: bool = False
 
 
 def run(options: Options) -> int:
     """Send until the time is up or a signal comes; either way the session is closed in order."""
+    if options.write_config is not None:
+        from feedhandler.ops.exchange_config import write_config
+
+        write_config(options, options.write_config)
+        told = f"the gateway's part: feedhandler run {options.write_config}"
+        print(f"feedhandler: exchange: {told}", file=sys.stderr, flush=True)
     if options.feed == FIX:
         return _run_fix(options)
     exchange = Exchange(plan(options))
@@ -147,10 +168,10 @@ def fix_plan(options: Options) -> "FixExchangePlan":
 def plan(options: Options) -> ExchangePlan:
     """Convert the options into a plan of the exchange. Raises `UsageError`.
 
-    Refresh lines are UTP-MD's; of other feeds some have servers, all others lines alone.
+    Refresh lines are UTP-MD's; a feed without a protocol of recovery has lines A and B alone.
     """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
-    served = options.servers and feed in SERVED_NAMES
+    offered = Offered.of(load_feed(feed)) if options.servers else Offered(False, False)
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
@@ -165,12 +186,12 @@ def plan(options: Options) -> ExchangePlan:
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
-        refresh_s=options.refresh_s if served and feed == FEED_NAME else None,
+        refresh_s=options.refresh_s if options.servers and feed == FEED_NAME else None,
         refresh_faults=(refresh, refresh),
-        refresh_base_ports=(base + REFRESH_LINE_PORTS[0], base + REFRESH_LINE_PORTS[1]),
+        recovery_base_ports=(base + RECOVERY_LINE_PORTS[0], base + RECOVERY_LINE_PORTS[1]),
         host=options.host,
-        retransmission_port=base + RETRANSMISSION_PORT if served else None,
-        refresh_port=base + REFRESH_PORT if served else None,
+        retransmission_port=base + RETRANSMISSION_PORT if offered.retransmission else None,
+        refresh_port=base + REFRESH_PORT if offered.refresh else None,
         servers=_server_settings(options),
     )
 

@@ -1,15 +1,16 @@
 """The exchange's servers: one of retransmissions and one of snapshots, in a thread of their own.
 
 The thread runs an event loop with a server for each port that the plan names: of UTP-MD a
-`RequestServer` for either, of ITCH one of MoldUDP64 requests, over UDP, and one of GLIMPSE. The
-exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
-offers a packet from the moment on at which it is due, so a client can never have it before the
-lines. What neither line may have, it is not offered. What it keeps is bounded, whether requests
-come or not: `window_bytes` of each service, and what is not due yet.
+`RequestServer` for either, of an order session those of the protocols that the feed's `[recovery]`
+table names. The exchange hands over what it generates, ahead of time, with `publish`; the
+retransmission server offers a packet from the moment on at which it is due, so a client can never
+have it before the lines. What neither line may have, it is not offered. What it keeps is bounded,
+whether requests come or not: `window_bytes` of each service, and what is not due yet.
 
 Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which is told of requests
 and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
-the lines. Those of ITCH are the state (`order_state`) of everything that has been due.
+the lines. Those of an order session are the state (`order_state`) of everything that has been due.
+Where a protocol answers by retransmission lines, they are here (`AnswerLines`).
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
@@ -18,19 +19,23 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, cast
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.exchange.plan import ITCH_NAME, ExchangePlan
+from feedhandler.replay.exchange.plan import FEED_NAME, ExchangePlan
 from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
+from feedhandler.replay.generating.destinations import LINES
+from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
 from feedhandler.replay.generating.order_state import OrderState
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
+from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 from feedhandler.retrans.protocol import RefreshReject
-from feedhandler.retrans.protocols.glimpse_server import GlimpseServer
-from feedhandler.retrans.protocols.moldudp64 import MoldServer
+from feedhandler.retrans.protocols.registry import protocol_of
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import RequestServer
+from feedhandler.retrans.serving import DatagramServer
+from feedhandler.retrans.sessions import SessionServer
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
@@ -42,7 +47,16 @@ RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
 
-AnyServer = RequestServer | MoldServer | GlimpseServer
+#: The ProductID of NYSE's requests.
+PRODUCT = 1
+
+
+class AnyServer(SessionServer, Protocol):
+    """A server of any protocol, with its clients."""
+
+    sessions: set[Any]
+
+
 OnPackets = Callable[[list[bytes]], None]
 
 
@@ -50,15 +64,21 @@ class OfferedPackets(Mapping[int, PacketStore]):
     """The stores of all services, `window_bytes` each; looking one up first brings in what has
     fallen due.
 
-    `elapsed_ns` tells the time since the session's start. `publish` may be called by another
-    thread than everything else. `advance` is to follow it soon, whether a store is looked up or
-    not: what waits for it is not bounded.
+    `services`: by the session's channels the services that requests name. `elapsed_ns` tells the
+    time since the session's start. `publish` may be called by another thread than everything else.
+    `advance` is to follow it soon, whether a store is looked up or not: what waits for it is not
+    bounded.
     """
 
     def __init__(
-        self, feed: Feed, services: Sequence[int], window_bytes: int, elapsed_ns: Callable[[], int]
+        self,
+        feed: Feed,
+        services: Mapping[int, int],
+        window_bytes: int,
+        elapsed_ns: Callable[[], int],
     ) -> None:
-        self._stores = {service: PacketStore(window_bytes) for service in services}
+        self._services = services
+        self._stores = {service: PacketStore(window_bytes) for service in services.values()}
         self._elapsed_ns = elapsed_ns
         self._coming: deque[Outgoing] = deque()
         # The header's place tells the number fastest.
@@ -80,10 +100,10 @@ class OfferedPackets(Mapping[int, PacketStore]):
         """Take into the stores what is due by now."""
         coming, stores, now_ns = self._coming, self._stores, self._elapsed_ns()
         while coming and coming[0].due_ns <= now_ns:
-            _, service, packet, messages = coming.popleft()
+            _, channel, packet, messages = coming.popleft()
             number = int.from_bytes(packet[self._number], self._order)
             following = number + (messages if self._by_message else 1)
-            stores[service].append(number, following, packet, 0, len(packet))
+            stores[self._services[channel]].append(number, following, packet, 0, len(packet))
 
     def __getitem__(self, service: int) -> PacketStore:
         self.advance()
@@ -97,7 +117,7 @@ class OfferedPackets(Mapping[int, PacketStore]):
 
 
 class DueState:
-    """The state of an order session as of what is due: a `SnapshotSource` for GLIMPSE.
+    """The state of an order session as of what is due: a `SnapshotSource`.
 
     `publish` may be called by another thread than everything else.
     """
@@ -176,6 +196,25 @@ class SnapshotDesk:
             callback(snapshot.packets)
 
 
+class AnswerLines:
+    """Retransmission lines A and B of an order session. Raises `ConfigError` for an interface."""
+
+    def __init__(self, plan: ExchangePlan) -> None:
+        self._lines = open_lines(
+            [
+                MulticastLine(name, plan.recovery_address(name, CHANNEL), plan.interface)
+                for name in LINES
+            ]
+        )
+        self.close = self._lines.close
+
+    def send(self, data: bytes) -> None:
+        """Put an answer on both lines; what the network does not take is lost, as any datagram."""
+        for sock, group, port in self._lines.destinations:
+            with contextlib.suppress(OSError):
+                sock.sendto(data, (group, port))
+
+
 class ExchangeServers:
     """The servers of one exchange; see the module's text. Raises `ConfigError` for a port.
 
@@ -188,18 +227,20 @@ class ExchangeServers:
         plan: ExchangePlan,
         flow: RefreshFlow | None,
         elapsed_ns: Callable[[], int],
-        services: Sequence[int] = SERVICES,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._host = plan.host
+        orders = feed.name != FEED_NAME
+        services = {CHANNEL: SERVICE} if orders else dict(zip(SERVICES, SERVICES, strict=True))
         self._packets = OfferedPackets(feed, services, plan.servers.window_bytes, elapsed_ns)
+        self._lines: AnswerLines | None = None
         self._state: DueState | None = None
         #: By name: the server, and the port that it is to listen on.
         self._servers: dict[str, tuple[AnyServer, int]] = {}
         self.ports: dict[str, int] = {}
-        if feed.name == ITCH_NAME:
-            self._add_itch(feed, plan, elapsed_ns)
+        if orders:
+            self._add_orders(feed, plan, elapsed_ns)
         else:
             self._add_utp_md(feed, plan, flow, elapsed_ns)
         self._asked, self._asked_ns = 0, 0
@@ -211,6 +252,7 @@ class ExchangeServers:
         self._ready.wait()
         if self._error is not None:
             self._thread.join()
+            self.close()
             raise self._error
 
     def _add_utp_md(
@@ -232,14 +274,30 @@ class ExchangeServers:
                 plan.refresh_port,
             )
 
-    def _add_itch(self, feed: Feed, plan: ExchangePlan, elapsed_ns: Callable[[], int]) -> None:
-        if plan.retransmission_port is not None:
-            mold = MoldServer(ServerSetup(feed, self._packets, plan.servers))
-            self._servers[RETRANSMISSION] = (mold, plan.retransmission_port)
+    def _add_orders(self, feed: Feed, plan: ExchangePlan, elapsed_ns: Callable[[], int]) -> None:
+        """Add the servers of the feed's protocols, where the plan has a port for them."""
+        recovery = feed.recovery
+        if recovery is None:
+            return
         if plan.refresh_port is not None:
             self._state = DueState(feed, elapsed_ns)
-            glimpse = GlimpseServer(ServerSetup(feed, self._packets, plan.servers, self._state))
-            self._servers[REFRESH] = (glimpse, plan.refresh_port)
+        if plan.retransmission_port is not None and recovery.retransmission_lines:
+            self._lines = AnswerLines(plan)
+        setup = ServerSetup(
+            feed, self._packets, plan.servers, self._state,
+            retransmit=self._retransmit, product=PRODUCT,
+        )  # fmt: skip
+        for name, facts, port in (
+            (RETRANSMISSION, recovery.retransmission, plan.retransmission_port),
+            (REFRESH, recovery.snapshots, plan.refresh_port),
+        ):
+            make = protocol_of(facts).server if facts is not None else None
+            if port is not None and make is not None:
+                self._servers[name] = (cast(AnyServer, make(setup)), port)
+
+    def _retransmit(self, service: int, data: bytes) -> None:
+        if self._lines is not None:
+            self._lines.send(data)
 
     def publish(self, offered: Iterable[Outgoing], happened: Iterable[Outgoing]) -> None:
         """Packets that the retransmission server offers from their due times on; and all that
@@ -257,15 +315,17 @@ class ExchangeServers:
             self._state.advance()
 
     def close(self) -> None:
-        """End every connection and the thread."""
+        """End every connection, the thread and the lines."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+        if self._lines is not None:
+            self._lines.close()
 
     @property
     def in_use(self) -> bool:
         """Whether anybody is connected; those who connect only to ask may be there unseen."""
-        on_demand = any(isinstance(server, MoldServer) for server, _ in self._servers.values())
+        on_demand = any(isinstance(server, DatagramServer) for server, _ in self._servers.values())
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:
@@ -297,7 +357,7 @@ class ExchangeServers:
     async def _serve(self) -> None:
         async with contextlib.AsyncExitStack() as listening:
             for name, (server, port) in self._servers.items():
-                if isinstance(server, MoldServer):
+                if isinstance(server, DatagramServer):
                     socket = await serve_datagrams(server, self._host, port)
                     listening.callback(socket.close)
                     self.ports[name] = socket.address[1]

@@ -17,8 +17,9 @@ from feedhandler.replay.generating.order_flow import Action, OrderFlow
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, Outgoing
 
-#: The channel, as addresses number it: the first line of all.
-CHANNEL = 101
+#: The channel, as addresses number it: the first line of all; and its number in packets and
+#: requests, which is a gateway's service.
+CHANNEL, SERVICE = 101, 1
 #: How long a packet waits for more messages, and the messages of one at most.
 BATCH_NS, PACKET_MESSAGES_MAX = 100_000, 20
 #: Packets at the end of a session: what ends it is told more than once, as a line may lose it.

@@ -49,7 +49,7 @@ def planned(**changes: Any) -> ExchangePlan:
         seed=7, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
         heartbeat_ms=200, linger_s=15.0,
         group_prefixes=(places_kit.prefix(), places_kit.prefix()),
-        refresh_prefixes=(places_kit.prefix(), places_kit.prefix()),
+        recovery_prefixes=(places_kit.prefix(), places_kit.prefix()),
         **changes,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def configured(plan: ExchangePlan, exchange: Exchange, **recovery: Any) -> Confi
         ChannelConfig(
             service=service,
             lines=lines(LineConfig, plan.address, service),
-            refresh_lines=lines(RefreshLineConfig, plan.refresh_address, service),
+            refresh_lines=lines(RefreshLineConfig, plan.recovery_address, service),
             retransmission="rts",
             refresh="rfs",
             reference=service == REFERENCE,

@@ -1,5 +1,8 @@
-"""An exchange of ITCH orders with its servers: what both lines lose comes back, and what not even
-the request server has is healed by GLIMPSE."""
+"""An exchange of orders with the servers of its feed: what both lines lose comes back, and what not
+even the retransmission server has is healed by a snapshot.
+
+The gateway's configuration is the one that `feedhandler exchange --write-config` writes.
+"""
 
 import asyncio
 from datetime import date
@@ -10,64 +13,46 @@ from test_gateway_loopback import QUICK, running
 from test_line_answers import until
 
 import feedhandler
-from feedhandler.codecs import load_feed
-from feedhandler.config import (
-    AmqpConfig,
-    ChannelConfig,
-    Config,
-    GatewaySettings,
-    LineConfig,
-    ServerConfig,
-)
+from feedhandler.codecs import Feed, load_feed
+from feedhandler.config import AmqpConfig, Config
 from feedhandler.market.venue_market import VenueMarket
+from feedhandler.ops.exchange_config import PASSWORD, order_config
+from feedhandler.replay.exchange.plan import Offered
 from feedhandler.replay.exchange.simulated import Exchange, ExchangePlan
 from feedhandler.replay.generating.generator import NINE_O_CLOCK_NS
-from feedhandler.replay.generating.order_session import CHANNEL, OrderSession
+from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import RecoverySettings
 from tests.support import places
 from tests.support.node import PATIENCE_S, Run, gateways_loop
 
-FEED = load_feed("nasdaq-totalview-itch")
 DAY = date(2026, 3, 2)
-PASSWORD = "SIMULATED_PASSWORD"
 
 
-def plan(hole_s: float | None) -> ExchangePlan:
+def plan(feed: Feed, hole_s: float | None) -> ExchangePlan:
     """Two seconds, both lines lossy, of the same packets too."""
-    groups = [places.group().rsplit(".", 1)[0] for _ in "AB"]
+    groups, answers = ((places.prefix(), places.prefix()) for _ in range(2))
+    offered = Offered.of(feed)
     return ExchangePlan(
-        feed=FEED.name, seed=12, seconds=2.0, messages_per_s=800.0, instruments=20,
+        feed=feed.name, seed=12, seconds=2.0, messages_per_s=800.0, instruments=20,
         faults=(LineFaults(loss=0.1), LineFaults(loss=0.1)), together=0.03, hole_s=hole_s,
-        group_prefixes=(groups[0], groups[1]), base_ports=(places.port(), places.port()),
+        group_prefixes=groups, base_ports=(places.port(), places.port()),
+        recovery_prefixes=answers, recovery_base_ports=(places.port(), places.port()),
         day=DAY, opening_ns=NINE_O_CLOCK_NS, heartbeat_ms=200,
-        retransmission_port=0, refresh_port=0,
+        retransmission_port=0, refresh_port=0 if offered.refresh else None,
     )  # fmt: skip
 
 
 def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
-    addresses = [(name, *sent.address(name, CHANNEL)) for name in "AB"]
-    lines = tuple(LineConfig(name=n, group=group, port=port) for n, group, port in addresses)
-    here = "127.0.0.1"
-    return Config(
-        gateway=GatewaySettings(feed=sent.feed),
+    return order_config(
+        sent, exchange.ports,
         arbitration=QUICK,
         recovery=RecoverySettings(
             # However busy the machine is, nothing is given up that the server has.
             request_timeout_us=5_000_000, recovery_wait_us=60_000_000, retries=50,
             refresh_backoff_us=20_000, refresh_retry_us=500_000,
         ),
-        amqp=AmqpConfig(listen=f"{here}:0"),
-        servers=(
-            ServerConfig(name="requests", address=f"{here}:{exchange.retransmission_port}"),
-            ServerConfig(
-                name="glimpse", address=f"{here}:{exchange.refresh_port}", source_id="anyone",
-                password_env=PASSWORD,
-            ),
-        ),
-        channels=(
-            ChannelConfig(service=1, retransmission="requests", refresh="glimpse", lines=lines),
-        ),
+        amqp=AmqpConfig(listen="127.0.0.1:0"),
     )  # fmt: skip
 
 
@@ -79,11 +64,11 @@ def books(market: VenueMarket) -> dict[str, Any]:
     }
 
 
-def truth(sent: ExchangePlan) -> VenueMarket:
+def truth(feed: Feed, sent: ExchangePlan) -> VenueMarket:
     """The market of everything that the exchange generates."""
-    market = VenueMarket(FEED)
+    market = VenueMarket(feed)
     session = OrderSession(
-        FEED, sent.seed, instruments=sent.instruments, messages_per_s=sent.messages_per_s,
+        feed, sent.seed, instruments=sent.instruments, messages_per_s=sent.messages_per_s,
         day=DAY, opening_ns=NINE_O_CLOCK_NS,
     )  # fmt: skip
     for each in session.packets(int(sent.seconds * 1e9), step_ns=50_000_000):
@@ -91,18 +76,28 @@ def truth(sent: ExchangePlan) -> VenueMarket:
     return market
 
 
-@pytest.mark.parametrize("hole_s", [None, 0.8])
+@pytest.mark.parametrize(
+    ("name", "hole_s"),
+    [
+        ("nasdaq-totalview-itch", None),
+        ("nasdaq-totalview-itch", 0.8),
+        ("cboe-byx-pitch", None),
+        ("cboe-byx-pitch", 0.8),
+        ("nyse-integrated-pillar", None),
+    ],
+)
 @gateways_loop
 def test_what_both_lines_lose_comes_back_and_the_books_are_true(
-    run: Run, monkeypatch: pytest.MonkeyPatch, hole_s: float | None
+    run: Run, monkeypatch: pytest.MonkeyPatch, name: str, hole_s: float | None
 ) -> None:
     monkeypatch.setenv(PASSWORD, "SECRET")
-    sent = plan(hole_s)
-    exchange, market = Exchange(sent), VenueMarket(FEED)
+    feed = load_feed(name)
+    sent = plan(feed, hole_s)
+    exchange, market = Exchange(sent), VenueMarket(feed)
     reasons: list[str] = []
 
     async def follow(url: str, ready: asyncio.Event) -> None:
-        async with feedhandler.subscribe(url, "itch.#") as subscribed:
+        async with feedhandler.subscribe(url, f"{feed.key}.#") as subscribed:
             ready.set()
             async for told in subscribed:
                 market.take(told)
@@ -111,7 +106,7 @@ def test_what_both_lines_lose_comes_back_and_the_books_are_true(
 
     async def scenario() -> None:
         ready = asyncio.Event()
-        expected = truth(sent)
+        expected = truth(feed, sent)
         async with (
             running(configuration(sent, exchange)) as (gateway, _, url),
             asyncio.timeout(PATIENCE_S),
@@ -133,6 +128,7 @@ def test_what_both_lines_lose_comes_back_and_the_books_are_true(
         else:
             assert result.withheld is not None
             assert "snapshot-end" in reasons
-            assert result.servers["refresh"]["snapshots"] >= 1
+            refresh = result.servers["refresh"]
+            assert refresh.get("snapshots", 0) + refresh.get("spins", 0) >= 1
 
     run(scenario())

@@ -19,6 +19,8 @@ from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
 FEED = load_feed("euronext-utp-md")
+#: Channels are asked for by their own numbers.
+NAMED = dict(zip(SERVICES, SERVICES, strict=True))
 
 
 class Clock:
@@ -44,7 +46,7 @@ def beat(service, due_ns):
 @pytest.fixture
 def offered():
     clock = Clock()
-    return OfferedPackets(FEED, SERVICES, 1 << 20, clock), clock
+    return OfferedPackets(FEED, NAMED, 1 << 20, clock), clock
 
 
 def test_a_packet_is_offered_from_the_moment_on_at_which_it_is_due(offered):
@@ -69,6 +71,14 @@ def test_packets_without_messages_take_no_room(offered):
     assert stores[104].covers(2, 4)
 
 
+def test_a_channel_is_found_by_the_service_that_requests_name():
+    clock = Clock()
+    stores = OfferedPackets(FEED, {104: 1}, 1 << 12, clock)
+    stores.publish([data(104, 2, 0)])
+    assert list(stores) == [1]
+    assert stores[1].covers(2, 3)
+
+
 def test_what_was_withheld_is_a_hole(offered):
     stores, clock = offered
     clock.now_ns = 10
@@ -86,7 +96,7 @@ def test_a_service_that_there_is_not_has_no_store(offered):
 
 def test_what_is_kept_is_bounded_however_much_is_sent():
     clock = Clock()
-    stores = OfferedPackets(FEED, SERVICES, 1 << 12, clock)
+    stores = OfferedPackets(FEED, NAMED, 1 << 12, clock)
     for number in range(2, 2_000):
         clock.now_ns = number
         stores.publish([data(104, number, number)])
@@ -194,8 +204,8 @@ def test_snapshots_do_not_pile_up_before_they_go_out(desk):
 def test_the_default_addresses_are_the_documented_ones():
     plan = ExchangePlan()
     assert plan.address("A", 104) == ("239.101.1.4", 30_104)
-    assert plan.refresh_address("A", 104) == ("239.101.3.4", 32_104)
-    assert plan.refresh_address("B", 107) == ("239.101.4.7", 33_107)
+    assert plan.recovery_address("A", 104) == ("239.101.3.4", 32_104)
+    assert plan.recovery_address("B", 107) == ("239.101.4.7", 33_107)
 
 
 def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offers():
@@ -223,9 +233,12 @@ def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offe
 
 
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():
-    ExchangePlan(feed="nasdaq-totalview-itch", retransmission_port=0, refresh_port=0)
+    for feed in ("nasdaq-totalview-itch", "cboe-byx-pitch"):
+        ExchangePlan(feed=feed, retransmission_port=0, refresh_port=0)
+    ExchangePlan(feed="nyse-integrated-pillar", retransmission_port=0)
     for wrong in (
         {"feed": "memx-memoir", "retransmission_port": 0},
+        {"feed": "nyse-integrated-pillar", "refresh_port": 0},
         {"feed": "nasdaq-totalview-itch", "refresh_s": 1.0},
         {"refresh_port": 0},
     ):
