@@ -320,9 +320,12 @@ def exchange(
         refresh_over_tcp=refresh_over_tcp,
         keep_bytes=keep,
         ledger=ledger,
-        write_config=write_config,
         as_json=as_json,
     )
+    if write_config is not None:
+        from feedhandler.ops import exchange_config
+
+        return lambda: exchange_config.run(options, write_config)
     return lambda: ops.run(options)
 
 

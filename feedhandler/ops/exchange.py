@@ -63,8 +63,7 @@ CLOSED = "the session is closed; the servers stay while they are asked"
 class Options(Struct, frozen=True, kw_only=True):
     """The session to send, its speed and duration, and the faults of each line.
 
-    `refresh_s` 0: snapshots at request only; `servers` False: lines A and B and nothing else;
-    `write_config`: where a gateway's configuration that fits is written.
+    `refresh_s` 0: snapshots at request only; `servers` False: lines A and B and nothing else.
     """
 
     feed: str = EURONEXT
@@ -84,18 +83,11 @@ class Options(Struct, frozen=True, kw_only=True):
     refresh_over_tcp: bool = False
     keep_bytes: int = KEEP_BYTES
     ledger: Path | None = None
-    write_config: Path | None = None
     as_json: bool = False
 
 
 def run(options: Options) -> int:
     """Send until the time is up or a signal comes; either way the session is closed in order."""
-    if options.write_config is not None:
-        from feedhandler.ops.exchange_config import write_config
-
-        write_config(options, options.write_config)
-        told = f"the gateway's part: feedhandler run {options.write_config}"
-        print(f"feedhandler: exchange: {told}", file=sys.stderr, flush=True)
     if options.feed == FIX:
         return _run_fix(options)
     exchange = Exchange(plan(options))

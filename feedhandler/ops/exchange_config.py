@@ -3,6 +3,7 @@
 Lines, servers and logins are those of the exchange's plan, over loopback.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from feedhandler.config import (
     ServerConfig,
 )
 from feedhandler.config.show import to_toml
+from feedhandler.ops import exchange
 from feedhandler.ops.demo_scenes import SCENES
 from feedhandler.ops.exchange import LOOPBACK, Options, plan
 from feedhandler.replay.exchange.plan import ExchangePlan
@@ -35,6 +37,14 @@ LOGINS: dict[str, dict[str, Any]] = {
     "cboe-grp": {"source_id": "SIM", "session": "0001"},
     "cboe-spin": {"source_id": "SIM", "session": "0002"},
 }
+
+
+def run(options: Options, path: Path) -> int:
+    """Write the configuration of a gateway to `path`, then send as `exchange.run` does."""
+    write_config(options, path)
+    told = f"a gateway of it: feedhandler run {path}"
+    print(f"feedhandler: exchange: {told}", file=sys.stderr, flush=True)
+    return exchange.run(options)
 
 
 def write_config(options: Options, path: Path) -> None:

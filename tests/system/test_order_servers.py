@@ -64,8 +64,8 @@ def books(market: VenueMarket) -> dict[str, Any]:
     }
 
 
-def truth(feed: Feed, sent: ExchangePlan) -> VenueMarket:
-    """The market of everything that the exchange generates."""
+def truth(feed: Feed, sent: ExchangePlan) -> tuple[VenueMarket, int]:
+    """The market of everything that the exchange generates, and how many messages that are."""
     market = VenueMarket(feed)
     session = OrderSession(
         feed, sent.seed, instruments=sent.instruments, messages_per_s=sent.messages_per_s,
@@ -73,7 +73,27 @@ def truth(feed: Feed, sent: ExchangePlan) -> VenueMarket:
     )  # fmt: skip
     for each in session.packets(int(sent.seconds * 1e9), step_ns=50_000_000):
         market.apply(each.packet)
-    return market
+    return market, session.messages
+
+
+class Followed:
+    """What a subscriber was told: the market, how many messages came live, and the reasons."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.market = VenueMarket(feed)
+        self.live = 0
+        self.reasons: list[str] = []
+
+    async def follow(self, url: str, ready: asyncio.Event) -> None:
+        async with feedhandler.subscribe(url, f"{self.feed.key}.#") as subscribed:
+            ready.set()
+            async for told in subscribed:
+                self.market.take(told)
+                if told.quality is not None:
+                    self.reasons.append(told.quality["reason"])
+                elif not told.snapshot:
+                    self.live += len([*self.feed.messages_of(bytes(told.body))])
 
 
 @pytest.mark.parametrize(
@@ -93,41 +113,37 @@ def test_what_both_lines_lose_comes_back_and_the_books_are_true(
     monkeypatch.setenv(PASSWORD, "SECRET")
     feed = load_feed(name)
     sent = plan(feed, hole_s)
-    exchange, market = Exchange(sent), VenueMarket(feed)
-    reasons: list[str] = []
-
-    async def follow(url: str, ready: asyncio.Event) -> None:
-        async with feedhandler.subscribe(url, f"{feed.key}.#") as subscribed:
-            ready.set()
-            async for told in subscribed:
-                market.take(told)
-                if told.quality is not None:
-                    reasons.append(told.quality["reason"])
+    exchange, followed = Exchange(sent), Followed(feed)
+    expected, count = truth(feed, sent)
 
     async def scenario() -> None:
         ready = asyncio.Event()
-        expected = truth(feed, sent)
         async with (
             running(configuration(sent, exchange)) as (gateway, _, url),
             asyncio.timeout(PATIENCE_S),
             asyncio.TaskGroup() as tasks,
         ):
-            following = tasks.create_task(follow(url, ready))
+            following = tasks.create_task(followed.follow(url, ready))
             await ready.wait()
-            result = await asyncio.to_thread(exchange.run)
-            await until(lambda: books(market) == books(expected))
+            sending = tasks.create_task(asyncio.to_thread(exchange.run))
+            if hole_s is None:
+                await until(lambda: followed.live == count)
+            else:
+                await until(lambda: "snapshot-end" in followed.reasons)
+            await until(lambda: books(followed.market) == books(expected))
+            exchange.stop()  # it would wait for further questions
+            result = await sending
             snapshot = gateway.snapshot()
             following.cancel()
         assert result.lines["A"].together > 10
         assert result.servers["retransmission"]["packets"] > 0
         assert snapshot["recovery"]["retransmitted"] > 0
-        assert market.states == expected.states
+        assert followed.market.states == expected.states
         if hole_s is None:
             assert snapshot["channels"][0]["lost"] == 0
-            assert "gap" not in reasons
+            assert "gap" not in followed.reasons
         else:
             assert result.withheld is not None
-            assert "snapshot-end" in reasons
             refresh = result.servers["refresh"]
             assert refresh.get("snapshots", 0) + refresh.get("spins", 0) >= 1
 
