@@ -96,6 +96,9 @@ class ExchangedFeed(StrEnum):
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
+    xdp_before = "nyse-integrated-xdp"
+    options = "cboe-c1-options-pitch"
+    deep_plus = "iex-deep-plus"
 
 
 class RecordForm(StrEnum):
@@ -292,7 +295,7 @@ def exchange(
     of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
     GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
     requests. What Cboe and NYSE send again comes by lines 239.101.3.1:32101 and 239.101.4.1:33101.
-    Any login will do. MEMX has no servers.
+    IEX: 30001 takes gap fill requests (UDP). Any login will do. MEMX has no servers.
 
     \b
     Examples:

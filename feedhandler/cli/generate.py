@@ -59,6 +59,9 @@ class GeneratedFeed(StrEnum):
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
+    xdp_before = "nyse-integrated-xdp"
+    options = "cboe-c1-options-pitch"
+    deep_plus = "iex-deep-plus"
 
 
 def generate(

@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 from feedhandler.codecs import Feed
 from feedhandler.codecs.book_rules import MessageRules, Place, Rule
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.layouts import Field
 
 #: Kept though no rule names it, the latest of all, in front of what is known of symbols.
 EVENT = "system_event"
 #: What is kept, the latest of each symbol, in the order in which it is told.
-LATEST = ("directory", "status")
+DIRECTORY = "directory"
+LATEST = (DIRECTORY, "status")
 #: What leaves nothing.
 PASSING = ("trade",)
 
@@ -65,7 +67,9 @@ class OrderState:
         self._do: dict[int, Do] = {}
         for layout in (each for ways in feed.layouts.values() for each in ways):
             if layout.name == EVENT:
-                self._do[layout.code] = self._keeping(EVENT, None)
+                self._do[layout.code] = self._keeping(EVENT)
+        if feed.reference is not None:
+            self._do[feed.reference.code] = self._keeping(DIRECTORY, feed.reference.index)
         if feed.clock is not None:
             self._do[feed.clock.code] = self._timing
         for each in book.messages:
@@ -136,7 +140,7 @@ class OrderState:
 
         return do
 
-    def _keeping(self, kind: str, symbol: Place | None) -> Do:
+    def _keeping(self, kind: str, symbol: Place | Field | None = None) -> Do:
         latest = self._latest[kind]
         named = slice(0, 0) if symbol is None else _at(symbol)
 
@@ -205,7 +209,7 @@ def _times(message: MessageRules) -> tuple[Place, ...]:
     return tuple(place for place, _ in message.time.parts) if message.time is not None else ()
 
 
-def _at(place: Place) -> slice:
+def _at(place: Place | Field) -> slice:
     return slice(place.at, place.at + place.size)
 
 

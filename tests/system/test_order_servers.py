@@ -104,6 +104,7 @@ class Followed:
         ("cboe-byx-pitch", None),
         ("cboe-byx-pitch", 0.8),
         ("nyse-integrated-pillar", None),
+        ("iex-deep-plus", None),
     ],
 )
 @gateways_loop

@@ -28,6 +28,9 @@ from tests.support import places
 from tests.support.gateway import amqp_url, run_command
 
 RUN_SECONDS = 120
+#: The feeds with a writer, without those that are framed and read as another one here is.
+LIKE_OTHERS = ("cboe-c1-options-pitch", "nyse-integrated-xdp")
+FAMILIES = [name for name in WRITERS if name not in LIKE_OTHERS]
 #: The name of the second instrument.
 NAME = "AAAB"
 #: What a record has of the receiver alone.
@@ -164,7 +167,7 @@ def sent_by_exchange(records: np.ndarray) -> np.ndarray:
     return records
 
 
-@pytest.mark.parametrize("feed", WRITERS)
+@pytest.mark.parametrize("feed", FAMILIES)
 def test_messages_and_records_of_a_lossy_session_arrive_once_and_in_order(
     feed: str, tmp_path: Path
 ) -> None:

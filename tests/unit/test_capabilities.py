@@ -31,8 +31,10 @@ HAS = {
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
     - {"renumber", "rows"},
     "iex-deep": ALL | {"conflation", "tail_loss", "retransmission"},
-    "nyse-integrated-xdp": ALL | {"conflation", "retransmission"},
-    "nyse-integrated-pillar": ALL | {"conflation", "retransmission", *GENERATED},
+    **dict.fromkeys(
+        ("nyse-integrated-xdp", "nyse-integrated-pillar"),
+        ALL | {"conflation", "retransmission", *GENERATED},
+    ),
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
     "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines"},
@@ -44,14 +46,13 @@ HAS = {
         ("asx-ntp-itch", "ice-impact", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
-    **dict.fromkeys(
-        ("iex-deep-plus", "iex-tops"), ALL | {"conflation", "tail_loss", "retransmission"}
-    ),
-    "cboe-c1-options-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh"},
-    "cboe-byx-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    "iex-tops": ALL | {"conflation", "tail_loss", "retransmission"},
+    "iex-deep-plus": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
     "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
-    "nasdaq-totalview-itch": ALL
-    | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    **dict.fromkeys(
+        ("cboe-byx-pitch", "cboe-c1-options-pitch", "nasdaq-totalview-itch"),
+        ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    ),
 }  # fmt: skip
 
 #: The feeds whose description has no [book] table.

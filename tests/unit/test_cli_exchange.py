@@ -32,6 +32,7 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
         ("nasdaq-totalview-itch", (30_001, 30_002)),
         ("cboe-byx-pitch", (30_001, 30_002)),
         ("nyse-integrated-pillar", (30_001, None)),
+        ("iex-deep-plus", (30_001, None)),
         ("memx-memoir", (None, None)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Sessions of four feeds from the same orders: they decode, add up, and normalise alike."""
+"""Sessions of several feeds from the same orders: they decode, add up, and normalise alike."""
 
 from collections import Counter
 from itertools import islice
@@ -67,6 +67,13 @@ def test_every_packet_decodes_and_numbers_follow_one_another(name):
     assert kinds["HEARTBEAT"] >= LAST_PACKETS
     assert sum(messages.values()) == session.messages == expected - 1
     assert session.next_sequences() == {101: expected}
+
+
+def test_a_header_tells_how_many_bytes_of_messages_came_before():
+    feed, sent = load_feed("iex-deep-plus"), 0
+    for outgoing in OrderSession(feed, 3, instruments=9, messages_per_s=500).packets(SECOND_NS):
+        assert feed.decode_packet(outgoing.packet).header["stream_offset"] == sent
+        sent += len(outgoing.packet) - feed.table.header_size
 
 
 def test_an_idle_channel_sends_heartbeats():

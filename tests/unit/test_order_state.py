@@ -65,7 +65,12 @@ def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> N
 
 @pytest.mark.parametrize(
     ("name", "seconds"),
-    [("nasdaq-totalview-itch", 0.3), ("nasdaq-totalview-itch", 2.0), ("cboe-byx-pitch", 2.0)],
+    [
+        ("nasdaq-totalview-itch", 0.3),
+        ("nasdaq-totalview-itch", 2.0),
+        ("cboe-byx-pitch", 2.0),
+        ("cboe-c1-options-pitch", 2.0),
+    ],
 )
 def test_a_fresh_book_of_the_state_is_the_book_of_the_session(name: str, seconds: float) -> None:
     feed = load_feed(name)
@@ -82,6 +87,7 @@ def test_a_fresh_book_of_the_state_is_the_book_of_the_session(name: str, seconds
         assert joined.books[name].bids.orders == book.bids.orders
         assert joined.books[name].asks.orders == book.asks.orders
     assert dict(joined.states) == dict(whole.states)
+    assert joined.names == whole.names
     assert not joined.problems
 
 
