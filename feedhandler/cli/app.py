@@ -99,6 +99,8 @@ class ExchangedFeed(StrEnum):
     xdp_before = "nyse-integrated-xdp"
     options = "cboe-c1-options-pitch"
     deep_plus = "iex-deep-plus"
+    deep = "iex-deep"
+    cme = "cme-mdp3"
 
 
 class RecordForm(StrEnum):

@@ -62,6 +62,8 @@ class GeneratedFeed(StrEnum):
     xdp_before = "nyse-integrated-xdp"
     options = "cboe-c1-options-pitch"
     deep_plus = "iex-deep-plus"
+    deep = "iex-deep"
+    cme = "cme-mdp3"
 
 
 def generate(

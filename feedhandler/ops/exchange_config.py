@@ -28,10 +28,11 @@ from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
 
 Line = TypeVar("Line", bound=LineConfig)
-#: The environment variable with the password of GLIMPSE, which takes any.
+#: The environment variable with the password of GLIMPSE and of CME's replay, which take any.
 PASSWORD = "EXCHANGE_PASSWORD"
 #: By protocol, what a gateway logs in or asks with: the exchange takes any but the product.
 LOGINS: dict[str, dict[str, Any]] = {
+    "cme-replay": {"source_id": "SIM", "password_env": PASSWORD},
     "glimpse": {"source_id": "SIM", "password_env": PASSWORD},
     "nyse-xdp": {"source_id": "SIM", "product": PRODUCT},
     "cboe-grp": {"source_id": "SIM", "session": "0001"},

@@ -31,6 +31,8 @@ from feedhandler.replay.generating.order_state import OrderState
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.protocols.cme_replay_server import ReplayServer
+from feedhandler.retrans.protocols.glimpse_server import GlimpseServer
 from feedhandler.retrans.protocols.registry import protocol_of
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import RequestServer
@@ -47,6 +49,8 @@ RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
 
+#: Servers whose clients are there only while they ask.
+ON_DEMAND = (DatagramServer, GlimpseServer, ReplayServer)
 #: The ProductID of NYSE's requests.
 PRODUCT = 1
 
@@ -325,7 +329,7 @@ class ExchangeServers:
     @property
     def in_use(self) -> bool:
         """Whether anybody is connected; those who connect only to ask may be there unseen."""
-        on_demand = any(isinstance(server, DatagramServer) for server, _ in self._servers.values())
+        on_demand = any(isinstance(server, ON_DEMAND) for server, _ in self._servers.values())
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:

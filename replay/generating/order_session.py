@@ -154,7 +154,7 @@ class OrderSession:
         packet = self.feed.encode_packet(
             sequence=self._sequence, messages=messages, **self._header(time_ns)
         )
-        self._sequence += len(messages)
+        self._sequence += len(messages) if self.feed.counts_messages else 1
         self._offset += sum(map(len, messages))
         self.messages += len(messages)
         self._sent_ns = max(self._sent_ns, time_ns)

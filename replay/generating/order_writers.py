@@ -14,8 +14,11 @@ from feedhandler.replay.generating import order_flow as flow
 from feedhandler.replay.generating.order_flow import Action
 
 _SECOND_NS = 1_000_000_000
-#: MEMOIR's prices count 1e-6; XDP's as the symbol's mapping says, here 1e-4.
-_MEMOIR_PRICE, _XDP_DECIMALS = 100, 4
+#: MEMOIR's prices count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
+_MEMOIR_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
+#: MDUpdateAction, and SecurityTradingStatus: ready to trade, halted.
+_NEW, _CHANGED, _GONE = 0, 1, 2
+_CME_STATES = {"T": 17, "H": 2}
 
 #: A message: its name, and its fields.
 Told = tuple[str, dict[str, Any]]
@@ -210,6 +213,50 @@ def _deep(action: Action, midnight_ns: int) -> list[Told]:
     return [(name, {**of, **fields})]
 
 
+def _deep_levels(action: Action, midnight_ns: int) -> list[Told]:
+    """Tell levels: DEEP's directory, states and trades are those of DEEP+."""
+    if action.does == flow.REPLACE:
+        return _split(_deep_levels, action, midnight_ns)
+    if action.does in (flow.DIRECTORY, flow.STATUS, flow.TRADE):
+        return _deep(action, midnight_ns)
+    trade = _deep(action._replace(does=flow.TRADE), midnight_ns)
+    side = "buy" if action.side == "B" else "sell"
+    level = (f"price_level_update_{side}", {
+        "timestamp": action.time_ns, "symbol": symbol_of(action.instrument), "event_flags": 1,
+        "size": action.level, "price": action.price,
+    })  # fmt: skip
+    return [*trade, level] if action.does == flow.EXECUTE else [level]
+
+
+def _cme(action: Action, midnight_ns: int) -> list[Told]:
+    """Tell levels, new, changed or deleted, and trades; a definition names each instrument."""
+    if action.does == flow.REPLACE:
+        return _split(_cme, action, midnight_ns)
+    of = {"transact_time": action.time_ns}
+    named, price = {"security_id": action.instrument}, action.price * _CME_PRICE
+    if action.does == flow.DIRECTORY:
+        name = symbol_of(action.instrument)
+        return [("instrument_definition_future", {**named, "symbol_name": name})]
+    if action.does == flow.STATUS:
+        state = _CME_STATES[action.state]
+        security = {"security_id_optional": action.instrument, "security_trading_status": state}
+        return [("security_status", {**of, **security})]
+    aggressor = {"B": 2, "S": 1}.get(action.side, 0)
+    trade = ("incremental_refresh_trade_summary", {**of, "entries": [{
+        **named, "md_entry_px_ex": price, "md_entry_size_short": action.size,
+        "aggressor_side": aggressor, "md_update_action": 0,
+    }]})  # fmt: skip
+    if action.does == flow.TRADE:
+        return [trade]
+    new = action.does == flow.ADD and action.level == action.size
+    level = ("incremental_refresh_book", {**of, "entries": [{
+        **named, "md_entry_px_optional_ex": price, "md_entry_size_short_optional": action.level,
+        "md_entry_type_book": "0" if action.side == "B" else "1",
+        "md_update_action": _NEW if new else _CHANGED if action.level else _GONE,
+    }]})  # fmt: skip
+    return [trade, level] if action.does == flow.EXECUTE else [level]
+
+
 def _no_marks(time_ns: int, midnight_ns: int) -> list[Told]:
     return []
 
@@ -266,8 +313,12 @@ class Writer(NamedTuple):
         return [feed.encode_message(name, **fields) for name, fields in told]
 
 
-#: The feeds whose sessions are generated from an order flow.
-WRITERS = {
+_IEX = Writer(
+    _deep, _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
+    offset="stream_offset",
+)  # fmt: skip
+#: The feeds that tell orders, and those that tell levels: sessions of an order flow.
+ORDER_WRITERS = {
     "nasdaq-totalview-itch": Writer(
         _itch, _itch_mark("O"), _itch_mark("C"), header={"session": "0000000001"},
         last={"count": 65_535},
@@ -281,8 +332,10 @@ WRITERS = {
     "memx-memoir": Writer(_memoir, header={"session": 1}, last={"packet_type": 1}),
     "nyse-integrated-pillar": Writer(_xdp(pillar=True), second=_xdp_second, sends=True),
     "nyse-integrated-xdp": Writer(_xdp(pillar=False), second=_xdp_second, sends=True),
-    "iex-deep-plus": Writer(
-        _deep, _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
-        offset="stream_offset",
-    ),
+    "iex-deep-plus": _IEX,
 }  # fmt: skip
+LEVEL_WRITERS = {
+    "iex-deep": _IEX._replace(tell=_deep_levels),
+    "cme-mdp3": Writer(_cme, sends=True),
+}
+WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS}

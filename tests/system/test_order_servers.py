@@ -57,9 +57,12 @@ def configuration(sent: ExchangePlan, exchange: Exchange) -> Config:
 
 
 def books(market: VenueMarket) -> dict[str, Any]:
-    """Every order of every book, in priority."""
+    """Every order of every book, in priority, and its levels."""
     return {
-        name: (market.books[name].bids.orders, market.books[name].asks.orders)
+        name: [
+            (side.orders, side.top(99))
+            for side in (market.books[name].bids, market.books[name].asks)
+        ]
         for name in market.instruments()
     }
 
@@ -105,6 +108,7 @@ class Followed:
         ("cboe-byx-pitch", 0.8),
         ("nyse-integrated-pillar", None),
         ("iex-deep-plus", None),
+        ("cme-mdp3", None),
     ],
 )
 @gateways_loop

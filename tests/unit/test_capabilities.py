@@ -30,14 +30,13 @@ HAS = {
     },
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
     - {"renumber", "rows"},
-    "iex-deep": ALL | {"conflation", "tail_loss", "retransmission"},
     **dict.fromkeys(
         ("nyse-integrated-xdp", "nyse-integrated-pillar"),
         ALL | {"conflation", "retransmission", *GENERATED},
     ),
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
-    "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines"},
+    "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines", *GENERATED},
     "siac-cqs": ALL | {"conflation"},
     "siac-cts": ALL | {"conflation"},
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
@@ -47,7 +46,10 @@ HAS = {
         ALL | {"conflation", "tail_loss"},
     ),
     "iex-tops": ALL | {"conflation", "tail_loss", "retransmission"},
-    "iex-deep-plus": ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
+    **dict.fromkeys(
+        ("iex-deep", "iex-deep-plus"),
+        ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
+    ),
     "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
     **dict.fromkeys(
         ("cboe-byx-pitch", "cboe-c1-options-pitch", "nasdaq-totalview-itch"),
