@@ -258,7 +258,7 @@ def exchange(
     loss_together: Annotated[
         float, share("Loss of the same packet on both lines: only a retransmission has it.")
     ] = 0.0,
-    loss_refresh: Annotated[float, share("Loss on each refresh line, independent.")] = 0.0,
+    loss_refresh: Annotated[float, share("Loss on each refresh or retransmission line.")] = 0.0,
     spare_shared: SpareShared = False,
     hole_at: HoleAt = None,
     seed: Seed = 1,
@@ -297,7 +297,8 @@ def exchange(
     of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
     GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
     requests. What Cboe and NYSE send again comes by lines 239.101.3.1:32101 and 239.101.4.1:33101.
-    IEX: 30001 takes gap fill requests (UDP). Any login will do. MEMX has no servers.
+    IEX: 30001 takes gap fill requests (UDP). CME: 30001 is the replay's; loops of snapshots come by
+    those same lines. Any login will do. MEMX has no servers.
 
     \b
     Examples:

@@ -46,6 +46,7 @@ COUNTS_TOLD = (
     "gone",
     "snapshots",
     "spins",
+    "loops",
     "unavailable",
 )
 #: Feeds that can be simulated, by their keys.
@@ -163,7 +164,7 @@ def plan(options: Options) -> ExchangePlan:
     Refresh lines are UTP-MD's; a feed without a protocol of recovery has lines A and B alone.
     """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
-    offered = Offered.of(load_feed(feed)) if options.servers else Offered(False, False)
+    offered = Offered.of(load_feed(feed)) if options.servers else Offered()
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
@@ -178,7 +179,7 @@ def plan(options: Options) -> ExchangePlan:
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
-        refresh_s=options.refresh_s if options.servers and feed == FEED_NAME else None,
+        refresh_s=options.refresh_s if offered.refresh_lines else None,
         refresh_faults=(refresh, refresh),
         recovery_base_ports=(base + RECOVERY_LINE_PORTS[0], base + RECOVERY_LINE_PORTS[1]),
         host=options.host,

@@ -15,6 +15,7 @@ from feedhandler.config import (
     Config,
     GatewaySettings,
     LineConfig,
+    RefreshLineConfig,
     RetransmissionLineConfig,
     ServerConfig,
 )
@@ -94,10 +95,12 @@ def order_config(sent: ExchangePlan, ports: Mapping[str, int], **sections: Any) 
             servers.append(ServerConfig(name=name, address=f"{sent.host}:{port}", **login))
         if RETRANSMISSION in ports and recovery.retransmission_lines:
             answers = _lines(RetransmissionLineConfig, sent.recovery_address)
+    looped = recovery is not None and recovery.snapshot_lines and sent.refresh_s
     channel = ChannelConfig(
         service=SERVICE,
         lines=_lines(LineConfig, sent.address),
         retransmission_lines=answers,
+        refresh_lines=_lines(RefreshLineConfig, sent.recovery_address) if looped else (),
         retransmission=RETRANSMISSION if RETRANSMISSION in ports else "",
         refresh=REFRESH if REFRESH in ports else "",
     )

@@ -15,23 +15,28 @@ from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
 FEED_NAME = "euronext-utp-md"
-#: Feeds whose sessions can be simulated; refresh lines are UTP-MD's alone.
+#: Feeds whose sessions can be simulated.
 FEED_NAMES = (FEED_NAME, *WRITERS)
 
 
 class Offered(NamedTuple):
-    """Which servers an exchange of a feed has: those of the feed's `[recovery]` table."""
+    """What an exchange has by the feed's `[recovery]` table: servers, and refresh lines."""
 
-    retransmission: bool
-    refresh: bool
+    retransmission: bool = False
+    refresh: bool = False
+    refresh_lines: bool = False
 
     @classmethod
     def of(cls, feed: Feed) -> Self:
-        """Return the servers of a feed."""
+        """Return what there is of a feed."""
         recovery = feed.recovery
         if recovery is None:
-            return cls(False, False)
-        return cls(recovery.retransmission is not None, recovery.snapshots is not None)
+            return cls()
+        return cls(
+            recovery.retransmission is not None,
+            recovery.snapshots is not None,
+            recovery.snapshot_lines,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,8 @@ class ExchangePlan:
     opening_ns: int | None = None
     group_prefixes: tuple[str, str] = REALTIME.prefixes
     base_ports: tuple[int, int] = REALTIME.base_ports
-    #: Time between two unasked snapshots of a service; 0: only at request. None: no refresh lines.
+    #: Time between two unasked snapshots of a service, or of a loop; 0: only at request. None: no
+    #: refresh lines.
     refresh_s: float | None = None
     refresh_faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
     recovery_prefixes: tuple[str, str] = RECOVERY.prefixes
@@ -86,16 +92,23 @@ class ExchangePlan:
         if self.feed not in FEED_NAMES:
             raise UsageError(f"no simulated {self.feed}", f"known: {', '.join(FEED_NAMES)}")
         has = Offered.of(load_feed(self.feed))
-        for name, offered in zip(has._fields, has, strict=True):
-            if getattr(self, f"{name}_port") is not None and not offered:
-                raise UsageError(f"{self.feed} has no {name} server", "leave it out")
-        if self.feed != FEED_NAME and self.refresh_s is not None:
-            raise UsageError(f"no refresh lines are simulated for {self.feed}", "leave them out")
+        for offered, asked, what in (
+            (has.retransmission, self.retransmission_port, "retransmission server"),
+            (has.refresh, self.refresh_port, "refresh server"),
+            (has.refresh_lines, self.refresh_s, "refresh lines"),
+        ):
+            if asked is not None and not offered:
+                raise UsageError(f"{self.feed} has no {what}", "leave that out")
         if self.seed < 0:
             raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
         lines_missing = self.feed == FEED_NAME and self.refresh_s is None
         if self.refresh_port is not None and lines_missing:
             raise UsageError("a refresh server without refresh lines", "give refresh_s, 0 or more")
+
+    @property
+    def snapshots_cut(self) -> bool:
+        """Whether the exchange's own thread cuts snapshots for refresh lines, as of UTP-MD."""
+        return self.feed == FEED_NAME and self.refresh_s is not None
 
     def address(self, line: str, service: int) -> tuple[str, int]:
         """Group and port of a service on line A or B."""

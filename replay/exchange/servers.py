@@ -10,19 +10,22 @@ whether requests come or not: `window_bytes` of each service, and what is not du
 Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which is told of requests
 and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
 the lines. Those of an order session are the state (`order_state`) of everything that has been due.
-Where a protocol answers by retransmission lines, they are here (`AnswerLines`).
+Where a protocol answers by retransmission lines, or loops snapshots (`loops`), the lines are here
+(`RecoveryLines`).
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
 
 import asyncio
 import contextlib
+import random
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
 from feedhandler.codecs import Feed
+from feedhandler.replay.exchange.due import DuePackets
+from feedhandler.replay.exchange.loops import SnapshotLoops
 from feedhandler.replay.exchange.plan import FEED_NAME, ExchangePlan
 from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
 from feedhandler.replay.generating.destinations import LINES
@@ -49,6 +52,8 @@ RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
 
+#: How often it is looked whether a snapshot of a loop is due.
+LOOP_STEP_S = 0.01
 #: Servers whose clients are there only while they ask.
 ON_DEMAND = (DatagramServer, GlimpseServer, ReplayServer)
 #: The ProductID of NYSE's requests.
@@ -64,14 +69,12 @@ class AnyServer(SessionServer, Protocol):
 OnPackets = Callable[[list[bytes]], None]
 
 
-class OfferedPackets(Mapping[int, PacketStore]):
+class OfferedPackets(Mapping[int, PacketStore], DuePackets):
     """The stores of all services, `window_bytes` each; looking one up first brings in what has
     fallen due.
 
-    `services`: by the session's channels the services that requests name. `elapsed_ns` tells the
-    time since the session's start. `publish` may be called by another thread than everything else.
-    `advance` is to follow it soon, whether a store is looked up or not: what waits for it is not
-    bounded.
+    `services`: by the session's channels the services that requests name. `advance` is to follow
+    `publish` whether a store is looked up or not.
     """
 
     def __init__(
@@ -81,33 +84,20 @@ class OfferedPackets(Mapping[int, PacketStore]):
         window_bytes: int,
         elapsed_ns: Callable[[], int],
     ) -> None:
+        super().__init__(elapsed_ns)
         self._services = services
         self._stores = {service: PacketStore(window_bytes) for service in services.values()}
-        self._elapsed_ns = elapsed_ns
-        self._coming: deque[Outgoing] = deque()
         # The header's place tells the number fastest.
         table = feed.table
         self._number = slice(table.sequence_at, table.sequence_at + table.sequence_size)
         self._order: Any = feed.byte_order
         self._by_message = feed.counts_messages
 
-    def publish(self, packets: Iterable[Outgoing]) -> None:
-        """Packets that will be offered from their due times on; in the order of those."""
-        self._coming.extend(packet for packet in packets if packet.messages)
-
-    @property
-    def waiting(self) -> int:
-        """Packets published that no store has yet."""
-        return len(self._coming)
-
-    def advance(self) -> None:
-        """Take into the stores what is due by now."""
-        coming, stores, now_ns = self._coming, self._stores, self._elapsed_ns()
-        while coming and coming[0].due_ns <= now_ns:
-            _, channel, packet, messages = coming.popleft()
-            number = int.from_bytes(packet[self._number], self._order)
-            following = number + (messages if self._by_message else 1)
-            stores[self._services[channel]].append(number, following, packet, 0, len(packet))
+    def _take(self, outgoing: Outgoing) -> None:
+        _, channel, packet, messages = outgoing
+        number = int.from_bytes(packet[self._number], self._order)
+        following = number + (messages if self._by_message else 1)
+        self._stores[self._services[channel]].append(number, following, packet, 0, len(packet))
 
     def __getitem__(self, service: int) -> PacketStore:
         self.advance()
@@ -120,32 +110,23 @@ class OfferedPackets(Mapping[int, PacketStore]):
         return len(self._stores)
 
 
-class DueState:
+class DueState(DuePackets):
     """The state of an order session as of what is due: a `SnapshotSource`.
 
-    `publish` may be called by another thread than everything else.
+    It is made of all packets, also of those that no server offers.
     """
 
     def __init__(self, feed: Feed, elapsed_ns: Callable[[], int]) -> None:
+        super().__init__(elapsed_ns)
         self._feed = feed
         self._state = OrderState(feed)
-        self._elapsed_ns = elapsed_ns
-        self._coming: deque[Outgoing] = deque()
         #: How many messages the state holds: they are numbered from 1.
         self._last = 0
 
-    def publish(self, packets: Iterable[Outgoing]) -> None:
-        """Packets that happen at their due times, also those that no server offers."""
-        self._coming.extend(packet for packet in packets if packet.messages)
-
-    def advance(self) -> None:
-        """Take in what is due by now."""
-        coming, now_ns = self._coming, self._elapsed_ns()
-        while coming and coming[0].due_ns <= now_ns:
-            packet = coming.popleft()
-            for message in self._feed.messages_of(packet.packet):
-                self._state.apply(message)
-            self._last += packet.messages
+    def _take(self, outgoing: Outgoing) -> None:
+        for message in self._feed.messages_of(outgoing.packet):
+            self._state.apply(message)
+        self._last += outgoing.messages
 
     def __call__(self, service: int) -> tuple[int, tuple[bytes, ...]] | None:
         """Return the number of the latest message, and the state; None before any."""
@@ -200,8 +181,11 @@ class SnapshotDesk:
             callback(snapshot.packets)
 
 
-class AnswerLines:
-    """Retransmission lines A and B of an order session. Raises `ConfigError` for an interface."""
+class RecoveryLines:
+    """Lines A and B of what is sent again, or of loops. Raises `ConfigError` for an interface.
+
+    Each loses datagrams, as the plan's refresh lines do.
+    """
 
     def __init__(self, plan: ExchangePlan) -> None:
         self._lines = open_lines(
@@ -211,12 +195,15 @@ class AnswerLines:
             ]
         )
         self.close = self._lines.close
+        self._draw = random.Random(plan.seed)
+        self._losses = [faults.loss for faults in plan.refresh_faults]
 
     def send(self, data: bytes) -> None:
-        """Put an answer on both lines; what the network does not take is lost, as any datagram."""
-        for sock, group, port in self._lines.destinations:
-            with contextlib.suppress(OSError):
-                sock.sendto(data, (group, port))
+        """Put a datagram on both lines; what the network does not take is lost, as any."""
+        for loss, (sock, group, port) in zip(self._losses, self._lines.destinations, strict=True):
+            if self._draw.random() >= loss:
+                with contextlib.suppress(OSError):
+                    sock.sendto(data, (group, port))
 
 
 class ExchangeServers:
@@ -238,8 +225,9 @@ class ExchangeServers:
         orders = feed.name != FEED_NAME
         services = {CHANNEL: SERVICE} if orders else dict(zip(SERVICES, SERVICES, strict=True))
         self._packets = OfferedPackets(feed, services, plan.servers.window_bytes, elapsed_ns)
-        self._lines: AnswerLines | None = None
+        self._lines: RecoveryLines | None = None
         self._state: DueState | None = None
+        self._loops: SnapshotLoops | None = None
         #: By name: the server, and the port that it is to listen on.
         self._servers: dict[str, tuple[AnyServer, int]] = {}
         self.ports: dict[str, int] = {}
@@ -285,8 +273,10 @@ class ExchangeServers:
             return
         if plan.refresh_port is not None:
             self._state = DueState(feed, elapsed_ns)
-        if plan.retransmission_port is not None and recovery.retransmission_lines:
-            self._lines = AnswerLines(plan)
+        if plan.refresh_s and recovery.loops:
+            self._loops = SnapshotLoops(feed, int(plan.refresh_s * 1e9), elapsed_ns)
+        if self._loops is not None or recovery.retransmission_lines:
+            self._lines = RecoveryLines(plan)
         setup = ServerSetup(
             feed, self._packets, plan.servers, self._state,
             retransmit=self._retransmit, product=PRODUCT,
@@ -307,8 +297,9 @@ class ExchangeServers:
         """Packets that the retransmission server offers from their due times on; and all that
         happen then, which a snapshot is of."""
         self._packets.publish(offered)
-        if self._state is not None:
-            self._state.publish(happened)
+        for state in (self._state, self._loops):
+            if state is not None:
+                state.publish(happened)
         # Without a client no store would be looked up, and all would wait for ever.
         with contextlib.suppress(RuntimeError):  # the loop has ended: by a fault, or `close`
             self._loop.call_soon_threadsafe(self._advance)
@@ -343,11 +334,12 @@ class ExchangeServers:
         return now_ns - self._asked_ns
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return each server's counts that are not 0."""
-        return {
+        """Return each server's counts that are not 0, and how many loops there were."""
+        told = {
             name: {what: count for what, count in server.counts.items() if count}
             for name, (server, _) in self._servers.items()
         }
+        return told if self._loops is None else {**told, REFRESH: {"loops": self._loops.loops}}
 
     def _run(self) -> None:
         try:
@@ -369,5 +361,14 @@ class ExchangeServers:
                 listener = await serve(server, self._host, port)
                 listening.push_async_callback(listener.close)
                 self.ports[name] = listener.address[1]
+            if self._loops is not None:
+                looping = asyncio.create_task(self._loop_snapshots(self._loops))
+                listening.callback(looping.cancel)
             self._ready.set()
             await self._stop.wait()
+
+    async def _loop_snapshots(self, loops: SnapshotLoops) -> None:
+        while True:
+            for packet in loops.step():
+                self._retransmit(SERVICE, packet)
+            await asyncio.sleep(LOOP_STEP_S)

@@ -113,8 +113,10 @@ class Exchange:
         self._sets = list(_line_sets(plan, lines, self.generator.services))
         self._maker = BlockMaker(self._sets)
         self._servers: ExchangeServers | None = None
-        self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
-        if plan.retransmission_port is not None or plan.refresh_port is not None:
+        self._refresh = self._refresh_flow() if plan.snapshots_cut else None
+        looping = plan.refresh_s is not None and not plan.snapshots_cut
+        ports = (plan.retransmission_port, plan.refresh_port)
+        if looping or any(port is not None for port in ports):
             self._servers = ExchangeServers(self._feed, plan, self._refresh, self._elapsed_ns)
             opened.callback(self._servers.close)
 
@@ -123,7 +125,7 @@ class Exchange:
         for number, name in enumerate(LINES):
             live = {service: plan.address(name, service) for service in self.generator.services}
             yield MulticastLine(name, live, plan.interface, plan.faults[number])
-        for number, name in enumerate(LINES if plan.refresh_s is not None else ()):
+        for number, name in enumerate(LINES if plan.snapshots_cut else ()):
             refresh = {service: plan.recovery_address(name, service) for service in SERVICES}
             faults = plan.refresh_faults[number]
             yield MulticastLine(f"refresh {name}", refresh, plan.interface, faults)
@@ -336,7 +338,7 @@ def _line_sets(
     yield LineSet(
         [numbers(0), numbers(1)], plan.faults, plan.seed, plan.spare_shared, plan.together
     )
-    if plan.refresh_s is not None:
+    if plan.snapshots_cut:
         # A seed of its own, so that the two kinds of lines do not lose in step.
         yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
 

@@ -33,16 +33,18 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
         ("cboe-byx-pitch", (30_001, 30_002)),
         ("nyse-integrated-pillar", (30_001, None)),
         ("iex-deep-plus", (30_001, None)),
+        ("cme-mdp3", (30_001, None)),
         ("memx-memoir", (None, None)),
     ],
 )
-def test_order_sessions_have_the_servers_of_their_feed_and_no_refresh_lines(
+def test_order_sessions_have_the_servers_and_the_refresh_lines_of_their_feed(
     feed: str, ports: tuple[int | None, int | None]
 ) -> None:
     made = plan(Options(feed=feed))
     assert (made.retransmission_port, made.refresh_port) == ports
-    assert made.refresh_s is None
-    assert plan(Options(feed=feed, servers=False)).refresh_port is None
+    assert made.refresh_s == (5.0 if feed == "cme-mdp3" else None)
+    bare = plan(Options(feed=feed, servers=False))
+    assert bare.retransmission_port is bare.refresh_port is bare.refresh_s is None
 
 
 @pytest.mark.parametrize("feed", ExchangedFeed)

@@ -5,6 +5,7 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market.venue_market import VenueMarket
+from feedhandler.replay.exchange.loops import STEP_SNAPSHOTS_MAX, SnapshotLoops
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.refresh import Snapshot
 from feedhandler.replay.exchange.servers import (
@@ -17,6 +18,9 @@ from feedhandler.replay.exchange.servers import (
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.protocols.cme_snapshots import LoopAssembler
+from feedhandler.retrans.refresh import Snapshot as LoopSnapshot
+from feedhandler.retrans.settings import RecoverySettings
 
 FEED = load_feed("euronext-utp-md")
 #: Channels are asked for by their own numbers.
@@ -232,14 +236,47 @@ def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offe
         assert not joined.problems
 
 
+def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
+    cme, clock = load_feed("cme-mdp3"), Clock()
+    loops, whole = SnapshotLoops(cme, 300_000_000, clock), VenueMarket(cme)
+    assert loops.step() == []
+    sent = list(OrderSession(cme, 5, instruments=3, messages_per_s=900.0).packets(10**9))
+    loops.publish(sent)
+    for each in sent:
+        whole.apply(each.packet)
+    assembler = LoopAssembler(cme, 1, RecoverySettings())
+    for clock.now_ns in range(2 * 10**9, 3 * 10**9, 10_000_000):
+        packets = loops.step()
+        assert len(packets) <= STEP_SNAPSHOTS_MAX
+        for packet in packets:
+            assembler.datagram(0, packet, clock.now_ns)
+    found = [event for event in assembler.take() if isinstance(event, LoopSnapshot)]
+    assert loops.loops in (3, 4)
+    assert len(found) == loops.loops
+    assert not assembler.counts["malformed"] + assembler.counts["outside"]
+    assert {event.last for event in found} == {cme.decode_packet(sent[-4].packet).sequence}
+    joined = VenueMarket(cme)
+    for packet in found[-1].packets:
+        joined.apply(packet)
+    for name in ("AAAB", "AAAC", "AAAD"):
+        number = whole.instruments()[name]
+        for side in ("bids", "asks"):
+            levels = getattr(whole.books[name], side).top(99)
+            assert levels
+            told = getattr(joined.books[number], side).top(99)
+            assert [level[:2] for level in told] == [level[:2] for level in levels]
+
+
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():
     for feed in ("nasdaq-totalview-itch", "cboe-byx-pitch"):
         ExchangePlan(feed=feed, retransmission_port=0, refresh_port=0)
     ExchangePlan(feed="nyse-integrated-pillar", retransmission_port=0)
+    ExchangePlan(feed="cme-mdp3", retransmission_port=0, refresh_s=1.0)
     for wrong in (
         {"feed": "memx-memoir", "retransmission_port": 0},
         {"feed": "nyse-integrated-pillar", "refresh_port": 0},
         {"feed": "nasdaq-totalview-itch", "refresh_s": 1.0},
+        {"feed": "cme-mdp3", "refresh_port": 0},
         {"refresh_port": 0},
     ):
         with pytest.raises(UsageError):
