@@ -51,12 +51,9 @@ COUNTS_TOLD = (
 )
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
-#: Options that a FIX session has no use for: it has no refresh lines.
-NOT_OF_FIX = {
-    "refresh_loss": "--loss-refresh",
-    "refresh_s": "--refresh-s",
-    "refresh_over_tcp": "--refresh-over-tcp",
-}
+#: Options that a session without refresh lines has no use for; FIX has no such lines at all.
+OF_REFRESH_LINES = {"refresh_s": "--refresh-s", "refresh_over_tcp": "--refresh-over-tcp"}
+NOT_OF_FIX = {**OF_REFRESH_LINES, "refresh_loss": "--loss-refresh"}
 #: Printed on stderr after the last message, while clients may still have requests.
 CLOSED = "the session is closed; the servers stay while they are asked"
 
@@ -132,10 +129,7 @@ def fix_plan(options: Options) -> "FixExchangePlan":
     """Convert the options into a plan of the FIX exchange. Raises `UsageError`."""
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
-    usual = Options()
-    for name, option in NOT_OF_FIX.items():
-        if getattr(options, name) != getattr(usual, name):
-            raise UsageError(f"{option} makes no sense for FIX channels", "leave it out")
+    _refuse(options, NOT_OF_FIX, "FIX channels")
     ports = [
         options.port_base + port if options.servers else None
         for port in (RETRANSMISSION_PORT, REFRESH_PORT)
@@ -158,13 +152,24 @@ def fix_plan(options: Options) -> "FixExchangePlan":
     )
 
 
+def _refuse(options: Options, of_others: dict[str, str], what: str) -> None:
+    """Raise `UsageError` where an option is given that is of other sessions."""
+    usual = Options()
+    for name, option in of_others.items():
+        if getattr(options, name) != getattr(usual, name):
+            raise UsageError(f"{option} makes no sense for {what}", "leave it out")
+
+
 def plan(options: Options) -> ExchangePlan:
     """Convert the options into a plan of the exchange. Raises `UsageError`.
 
     Refresh lines are UTP-MD's; a feed without a protocol of recovery has lines A and B alone.
     """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
-    offered = Offered.of(load_feed(feed)) if options.servers else Offered()
+    has = Offered.of(load_feed(feed))
+    if not has.refresh_lines:
+        _refuse(options, OF_REFRESH_LINES, feed)
+    offered = has if options.servers else Offered()
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(

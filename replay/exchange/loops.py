@@ -12,6 +12,7 @@ from typing import Any
 
 from feedhandler.codecs import Feed
 from feedhandler.replay.exchange.due import DuePackets
+from feedhandler.replay.generating.order_flow import SIDE_ORDERS_MAX
 from feedhandler.replay.generating.packets import Outgoing
 from feedhandler.replay.state.markets import open_market
 from feedhandler.retrans.protocols.cme_replay import PACKET
@@ -19,8 +20,6 @@ from feedhandler.retrans.protocols.cme_snapshots import BOOK, FIRST
 
 #: Snapshots of one step at most, and how late one may be that is made up for.
 STEP_SNAPSHOTS_MAX, LATE_NS = 16, 50_000_000
-#: Most levels of a side: a group counts its elements in a byte.
-LEVELS_MAX = 127
 
 
 class SnapshotLoops(DuePackets):
@@ -73,7 +72,7 @@ class SnapshotLoops(DuePackets):
                 "md_entry_type": kind,
             }
             for kind, side in (("0", book.bids), ("1", book.asks))
-            for place, (price, size, _) in enumerate(side.top(LEVELS_MAX), 1)
+            for place, (price, size, _) in enumerate(side.top(SIDE_ORDERS_MAX), 1)
         ]
         message = self._feed.encode_message(
             BOOK,

@@ -51,7 +51,6 @@ SNAPSHOTS_WAITING_MAX = 16
 RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
-
 #: How often it is looked whether a snapshot of a loop is due.
 LOOP_STEP_S = 0.01
 #: Servers whose clients are there only while they ask.
@@ -275,7 +274,8 @@ class ExchangeServers:
             self._state = DueState(feed, elapsed_ns)
         if plan.refresh_s and recovery.loops:
             self._loops = SnapshotLoops(feed, int(plan.refresh_s * 1e9), elapsed_ns)
-        if self._loops is not None or recovery.retransmission_lines:
+        answers = recovery.retransmission_lines and plan.retransmission_port is not None
+        if answers or self._loops is not None:
             self._lines = RecoveryLines(plan)
         setup = ServerSetup(
             feed, self._packets, plan.servers, self._state,

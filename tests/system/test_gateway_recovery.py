@@ -75,8 +75,8 @@ def configured(plan: ExchangePlan, exchange: Exchange, **recovery: Any) -> Confi
     return Config(
         channels=channels,
         servers=(
-            ServerConfig(name="rts", address=f"127.0.0.1:{exchange.retransmission_port}"),
-            ServerConfig(name="rfs", address=f"127.0.0.1:{exchange.refresh_port}"),
+            ServerConfig(name="rts", address=f"127.0.0.1:{exchange.ports['retransmission']}"),
+            ServerConfig(name="rfs", address=f"127.0.0.1:{exchange.ports['refresh']}"),
         ),
         amqp=AmqpConfig(listen="127.0.0.1:0"),
         arbitration=QUICK,

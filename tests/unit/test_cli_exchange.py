@@ -8,7 +8,7 @@ from feedhandler.cli.app import ExchangedFeed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import loopback_lines, loopback_refresh_lines
 from feedhandler.gateway.capabilities import open_config
-from feedhandler.ops.exchange import FIX, Options, _print_account, plan
+from feedhandler.ops.exchange import FIX, Options, _print_account, fix_plan, plan
 from feedhandler.ops.exchange_config import PASSWORD, write_config
 from feedhandler.replay.exchange.simulated import ExchangeResult
 from feedhandler.replay.generating.packets import SERVICES
@@ -84,6 +84,13 @@ def test_a_configuration_is_not_written_over_another_nor_for_what_it_would_not_f
             write_config(unfit, tmp_path / "new.toml")
     with pytest.raises(UsageError, match="cannot write"):
         write_config(Options(), tmp_path)
+
+
+def test_what_is_of_refresh_lines_is_refused_where_there_are_none() -> None:
+    for wrong in (Options(feed="iex-deep", refresh_s=1), Options(feed=FIX, refresh_over_tcp=True)):
+        with pytest.raises(UsageError, match="makes no sense for"):
+            (fix_plan if wrong.feed == FIX else plan)(wrong)
+    assert plan(Options(feed="cme-mdp3", refresh_s=1)).refresh_s == 1
 
 
 def test_without_servers_only_the_two_lines_are_left() -> None:

@@ -121,6 +121,15 @@ def test_what_is_due_waits_nowhere_though_nobody_asks():
     servers.publish([data(104, 5, 102)], ())
 
 
+@pytest.mark.parametrize(("feed", "stays"), [("cme-mdp3", True), ("cboe-byx-pitch", False)])
+def test_servers_whose_clients_come_only_to_ask_are_in_use_though_nobody_is_connected(feed, stays):
+    servers = ExchangeServers(
+        load_feed(feed), ExchangePlan(feed=feed, retransmission_port=0), None, Clock()
+    )
+    assert servers.in_use is stays
+    servers.close()
+
+
 class Loop:
     """The part of an event loop that the desk uses: calls wait for `run`."""
 
