@@ -372,14 +372,18 @@ class Feed:
         learns from the reference messages in the packet. Raises `BadPacket` where the scanner
         rejects the packet.
         """
-        header, index = self._scratch.pop() if self._scratch else self._new_scratch()
+        header, index = lent = self._lend()
         try:
             return self._decode(bytes(data), header, index, day, scales or {}, known)
         finally:
-            self._scratch.append((header, index))
+            self._scratch.append(lent)
 
-    def _new_scratch(self) -> tuple[scanner.PacketHeader, scanner.MessageIndex]:
-        return scanner.PacketHeader(), scanner.MessageIndex()
+    def _lend(self) -> tuple[scanner.PacketHeader, scanner.MessageIndex]:
+        """Return a header and an index to scan with, which take longer to make than to use."""
+        try:
+            return self._scratch.pop()
+        except IndexError:  # none is free, whichever thread took the last one
+            return scanner.PacketHeader(), scanner.MessageIndex()
 
     def _decode(
         self,
@@ -551,16 +555,19 @@ class Feed:
 
         Header and messages are good until the next step.
         """
-        header, index = self._new_scratch()
+        header, index = lent = self._lend()
         begin = 0
-        while begin < len(data) or begin == 0:
-            verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
-            if verdict == Reject.FINE:
-                verdict = scanner.scan_messages(self.table, data, begin, header, index)
-            if verdict != Reject.FINE:
-                raise BadPacket(Reject(verdict))
-            yield begin, header, index
-            begin += header.length
+        try:
+            while begin < len(data) or begin == 0:
+                verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
+                if verdict == Reject.FINE:
+                    verdict = scanner.scan_messages(self.table, data, begin, header, index)
+                if verdict != Reject.FINE:
+                    raise BadPacket(Reject(verdict))
+                yield begin, header, index
+                begin += header.length
+        finally:
+            self._scratch.append(lent)
 
     def _message_leaves(self, data: bytes, code: int, at: int, size: int) -> Iterator[Leaf]:
         yield from self.message_header.leaves(data, at, at + size, self.message_header.size, {})

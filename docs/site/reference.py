@@ -407,6 +407,10 @@ refuses a configuration that asks for what its feed has not: `[[server]]`, `retr
 with `amqp:not-implemented` there, and where books are not kept, orders that wait for a slow
 subscriber wait in their place ([flow-control.md](flow-control.md)).
 
+To try a feed's recovery: `feedhandler exchange --feed FEED --loss 2% --write-config gateway.toml`
+sends a generated session on lossy lines, has the servers of the feed's `[recovery]` table, and
+writes the configuration of a gateway of it ([exchange.md](exchange.md#a-gateway-beside-it)).
+
 Where the exchange's server answers by multicast (`nyse-xdp`, `cboe-grp`), each channel that is
 recovered names the lines of the answers:
 

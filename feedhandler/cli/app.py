@@ -97,6 +97,11 @@ class ExchangedFeed(StrEnum):
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
+    xdp_before = "nyse-integrated-xdp"
+    options = "cboe-c1-options-pitch"
+    deep_plus = "iex-deep-plus"
+    deep = "iex-deep"
+    cme = "cme-mdp3"
 
 
 class RecordForm(StrEnum):
@@ -254,7 +259,7 @@ def exchange(
     loss_together: Annotated[
         float, share("Loss of the same packet on both lines: only a retransmission has it.")
     ] = 0.0,
-    loss_refresh: Annotated[float, share("Loss on each refresh line, independent.")] = 0.0,
+    loss_refresh: Annotated[float, share("Loss on each refresh or retransmission line.")] = 0.0,
     spare_shared: SpareShared = False,
     hole_at: HoleAt = None,
     seed: Seed = 1,
@@ -273,6 +278,9 @@ def exchange(
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
+    write_config: Annotated[
+        Path | None, typer.Option(help="Write the configuration of a gateway of it to this file.")
+    ] = None,
     as_json: Json = False,
 ) -> Work:
     """Send a simulated session, of UTP-MD, of FIX channels, or of orders in another feed.
@@ -286,15 +294,18 @@ def exchange(
     FIX: channels 1 to 3; line A of channel c is 239.101.5.c:(30000+c), line B is
     239.101.6.c:(31000+c). Port 30001 takes Resend Requests, 30002 Market Data Requests.
 
-    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is. Of Nasdaq
-    TotalView-ITCH, port 30001 takes MoldUDP64 requests (UDP), 30002 is GLIMPSE's (TCP, any login);
-    the others have no servers.
+    Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
+    of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
+    GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
+    requests. What Cboe and NYSE send again comes by lines 239.101.3.1:32101 and 239.101.4.1:33101.
+    IEX: 30001 takes gap fill requests (UDP). CME: 30001 is the replay's; loops of snapshots come by
+    those same lines. Any login will do. MEMX has no servers.
 
     \b
     Examples:
       feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
       feedhandler exchange --feed fix --seconds 60 --seed 7 --ledger sent.ledger
-      feedhandler exchange --feed nasdaq-totalview-itch --rate 5000 --loss 2%
+      feedhandler exchange --feed cboe-byx-pitch --rate 5000 --loss 2% --write-config gateway.toml
     """
     from feedhandler.ops import exchange as ops
 
@@ -318,6 +329,10 @@ def exchange(
         ledger=ledger,
         as_json=as_json,
     )
+    if write_config is not None:
+        from feedhandler.ops import exchange_config
+
+        return lambda: exchange_config.run(options, write_config)
     return lambda: ops.run(options)
 
 

@@ -59,6 +59,11 @@ class GeneratedFeed(StrEnum):
     pitch = "cboe-byx-pitch"
     memoir = "memx-memoir"
     xdp = "nyse-integrated-pillar"
+    xdp_before = "nyse-integrated-xdp"
+    options = "cboe-c1-options-pitch"
+    deep_plus = "iex-deep-plus"
+    deep = "iex-deep"
+    cme = "cme-mdp3"
 
 
 def generate(

@@ -202,7 +202,8 @@ CAPABILITIES = (
     Capability(
         "exchange",
         "exchange",
-        "the simulated exchange; `feedhandler demo` of UTP-MD and FIX",
+        "the simulated exchange, with the servers of the feed's `[recovery]` table, and the "
+        "configuration of a gateway of it (`--write-config`); `feedhandler demo` of UTP-MD and FIX",
         _is_simulated,
     ),
     Capability(

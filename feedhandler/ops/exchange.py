@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress, run_async
-from feedhandler.replay.exchange.plan import FEED_NAME, SERVED_NAMES
+from feedhandler.replay.exchange.plan import FEED_NAME, Offered
 from feedhandler.replay.exchange.simulated import (
     Exchange,
     ExchangePlan,
@@ -27,22 +28,32 @@ from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 if TYPE_CHECKING:
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
-#: Offsets from `port_base`; for lines A and B and the refresh lines the service is added.
-LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
+#: Offsets from `port_base`; the service is added for lines A and B, and for the lines of snapshots
+#: or of packets that were asked for.
+LINE_PORTS, RECOVERY_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
+LOOPBACK = "127.0.0.1"
 #: Bytes of each service that the retransmission server keeps: minutes of the default rate, and with
 #: the tables of their numbers some 170 MB for all seven services.
 KEEP_BYTES = 16 << 20
 #: Prefixes of the counts of a server that the account names.
-COUNTS_TOLD = ("requests", "packets", "messages", "rejected", "refresh_", "gone", "snapshots")
+COUNTS_TOLD = (
+    "requests",
+    "packets",
+    "messages",
+    "rejected",
+    "refresh_",
+    "gone",
+    "snapshots",
+    "spins",
+    "loops",
+    "unavailable",
+)
 #: Feeds that can be simulated, by their keys.
 EURONEXT, FIX = "euronext", "fix"
-#: Options that a FIX session has no use for: it has no refresh lines.
-NOT_OF_FIX = {
-    "refresh_loss": "--loss-refresh",
-    "refresh_s": "--refresh-s",
-    "refresh_over_tcp": "--refresh-over-tcp",
-}
+#: Options that a session without refresh lines has no use for; FIX has no such lines at all.
+OF_REFRESH_LINES = {"refresh_s": "--refresh-s", "refresh_over_tcp": "--refresh-over-tcp"}
+NOT_OF_FIX = {**OF_REFRESH_LINES, "refresh_loss": "--loss-refresh"}
 #: Printed on stderr after the last message, while clients may still have requests.
 CLOSED = "the session is closed; the servers stay while they are asked"
 
@@ -62,10 +73,10 @@ class Options(Struct, frozen=True, kw_only=True):
     spare_shared: bool = False
     hole_s: float | None = None
     seed: int = 1
-    interface: str = "127.0.0.1"
+    interface: str = LOOPBACK
     port_base: int = 30_000
     servers: bool = True
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     refresh_s: float = 5.0
     refresh_over_tcp: bool = False
     keep_bytes: int = KEEP_BYTES
@@ -118,10 +129,7 @@ def fix_plan(options: Options) -> "FixExchangePlan":
     """Convert the options into a plan of the FIX exchange. Raises `UsageError`."""
     from feedhandler.fixcast.exchange_plan import FixExchangePlan
 
-    usual = Options()
-    for name, option in NOT_OF_FIX.items():
-        if getattr(options, name) != getattr(usual, name):
-            raise UsageError(f"{option} makes no sense for FIX channels", "leave it out")
+    _refuse(options, NOT_OF_FIX, "FIX channels")
     ports = [
         options.port_base + port if options.servers else None
         for port in (RETRANSMISSION_PORT, REFRESH_PORT)
@@ -144,13 +152,24 @@ def fix_plan(options: Options) -> "FixExchangePlan":
     )
 
 
+def _refuse(options: Options, of_others: dict[str, str], what: str) -> None:
+    """Raise `UsageError` where an option is given that is of other sessions."""
+    usual = Options()
+    for name, option in of_others.items():
+        if getattr(options, name) != getattr(usual, name):
+            raise UsageError(f"{option} makes no sense for {what}", "leave it out")
+
+
 def plan(options: Options) -> ExchangePlan:
     """Convert the options into a plan of the exchange. Raises `UsageError`.
 
-    Refresh lines are UTP-MD's; of other feeds some have servers, all others lines alone.
+    Refresh lines are UTP-MD's; a feed without a protocol of recovery has lines A and B alone.
     """
     feed = FEED_NAME if options.feed == EURONEXT else options.feed
-    served = options.servers and feed in SERVED_NAMES
+    has = Offered.of(load_feed(feed))
+    if not has.refresh_lines:
+        _refuse(options, OF_REFRESH_LINES, feed)
+    offered = has if options.servers else Offered()
     loss_a, loss_b = options.losses
     base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
@@ -165,12 +184,12 @@ def plan(options: Options) -> ExchangePlan:
         ledger=options.ledger,
         interface=options.interface,
         base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
-        refresh_s=options.refresh_s if served and feed == FEED_NAME else None,
+        refresh_s=options.refresh_s if offered.refresh_lines else None,
         refresh_faults=(refresh, refresh),
-        refresh_base_ports=(base + REFRESH_LINE_PORTS[0], base + REFRESH_LINE_PORTS[1]),
+        recovery_base_ports=(base + RECOVERY_LINE_PORTS[0], base + RECOVERY_LINE_PORTS[1]),
         host=options.host,
-        retransmission_port=base + RETRANSMISSION_PORT if served else None,
-        refresh_port=base + REFRESH_PORT if served else None,
+        retransmission_port=base + RETRANSMISSION_PORT if offered.retransmission else None,
+        refresh_port=base + REFRESH_PORT if offered.refresh else None,
         servers=_server_settings(options),
     )
 

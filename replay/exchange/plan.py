@@ -4,20 +4,39 @@ import time
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple, Self
 
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import day_of, day_start_ns
-from feedhandler.replay.generating.destinations import REALTIME, REFRESH, Destinations
+from feedhandler.replay.generating.destinations import REALTIME, RECOVERY, Destinations
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
-FEED_NAME, ITCH_NAME = "euronext-utp-md", "nasdaq-totalview-itch"
-#: Feeds whose sessions can be simulated, and those of them that have servers; refresh lines are
-#: UTP-MD's alone.
+FEED_NAME = "euronext-utp-md"
+#: Feeds whose sessions can be simulated.
 FEED_NAMES = (FEED_NAME, *WRITERS)
-SERVED_NAMES = (FEED_NAME, ITCH_NAME)
+
+
+class Offered(NamedTuple):
+    """What an exchange has by the feed's `[recovery]` table: servers, and refresh lines."""
+
+    retransmission: bool = False
+    refresh: bool = False
+    refresh_lines: bool = False
+
+    @classmethod
+    def of(cls, feed: Feed) -> Self:
+        """Return what there is of a feed."""
+        recovery = feed.recovery
+        if recovery is None:
+            return cls()
+        return cls(
+            recovery.retransmission is not None,
+            recovery.snapshots is not None,
+            recovery.snapshot_lines,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +45,9 @@ class ExchangePlan:
 
     `seconds` 0: until stopped. `day` and `opening_ns` (after midnight, exchange time) date the
     messages; without them it is the present time in the exchange's zone. Line A of service s is
-    `group_prefixes[0]`.(s - 100), port `base_ports[0]` + s; the refresh lines likewise. A server's
-    port of None is no server, of 0 any free port.
+    `group_prefixes[0]`.(s - 100), port `base_ports[0]` + s; the lines of recovery likewise: refresh
+    lines of UTP-MD, retransmission lines where the feed's protocol answers by them. A server's port
+    of None is no server, of 0 any free port.
     """
 
     feed: str = FEED_NAME
@@ -50,11 +70,12 @@ class ExchangePlan:
     opening_ns: int | None = None
     group_prefixes: tuple[str, str] = REALTIME.prefixes
     base_ports: tuple[int, int] = REALTIME.base_ports
-    #: Time between two unasked snapshots of a service; 0: only at request. None: no refresh lines.
+    #: Time between two unasked snapshots of a service, or of a loop; 0: only at request. None: no
+    #: refresh lines.
     refresh_s: float | None = None
     refresh_faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
-    refresh_prefixes: tuple[str, str] = REFRESH.prefixes
-    refresh_base_ports: tuple[int, int] = REFRESH.base_ports
+    recovery_prefixes: tuple[str, str] = RECOVERY.prefixes
+    recovery_base_ports: tuple[int, int] = RECOVERY.base_ports
     #: Where the servers listen.
     host: str = "127.0.0.1"
     retransmission_port: int | None = None
@@ -70,24 +91,32 @@ class ExchangePlan:
                 raise UsageError(f"{name} is {value}", "give 0 or more")
         if self.feed not in FEED_NAMES:
             raise UsageError(f"no simulated {self.feed}", f"known: {', '.join(FEED_NAMES)}")
-        ports = (self.retransmission_port, self.refresh_port)
-        if self.feed not in SERVED_NAMES and any(port is not None for port in ports):
-            raise UsageError(f"no servers are simulated for {self.feed}", "leave them out")
-        if self.feed != FEED_NAME and self.refresh_s is not None:
-            raise UsageError(f"no refresh lines are simulated for {self.feed}", "leave them out")
+        has = Offered.of(load_feed(self.feed))
+        for offered, asked, what in (
+            (has.retransmission, self.retransmission_port, "retransmission server"),
+            (has.refresh, self.refresh_port, "refresh server"),
+            (has.refresh_lines, self.refresh_s, "refresh lines"),
+        ):
+            if asked is not None and not offered:
+                raise UsageError(f"{self.feed} has no {what}", "leave that out")
         if self.seed < 0:
             raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
         lines_missing = self.feed == FEED_NAME and self.refresh_s is None
         if self.refresh_port is not None and lines_missing:
             raise UsageError("a refresh server without refresh lines", "give refresh_s, 0 or more")
 
+    @property
+    def snapshots_cut(self) -> bool:
+        """Whether the exchange's own thread cuts snapshots for refresh lines, as of UTP-MD."""
+        return self.feed == FEED_NAME and self.refresh_s is not None
+
     def address(self, line: str, service: int) -> tuple[str, int]:
         """Group and port of a service on line A or B."""
         return Destinations(self.group_prefixes, self.base_ports).of(line, service)
 
-    def refresh_address(self, line: str, service: int) -> tuple[str, int]:
-        """Group and port of a service on refresh line A or B."""
-        return Destinations(self.refresh_prefixes, self.refresh_base_ports).of(line, service)
+    def recovery_address(self, line: str, service: int) -> tuple[str, int]:
+        """Group and port of a service on refresh, or retransmission, line A or B."""
+        return Destinations(self.recovery_prefixes, self.recovery_base_ports).of(line, service)
 
     def moment(self, feed: Feed) -> tuple[date, int]:
         """Trading day and nanoseconds after midnight at which the session starts."""

@@ -1,36 +1,46 @@
 """The exchange's servers: one of retransmissions and one of snapshots, in a thread of their own.
 
 The thread runs an event loop with a server for each port that the plan names: of UTP-MD a
-`RequestServer` for either, of ITCH one of MoldUDP64 requests, over UDP, and one of GLIMPSE. The
-exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
-offers a packet from the moment on at which it is due, so a client can never have it before the
-lines. What neither line may have, it is not offered. What it keeps is bounded, whether requests
-come or not: `window_bytes` of each service, and what is not due yet.
+`RequestServer` for either, of an order session those of the protocols that the feed's `[recovery]`
+table names. The exchange hands over what it generates, ahead of time, with `publish`; the
+retransmission server offers a packet from the moment on at which it is due, so a client can never
+have it before the lines. What neither line may have, it is not offered. What it keeps is bounded,
+whether requests come or not: `window_bytes` of each service, and what is not due yet.
 
 Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which is told of requests
 and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
-the lines. Those of ITCH are the state (`order_state`) of everything that has been due.
+the lines. Those of an order session are the state (`order_state`) of everything that has been due.
+Where a protocol answers by retransmission lines, or loops snapshots (`loops`), the lines are here
+(`RecoveryLines`).
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
 
 import asyncio
 import contextlib
+import random
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, cast
 
 from feedhandler.codecs import Feed
-from feedhandler.replay.exchange.plan import ITCH_NAME, ExchangePlan
+from feedhandler.replay.exchange.due import DuePackets
+from feedhandler.replay.exchange.loops import SnapshotLoops
+from feedhandler.replay.exchange.plan import FEED_NAME, ExchangePlan
 from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
+from feedhandler.replay.generating.destinations import LINES
+from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
 from feedhandler.replay.generating.order_state import OrderState
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
+from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.protocols.cme_replay_server import ReplayServer
 from feedhandler.retrans.protocols.glimpse_server import GlimpseServer
-from feedhandler.retrans.protocols.moldudp64 import MoldServer
+from feedhandler.retrans.protocols.registry import protocol_of
 from feedhandler.retrans.protocols.setup import ServerSetup
 from feedhandler.retrans.server import RequestServer
+from feedhandler.retrans.serving import DatagramServer
+from feedhandler.retrans.sessions import SessionServer
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import serve
 from feedhandler.retrans.udp import serve_datagrams
@@ -41,49 +51,52 @@ SNAPSHOTS_WAITING_MAX = 16
 RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
+#: How often it is looked whether a snapshot of a loop is due.
+LOOP_STEP_S = 0.01
+#: Servers whose clients are there only while they ask.
+ON_DEMAND = (DatagramServer, GlimpseServer, ReplayServer)
+#: The ProductID of NYSE's requests.
+PRODUCT = 1
 
-AnyServer = RequestServer | MoldServer | GlimpseServer
+
+class AnyServer(SessionServer, Protocol):
+    """A server of any protocol, with its clients."""
+
+    sessions: set[Any]
+
+
 OnPackets = Callable[[list[bytes]], None]
 
 
-class OfferedPackets(Mapping[int, PacketStore]):
+class OfferedPackets(Mapping[int, PacketStore], DuePackets):
     """The stores of all services, `window_bytes` each; looking one up first brings in what has
     fallen due.
 
-    `elapsed_ns` tells the time since the session's start. `publish` may be called by another
-    thread than everything else. `advance` is to follow it soon, whether a store is looked up or
-    not: what waits for it is not bounded.
+    `services`: by the session's channels the services that requests name. `advance` is to follow
+    `publish` whether a store is looked up or not.
     """
 
     def __init__(
-        self, feed: Feed, services: Sequence[int], window_bytes: int, elapsed_ns: Callable[[], int]
+        self,
+        feed: Feed,
+        services: Mapping[int, int],
+        window_bytes: int,
+        elapsed_ns: Callable[[], int],
     ) -> None:
-        self._stores = {service: PacketStore(window_bytes) for service in services}
-        self._elapsed_ns = elapsed_ns
-        self._coming: deque[Outgoing] = deque()
+        super().__init__(elapsed_ns)
+        self._services = services
+        self._stores = {service: PacketStore(window_bytes) for service in services.values()}
         # The header's place tells the number fastest.
         table = feed.table
         self._number = slice(table.sequence_at, table.sequence_at + table.sequence_size)
         self._order: Any = feed.byte_order
         self._by_message = feed.counts_messages
 
-    def publish(self, packets: Iterable[Outgoing]) -> None:
-        """Packets that will be offered from their due times on; in the order of those."""
-        self._coming.extend(packet for packet in packets if packet.messages)
-
-    @property
-    def waiting(self) -> int:
-        """Packets published that no store has yet."""
-        return len(self._coming)
-
-    def advance(self) -> None:
-        """Take into the stores what is due by now."""
-        coming, stores, now_ns = self._coming, self._stores, self._elapsed_ns()
-        while coming and coming[0].due_ns <= now_ns:
-            _, service, packet, messages = coming.popleft()
-            number = int.from_bytes(packet[self._number], self._order)
-            following = number + (messages if self._by_message else 1)
-            stores[service].append(number, following, packet, 0, len(packet))
+    def _take(self, outgoing: Outgoing) -> None:
+        _, channel, packet, messages = outgoing
+        number = int.from_bytes(packet[self._number], self._order)
+        following = number + (messages if self._by_message else 1)
+        self._stores[self._services[channel]].append(number, following, packet, 0, len(packet))
 
     def __getitem__(self, service: int) -> PacketStore:
         self.advance()
@@ -96,32 +109,23 @@ class OfferedPackets(Mapping[int, PacketStore]):
         return len(self._stores)
 
 
-class DueState:
-    """The state of an order session as of what is due: a `SnapshotSource` for GLIMPSE.
+class DueState(DuePackets):
+    """The state of an order session as of what is due: a `SnapshotSource`.
 
-    `publish` may be called by another thread than everything else.
+    It is made of all packets, also of those that no server offers.
     """
 
     def __init__(self, feed: Feed, elapsed_ns: Callable[[], int]) -> None:
+        super().__init__(elapsed_ns)
         self._feed = feed
         self._state = OrderState(feed)
-        self._elapsed_ns = elapsed_ns
-        self._coming: deque[Outgoing] = deque()
         #: How many messages the state holds: they are numbered from 1.
         self._last = 0
 
-    def publish(self, packets: Iterable[Outgoing]) -> None:
-        """Packets that happen at their due times, also those that no server offers."""
-        self._coming.extend(packet for packet in packets if packet.messages)
-
-    def advance(self) -> None:
-        """Take in what is due by now."""
-        coming, now_ns = self._coming, self._elapsed_ns()
-        while coming and coming[0].due_ns <= now_ns:
-            packet = coming.popleft()
-            for message in self._feed.messages_of(packet.packet):
-                self._state.apply(message)
-            self._last += packet.messages
+    def _take(self, outgoing: Outgoing) -> None:
+        for message in self._feed.messages_of(outgoing.packet):
+            self._state.apply(message)
+        self._last += outgoing.messages
 
     def __call__(self, service: int) -> tuple[int, tuple[bytes, ...]] | None:
         """Return the number of the latest message, and the state; None before any."""
@@ -176,6 +180,31 @@ class SnapshotDesk:
             callback(snapshot.packets)
 
 
+class RecoveryLines:
+    """Lines A and B of what is sent again, or of loops. Raises `ConfigError` for an interface.
+
+    Each loses datagrams, as the plan's refresh lines do.
+    """
+
+    def __init__(self, plan: ExchangePlan) -> None:
+        self._lines = open_lines(
+            [
+                MulticastLine(name, plan.recovery_address(name, CHANNEL), plan.interface)
+                for name in LINES
+            ]
+        )
+        self.close = self._lines.close
+        self._draw = random.Random(plan.seed)
+        self._losses = [faults.loss for faults in plan.refresh_faults]
+
+    def send(self, data: bytes) -> None:
+        """Put a datagram on both lines; what the network does not take is lost, as any."""
+        for loss, (sock, group, port) in zip(self._losses, self._lines.destinations, strict=True):
+            if self._draw.random() >= loss:
+                with contextlib.suppress(OSError):
+                    sock.sendto(data, (group, port))
+
+
 class ExchangeServers:
     """The servers of one exchange; see the module's text. Raises `ConfigError` for a port.
 
@@ -188,18 +217,21 @@ class ExchangeServers:
         plan: ExchangePlan,
         flow: RefreshFlow | None,
         elapsed_ns: Callable[[], int],
-        services: Sequence[int] = SERVICES,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._host = plan.host
+        orders = feed.name != FEED_NAME
+        services = {CHANNEL: SERVICE} if orders else dict(zip(SERVICES, SERVICES, strict=True))
         self._packets = OfferedPackets(feed, services, plan.servers.window_bytes, elapsed_ns)
+        self._lines: RecoveryLines | None = None
         self._state: DueState | None = None
+        self._loops: SnapshotLoops | None = None
         #: By name: the server, and the port that it is to listen on.
         self._servers: dict[str, tuple[AnyServer, int]] = {}
         self.ports: dict[str, int] = {}
-        if feed.name == ITCH_NAME:
-            self._add_itch(feed, plan, elapsed_ns)
+        if orders:
+            self._add_orders(feed, plan, elapsed_ns)
         else:
             self._add_utp_md(feed, plan, flow, elapsed_ns)
         self._asked, self._asked_ns = 0, 0
@@ -211,6 +243,7 @@ class ExchangeServers:
         self._ready.wait()
         if self._error is not None:
             self._thread.join()
+            self.close()
             raise self._error
 
     def _add_utp_md(
@@ -232,21 +265,41 @@ class ExchangeServers:
                 plan.refresh_port,
             )
 
-    def _add_itch(self, feed: Feed, plan: ExchangePlan, elapsed_ns: Callable[[], int]) -> None:
-        if plan.retransmission_port is not None:
-            mold = MoldServer(ServerSetup(feed, self._packets, plan.servers))
-            self._servers[RETRANSMISSION] = (mold, plan.retransmission_port)
+    def _add_orders(self, feed: Feed, plan: ExchangePlan, elapsed_ns: Callable[[], int]) -> None:
+        """Add the servers of the feed's protocols, where the plan has a port for them."""
+        recovery = feed.recovery
+        if recovery is None:
+            return
         if plan.refresh_port is not None:
             self._state = DueState(feed, elapsed_ns)
-            glimpse = GlimpseServer(ServerSetup(feed, self._packets, plan.servers, self._state))
-            self._servers[REFRESH] = (glimpse, plan.refresh_port)
+        if plan.refresh_s and recovery.loops:
+            self._loops = SnapshotLoops(feed, int(plan.refresh_s * 1e9), elapsed_ns)
+        answers = recovery.retransmission_lines and plan.retransmission_port is not None
+        if answers or self._loops is not None:
+            self._lines = RecoveryLines(plan)
+        setup = ServerSetup(
+            feed, self._packets, plan.servers, self._state,
+            retransmit=self._retransmit, product=PRODUCT,
+        )  # fmt: skip
+        for name, facts, port in (
+            (RETRANSMISSION, recovery.retransmission, plan.retransmission_port),
+            (REFRESH, recovery.snapshots, plan.refresh_port),
+        ):
+            make = protocol_of(facts).server if facts is not None else None
+            if port is not None and make is not None:
+                self._servers[name] = (cast(AnyServer, make(setup)), port)
+
+    def _retransmit(self, service: int, data: bytes) -> None:
+        if self._lines is not None:
+            self._lines.send(data)
 
     def publish(self, offered: Iterable[Outgoing], happened: Iterable[Outgoing]) -> None:
         """Packets that the retransmission server offers from their due times on; and all that
         happen then, which a snapshot is of."""
         self._packets.publish(offered)
-        if self._state is not None:
-            self._state.publish(happened)
+        for state in (self._state, self._loops):
+            if state is not None:
+                state.publish(happened)
         # Without a client no store would be looked up, and all would wait for ever.
         with contextlib.suppress(RuntimeError):  # the loop has ended: by a fault, or `close`
             self._loop.call_soon_threadsafe(self._advance)
@@ -257,15 +310,17 @@ class ExchangeServers:
             self._state.advance()
 
     def close(self) -> None:
-        """End every connection and the thread."""
+        """End every connection, the thread and the lines."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
+        if self._lines is not None:
+            self._lines.close()
 
     @property
     def in_use(self) -> bool:
         """Whether anybody is connected; those who connect only to ask may be there unseen."""
-        on_demand = any(isinstance(server, MoldServer) for server, _ in self._servers.values())
+        on_demand = any(isinstance(server, ON_DEMAND) for server, _ in self._servers.values())
         return on_demand or any(server.sessions for server, _ in self._servers.values())
 
     def quiet_ns(self) -> int:
@@ -279,11 +334,12 @@ class ExchangeServers:
         return now_ns - self._asked_ns
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return each server's counts that are not 0."""
-        return {
+        """Return each server's counts that are not 0, and how many loops there were."""
+        told = {
             name: {what: count for what, count in server.counts.items() if count}
             for name, (server, _) in self._servers.items()
         }
+        return told if self._loops is None else {**told, REFRESH: {"loops": self._loops.loops}}
 
     def _run(self) -> None:
         try:
@@ -297,7 +353,7 @@ class ExchangeServers:
     async def _serve(self) -> None:
         async with contextlib.AsyncExitStack() as listening:
             for name, (server, port) in self._servers.items():
-                if isinstance(server, MoldServer):
+                if isinstance(server, DatagramServer):
                     socket = await serve_datagrams(server, self._host, port)
                     listening.callback(socket.close)
                     self.ports[name] = socket.address[1]
@@ -305,5 +361,14 @@ class ExchangeServers:
                 listener = await serve(server, self._host, port)
                 listening.push_async_callback(listener.close)
                 self.ports[name] = listener.address[1]
+            if self._loops is not None:
+                looping = asyncio.create_task(self._loop_snapshots(self._loops))
+                listening.callback(looping.cancel)
             self._ready.set()
             await self._stop.wait()
+
+    async def _loop_snapshots(self, loops: SnapshotLoops) -> None:
+        while True:
+            for packet in loops.step():
+                self._retransmit(SERVICE, packet)
+            await asyncio.sleep(LOOP_STEP_S)

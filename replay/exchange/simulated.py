@@ -8,7 +8,8 @@ slow step delays nothing; more it never does, so stopping takes no longer than t
 What the lines lose can be had from the servers, where the plan has them (`servers`, a
 thread of its own): the retransmission server has the latest packets that have been due. The refresh
 server of UTP-MD has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
-(`refresh`); they are sent in turn without being asked for as well. That of ITCH is GLIMPSE.
+(`refresh`); they are sent in turn without being asked for as well. The servers of an order session
+are those that the feed's `[recovery]` table names.
 
 A run ends after `seconds`, or by `stop()`, or by SIGTERM or SIGINT where it handles signals:
 the step under way and what was generated ahead are sent, then the close of the session (every
@@ -37,7 +38,7 @@ from feedhandler.replay.exchange.plan import (
     ExchangeResult,
 )
 from feedhandler.replay.exchange.refresh import RefreshFlow
-from feedhandler.replay.exchange.servers import REFRESH, RETRANSMISSION, ExchangeServers
+from feedhandler.replay.exchange.servers import ExchangeServers
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.order_session import OrderSession
@@ -71,7 +72,6 @@ class Exchange:
     """One run of a plan.
 
     Raises `ConfigError` for an interface, a server's port or a ledger that cannot be used.
-    `retransmission_port` and `refresh_port` are where its servers listen; 0 where it has none.
     """
 
     def __init__(self, plan: ExchangePlan, feed: Feed | None = None) -> None:
@@ -113,11 +113,11 @@ class Exchange:
         self._sets = list(_line_sets(plan, lines, self.generator.services))
         self._maker = BlockMaker(self._sets)
         self._servers: ExchangeServers | None = None
-        self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
-        if plan.retransmission_port is not None or plan.refresh_port is not None:
-            self._servers = ExchangeServers(
-                self._feed, plan, self._refresh, self._elapsed_ns, self.generator.services
-            )
+        self._refresh = self._refresh_flow() if plan.snapshots_cut else None
+        looping = plan.refresh_s is not None and not plan.snapshots_cut
+        ports = (plan.retransmission_port, plan.refresh_port)
+        if looping or any(port is not None for port in ports):
+            self._servers = ExchangeServers(self._feed, plan, self._refresh, self._elapsed_ns)
             opened.callback(self._servers.close)
 
     def _lines(self) -> Iterator[MulticastLine]:
@@ -125,8 +125,8 @@ class Exchange:
         for number, name in enumerate(LINES):
             live = {service: plan.address(name, service) for service in self.generator.services}
             yield MulticastLine(name, live, plan.interface, plan.faults[number])
-        for number, name in enumerate(LINES if plan.refresh_s is not None else ()):
-            refresh = {service: plan.refresh_address(name, service) for service in SERVICES}
+        for number, name in enumerate(LINES if plan.snapshots_cut else ()):
+            refresh = {service: plan.recovery_address(name, service) for service in SERVICES}
             faults = plan.refresh_faults[number]
             yield MulticastLine(f"refresh {name}", refresh, plan.interface, faults)
 
@@ -141,14 +141,9 @@ class Exchange:
         )
 
     @property
-    def retransmission_port(self) -> int:
-        """The port of the retransmission server; 0: there is none."""
-        return self._servers.ports.get(RETRANSMISSION, 0) if self._servers else 0
-
-    @property
-    def refresh_port(self) -> int:
-        """The TCP port of the refresh server; 0: there is none."""
-        return self._servers.ports.get(REFRESH, 0) if self._servers else 0
+    def ports(self) -> dict[str, int]:
+        """The ports on which the servers listen, by `servers.RETRANSMISSION` and `REFRESH`."""
+        return dict(self._servers.ports) if self._servers else {}
 
     def stop(self) -> None:
         """End the run in good order; from any thread or a signal handler."""
@@ -343,7 +338,7 @@ def _line_sets(
     yield LineSet(
         [numbers(0), numbers(1)], plan.faults, plan.seed, plan.spare_shared, plan.together
     )
-    if plan.refresh_s is not None:
+    if plan.snapshots_cut:
         # A seed of its own, so that the two kinds of lines do not lose in step.
         yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
 

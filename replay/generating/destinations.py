@@ -24,4 +24,5 @@ class Destinations:
 
 
 REALTIME = Destinations(("239.101.1", "239.101.2"), (30_000, 31_000))
-REFRESH = Destinations(("239.101.3", "239.101.4"), (32_000, 33_000))
+#: The lines of snapshots, or of packets that were asked for.
+RECOVERY = Destinations(("239.101.3", "239.101.4"), (32_000, 33_000))

@@ -59,6 +59,10 @@ class Action(NamedTuple):
     #: Of a replaced order: the price and size that it had.
     old_price: int = 0
     old_size: int = 0
+    #: What stands at the price on the order's side then, of all orders; and at the price that a
+    #: replaced order had, before the new one comes.
+    level: int = 0
+    old_level: int = 0
 
 
 class Order:
@@ -79,6 +83,10 @@ class OrderBook:
         self.middle = middle
         self.halted = False
         self.sides: dict[str, list[Order]] = {"B": [], "S": []}
+
+    def level(self, side: str, price: int) -> int:
+        """Return how much stands at a price."""
+        return sum(order.size for order in self.sides[side] if order.price == price)
 
     def best(self, side: str) -> Order | None:
         """Return the order that trades first: the oldest at the best price."""
@@ -145,7 +153,7 @@ class OrderFlow:
         orders = book.sides[side]
         if not orders:
             return None
-        return self._change(instrument, side, orders, orders[prng.below(len(orders))], does)
+        return self._change(instrument, side, book, orders[prng.below(len(orders))], does)
 
     def _arrive(self, instrument: int, book: OrderBook, side: str) -> Action | None:
         """Let an order come: it executes the best of the other side, or rests."""
@@ -157,43 +165,50 @@ class OrderFlow:
         other = "S" if side == "B" else "B"
         best = book.best(other)
         if best is not None and sign * (price - best.price) >= 0:
-            return self._execute(instrument, other, book.sides[other], best, size)
+            return self._execute(instrument, other, book, best, size)
         orders = book.sides[side]
         if len(orders) >= SIDE_ORDERS_MAX:
-            return self._change(instrument, side, orders, orders[0], DELETE)
+            return self._change(instrument, side, book, orders[0], DELETE)
         self._orders += 1
         orders.append(Order(self._orders, price, size))
         return Action(
-            self.now_ns, ADD, instrument, self._orders, side, price, size, left=size
+            self.now_ns, ADD, instrument, self._orders, side, price, size, left=size,
+            level=book.level(side, price),
         )  # fmt: skip
 
     def _execute(
-        self, instrument: int, side: str, orders: list[Order], order: Order, size: int
+        self, instrument: int, side: str, book: OrderBook, order: Order, size: int
     ) -> Action:
         size = min(size, order.size)
         order.size -= size
         if not order.size:
-            orders.remove(order)
+            book.sides[side].remove(order)
         self._trades += 1
         return Action(
             self.now_ns, EXECUTE, instrument, order.id, side, order.price, size,
-            left=order.size, trade=self._trades,
+            left=order.size, trade=self._trades, level=book.level(side, order.price),
         )  # fmt: skip
 
     def _change(
-        self, instrument: int, side: str, orders: list[Order], order: Order, does: str
+        self, instrument: int, side: str, book: OrderBook, order: Order, does: str
     ) -> Action:
         """Reduce, replace or delete an order; the least size is not reduced but deleted."""
+        orders = book.sides[side]
         old_price, old_size = order.price, order.size
         if does == REDUCE and old_size > LOT:
             size = LOT * (1 + self._prng.below(old_size // LOT - 1))
             order.size -= size
             return Action(
-                self.now_ns, REDUCE, instrument, order.id, side, old_price, size, left=order.size
-            )
+                self.now_ns, REDUCE, instrument, order.id, side, old_price, size, left=order.size,
+                level=book.level(side, old_price),
+            )  # fmt: skip
         orders.remove(order)
+        old_level = book.level(side, old_price)
         if does != REPLACE:
-            return Action(self.now_ns, DELETE, instrument, order.id, side, old_price, old_size)
+            return Action(
+                self.now_ns, DELETE, instrument, order.id, side, old_price, old_size,
+                level=old_level,
+            )  # fmt: skip
         # A replacement moves away from the other side, so it cannot reach it.
         away = TICK * self._prng.below(3)
         price = max(old_price - away, TICK) if side == "B" else old_price + away
@@ -203,6 +218,7 @@ class OrderFlow:
         return Action(
             self.now_ns, REPLACE, instrument, order.id, side, price, size, left=size,
             new_order=self._orders, old_price=old_price, old_size=old_size,
+            level=book.level(side, price), old_level=old_level,
         )  # fmt: skip
 
     def _size(self) -> int:
@@ -218,11 +234,15 @@ def simple(actions: Iterator[Action]) -> Iterator[Action]:
     for action in actions:
         if action.does == REPLACE:
             yield action._replace(
-                does=DELETE, price=action.old_price, size=action.old_size, left=0, new_order=0
-            )
+                does=DELETE, price=action.old_price, size=action.old_size, left=0, new_order=0,
+                level=action.old_level,
+            )  # fmt: skip
             yield action._replace(does=ADD, order=action.new_order, new_order=0)
         elif action.does == REDUCE:
-            yield action._replace(does=DELETE, size=action.size + action.left, left=0)
+            yield action._replace(
+                does=DELETE, size=action.size + action.left, left=0,
+                level=action.level - action.left,
+            )  # fmt: skip
             yield action._replace(does=ADD, size=action.left)
         else:
             yield action

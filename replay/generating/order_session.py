@@ -8,6 +8,7 @@ session as the feed's framing does. Sans-IO.
 
 from collections.abc import Iterator
 from datetime import date
+from typing import Any
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
@@ -17,8 +18,9 @@ from feedhandler.replay.generating.order_flow import Action, OrderFlow
 from feedhandler.replay.generating.order_writers import WRITERS
 from feedhandler.replay.generating.packets import PACKET_BYTES_MAX, Outgoing
 
-#: The channel, as addresses number it: the first line of all.
-CHANNEL = 101
+#: The channel, as addresses number it: the first line of all; and its number in packets and
+#: requests, which is a gateway's service.
+CHANNEL, SERVICE = 101, 1
 #: How long a packet waits for more messages, and the messages of one at most.
 BATCH_NS, PACKET_MESSAGES_MAX = 100_000, 20
 #: Packets at the end of a session: what ends it is told more than once, as a line may lose it.
@@ -64,6 +66,8 @@ class OrderSession:
         self._coming: Action | None = None
         self._heartbeat_ns, self._most = heartbeat_ns, 1 if single else PACKET_MESSAGES_MAX
         self._sequence, self._second = 1, -1
+        #: Bytes of messages sent so far.
+        self._offset = 0
         self._open: list[bytes] = []
         self._open_ns = self._sent_ns = self.start_ns
         self._begun = self._closed = False
@@ -148,13 +152,19 @@ class OrderSession:
         messages, self._open = self._open, []
         time_ns = self._open_ns
         packet = self.feed.encode_packet(
-            sequence=self._sequence, messages=messages, **self.writer.header,
-            send_time=time_ns if self.writer.sends else 0,
-        )  # fmt: skip
-        self._sequence += len(messages)
+            sequence=self._sequence, messages=messages, **self._header(time_ns)
+        )
+        self._sequence += len(messages) if self.feed.counts_messages else 1
+        self._offset += sum(map(len, messages))
         self.messages += len(messages)
         self._sent_ns = max(self._sent_ns, time_ns)
         return [Outgoing(time_ns - self.start_ns, CHANNEL, packet, len(messages))]
+
+    def _header(self, time_ns: int) -> dict[str, Any]:
+        """Return what the header of a packet of that time has."""
+        writer = self.writer
+        given: dict[str, Any] = {**writer.header, "send_time": time_ns if writer.sends else 0}
+        return {**given, "header": {writer.offset: self._offset}} if writer.offset else given
 
     def _idle(self, until_ns: int) -> list[Outgoing]:
         """Return the heartbeats of a channel that is idle until then."""
@@ -169,7 +179,6 @@ class OrderSession:
         last = self.writer.last if self._closed else {}
         packet = self.feed.encode_packet(
             kind="heartbeat" if self.feed.description.packet.kind else "data",
-            sequence=self._sequence, **self.writer.header, **last,
-            send_time=time_ns if self.writer.sends else 0,
+            sequence=self._sequence, **self._header(time_ns), **last,
         )  # fmt: skip
         return Outgoing(time_ns - self.start_ns, CHANNEL, packet, 0)

@@ -1,69 +1,79 @@
-"""The state that an order feed's messages lead to, told in messages: what GLIMPSE sends.
+"""The state that an order feed's messages lead to, told in messages: what GLIMPSE and a spin send.
 
-An `OrderState` takes every message of a session of ITCH and keeps, as messages, what a receiver
-must know who joins now: the latest system event, each stock's directory entry and trading state,
-and an "add order" for each open order with what is left of it, in the order of their priority.
-From these messages a fresh book reaches the same state. Other messages (trades) leave none.
+An `OrderState` takes every message of a session and keeps, as messages, what a receiver must know
+who joins now: the latest system event, each symbol's directory entry and trading state, and the
+message that added each open order, with what is left of it, in the order of their priority. From
+these messages a fresh book reaches the same state. Other messages (trades) leave none. Where times
+count from a clock message, the one in force stands in front of what it was in force for, and the
+latest one last.
 
-Memory is bounded by the session's: one message a stock and kind, one an open order.
+What messages do is the feed's `[book]` table. Memory is bounded by the session's: one message a
+symbol and kind, one an open order.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedhandler.codecs import Feed
+from feedhandler.codecs.book_rules import MessageRules, Place, Rule
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.layouts import Layout
+from feedhandler.codecs.layouts import Field
 
-#: The messages that add an order.
-ADDS = ("add_order_no_mpid_attribution", "add_order_with_mpid_attribution")
-#: What is kept, the latest of each stock, in the order in which it is told.
-LATEST = ("system_event", "stock_directory", "stock_trading_action")
-#: The messages that take something off an order, and where they say how much.
-REDUCES = {
-    "order_executed": "executed_shares",
-    "order_executed_with_price": "executed_shares",
-    "order_cancel": "canceled_shares",
-}
-ORDER, SHARES, STOCK = "order_reference_number", "shares", "stock_locate"
-#: What the message of a replacement says of the new order, by the name in an addition.
-REPLACED = {
-    ORDER: "new_order_reference_number",
-    SHARES: "shares",
-    "price": "price",
-    "timestamp": "timestamp",
-}
+#: Kept though no rule names it, the latest of all, in front of what is known of symbols.
+EVENT = "system_event"
+#: What is kept, the latest of each symbol, in the order in which it is told.
+DIRECTORY = "directory"
+LATEST = (DIRECTORY, "status")
+#: What leaves nothing.
+PASSING = ("trade",)
+
+
+class _Kept(NamedTuple):
+    """A message, and the clock message that its time counts from (b"": none)."""
+
+    message: bytes
+    clock: bytes
+
+
+class _Adds(NamedTuple):
+    """What of an addition others change: its rule's places, and those of its time."""
+
+    order: Place
+    price: Place
+    size: Place
+    times: tuple[Place, ...]
+
+
+Do = Callable[[bytes], None]
 
 
 class OrderState:
-    """The state of one session; raises `UsageError` for a feed without ITCH's messages."""
+    """The state of one session; raises `UsageError` for a feed whose books are not of orders.
+
+    `apply` raises `UsageError` for a message that changes books in a way that is not kept here:
+    generated sessions have none.
+    """
 
     def __init__(self, feed: Feed) -> None:
+        book = feed.book
+        if book is None or book.by != "order":
+            raise UsageError(f"no state is kept of {feed.name}", "its books are not of orders")
         self._feed = feed
-        #: The latest of each kind and stock, and the open orders by their numbers.
-        self._latest: dict[str, dict[bytes, bytes]] = {name: {} for name in LATEST}
-        self._orders: dict[bytes, bytes] = {}
-        self._adds: dict[int, Layout] = {}
-        self._do: dict[int, Callable[[bytes], None]] = {}
-        try:
-            for name in ADDS:
-                layout = feed.layout(name)
-                self._adds[layout.code] = layout
-                self._do[layout.code] = self._adding(_at(layout, ORDER))
-            for name in LATEST:
-                layout = feed.layout(name)
-                self._do[layout.code] = self._keeping(self._latest[name], _at(layout, STOCK))
-            for name, shares in REDUCES.items():
-                layout = feed.layout(name)
-                self._do[layout.code] = self._reducing(_at(layout, ORDER), _at(layout, shares))
-            layout = feed.layout("order_delete")
-            self._do[layout.code] = self._deleting(_at(layout, ORDER))
-            layout = feed.layout("order_replace")
-            self._do[layout.code] = self._replacing(layout)
-        except (UsageError, KeyError):
-            raise UsageError(
-                f"no state is kept of {feed.name}", "known: nasdaq-totalview-itch"
-            ) from None
+        self._clock = b""
+        #: The latest of each kind, by symbol; and the open orders by their numbers.
+        self._latest: dict[str, dict[bytes, _Kept]] = {name: {} for name in (EVENT, *LATEST)}
+        self._orders: dict[bytes, _Kept] = {}
+        self._adds: dict[int, _Adds] = {}
+        self._do: dict[int, Do] = {}
+        for layout in (each for ways in feed.layouts.values() for each in ways):
+            if layout.name == EVENT:
+                self._do[layout.code] = self._keeping(EVENT)
+        if feed.reference is not None:
+            self._do[feed.reference.code] = self._keeping(DIRECTORY, feed.reference.index)
+        if feed.clock is not None:
+            self._do[feed.clock.code] = self._timing
+        for each in book.messages:
+            self._do[each.code] = self._doing(each)
 
     def apply(self, message: bytes) -> None:
         """Take a message, as the feed frames it."""
@@ -73,64 +83,141 @@ class OrderState:
 
     def messages(self) -> tuple[bytes, ...]:
         """Return the state as messages."""
-        known = [each for kind in self._latest.values() for each in kind.values()]
-        return (*known, *self._orders.values())
+        told: list[bytes] = []
+        clock = b""
+        for kept in (*self._latest.values(), self._orders):
+            for message, since in kept.values():
+                if since != clock:
+                    clock = since
+                    told.append(clock)
+                told.append(message)
+        if self._clock != clock:
+            told.append(self._clock)
+        return tuple(told)
 
     # -- what each message does ---------------------------------------------------------------
 
-    def _adding(self, order: slice) -> Callable[[bytes], None]:
+    def _doing(self, message: MessageRules) -> Do:
+        """Return what a message does by its one rule."""
+        rule = message.rules[0]
+        plain = len(message.rules) == 1 and not (rule.group or rule.when or rule.snapshot)
+        makers: dict[str, Callable[[], Do]] = {
+            "add": lambda: self._adding(message, rule),
+            "reduce": lambda: self._reducing(rule),
+            "execute": lambda: self._reducing(rule),
+            "delete": lambda: self._deleting(rule),
+            "replace": lambda: self._replacing(message, rule),
+            **dict.fromkeys(LATEST, lambda: self._keeping(rule.does, rule.symbol)),
+            **dict.fromkeys(PASSING, lambda: _nothing),
+        }
+        if plain and rule.does == "clear" and rule.all:
+            return lambda _: self._orders.clear()
+        if not plain or rule.does not in makers:
+            return self._refusing(message.name)
+        return makers[rule.does]()
+
+    def _refusing(self, name: str) -> Do:
         def do(message: bytes) -> None:
-            self._orders[message[order]] = message
+            raise UsageError(
+                f"no state of {self._feed.name} is kept behind {name}",
+                "it is kept of generated sessions alone",
+            )
 
         return do
 
-    def _keeping(self, latest: dict[bytes, bytes], stock: slice) -> Callable[[bytes], None]:
-        def do(message: bytes) -> None:
-            latest[message[stock]] = message
+    def _timing(self, message: bytes) -> None:
+        self._clock = message
+
+    def _adding(self, message: MessageRules, rule: Rule) -> Do:
+        (order,) = rule.order
+        assert rule.price is not None
+        assert rule.size is not None
+        self._adds[message.code] = _Adds(order, rule.price, rule.size, _times(message))
+        named = _at(order)
+
+        def do(added: bytes) -> None:
+            self._orders[added[named]] = _Kept(added, self._clock)
 
         return do
 
-    def _reducing(self, order: slice, shares: slice) -> Callable[[bytes], None]:
+    def _keeping(self, kind: str, symbol: Place | Field | None = None) -> Do:
+        latest = self._latest[kind]
+        named = slice(0, 0) if symbol is None else _at(symbol)
+
         def do(message: bytes) -> None:
-            added = self._orders.get(message[order])
-            if added is None:
+            latest[message[named]] = _Kept(message, self._clock)
+
+        return do
+
+    def _reducing(self, rule: Rule) -> Do:
+        (order,), size, remaining = rule.order, rule.size, rule.remaining
+        assert size is not None
+        named = _at(order)
+
+        def do(message: bytes) -> None:
+            kept = self._orders.get(message[named])
+            if kept is None:
                 return
-            at = _at(self._adds[self._feed.message_code(added)], SHARES)
-            left = int.from_bytes(added[at], "big") - int.from_bytes(message[shares], "big")
-            if left > 0:
-                self._orders[message[order]] = _with(added, at, left.to_bytes(4, "big"))
+            whole = self._adds[self._feed.message_code(kept.message)].size
+            if remaining is not None:
+                left = _value(message, remaining)
             else:
-                del self._orders[message[order]]
+                left = _value(kept.message, whole) - _value(message, size)
+            if left > 0:
+                reduced = _with(kept.message, whole, left)
+                self._orders[message[named]] = kept._replace(message=reduced)
+            else:
+                del self._orders[message[named]]
 
         return do
 
-    def _deleting(self, order: slice) -> Callable[[bytes], None]:
+    def _deleting(self, rule: Rule) -> Do:
+        (order,) = rule.order
+        named = _at(order)
+
         def do(message: bytes) -> None:
-            self._orders.pop(message[order], None)
+            self._orders.pop(message[named], None)
 
         return do
 
-    def _replacing(self, layout: Layout) -> Callable[[bytes], None]:
-        old = _at(layout, "original_order_reference_number")
-        new = {name: _at(layout, source) for name, source in REPLACED.items()}
+    def _replacing(self, replacing: MessageRules, rule: Rule) -> Do:
+        (order,), new_order = rule.order, rule.new_order
+        assert new_order is not None
+        named, new = _at(order), _at(new_order)
+        values: list[Any] = [new_order, rule.price, rule.size, *_times(replacing)]
 
         def do(message: bytes) -> None:
-            added = self._orders.pop(message[old], None)
-            if added is None:
+            kept = self._orders.pop(message[named], None)
+            if kept is None:
                 return
+            added = kept.message
             adds = self._adds[self._feed.message_code(added)]
-            for name, at in new.items():
-                added = _with(added, _at(adds, name), message[at])
-            self._orders[message[new[ORDER]]] = added
+            places = (adds.order, adds.price, adds.size, *adds.times)
+            for place, source in zip(places, values, strict=True):
+                added = _with(added, place, _value(message, source))
+            self._orders[message[new]] = _Kept(added, self._clock)
 
         return do
 
 
-def _at(layout: Layout, name: str) -> slice:
-    """Return where a field stands in a message. Raises `KeyError`."""
-    field: Any = layout.by_name[name]
-    return slice(field.at, field.at + field.size)
+def _nothing(message: bytes) -> None:
+    """Leave the state as it is."""
 
 
-def _with(message: bytes, at: slice, value: bytes) -> bytes:
-    return message[: at.start] + value + message[at.stop :]
+def _times(message: MessageRules) -> tuple[Place, ...]:
+    """Return where a message tells its time."""
+    return tuple(place for place, _ in message.time.parts) if message.time is not None else ()
+
+
+def _at(place: Place | Field) -> slice:
+    return slice(place.at, place.at + place.size)
+
+
+def _value(message: bytes, place: Place) -> int:
+    return int.from_bytes(message[_at(place)], "big" if place.big else "little")
+
+
+def _with(message: bytes, place: Place, value: int) -> bytes:
+    """Return the message with another value at a place."""
+    changed = value.to_bytes(place.size, "big" if place.big else "little")
+    return message[: place.at] + changed + message[place.at + place.size :]

@@ -1,8 +1,8 @@
 """From actions of an order flow to a feed's messages: a writer for each feed that has one.
 
 A writer is a table: the message that each action becomes, its fields by attribute name. `WRITERS`
-names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH and
-MEMOIR), several messages tell it. Prices of the flow count 1e-4.
+names the feeds. Where a feed has no message for an action (a replacement by a new id in PITCH,
+MEMOIR and DEEP+), several messages tell it. Prices of the flow count 1e-4.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,11 @@ from feedhandler.replay.generating import order_flow as flow
 from feedhandler.replay.generating.order_flow import Action
 
 _SECOND_NS = 1_000_000_000
-#: MEMOIR's prices count 1e-6; XDP's as the symbol's mapping says, here 1e-4.
-_MEMOIR_PRICE, _XDP_DECIMALS = 100, 4
+#: MEMOIR's prices count 1e-6, CME's 1e-9; XDP's as the symbol's mapping says, here 1e-4.
+_MEMOIR_PRICE, _CME_PRICE, _XDP_DECIMALS = 100, 100_000, 4
+#: MDUpdateAction, and SecurityTradingStatus: ready to trade, halted.
+_NEW, _CHANGED, _GONE = 0, 1, 2
+_CME_STATES = {"T": 17, "H": 2}
 
 #: A message: its name, and its fields.
 Told = tuple[str, dict[str, Any]]
@@ -70,33 +73,57 @@ def _itch(action: Action, midnight_ns: int) -> list[Told]:
     return [(name, {**of, **fields})]
 
 
-def _pitch(action: Action, midnight_ns: int) -> list[Told]:
-    if action.does == flow.DIRECTORY:
-        return []  # symbols are text, which needs no explanation
-    if action.does == flow.REPLACE:
-        return _split(_pitch, action, midnight_ns)
-    of = {"time_offset": (action.time_ns - midnight_ns) % _SECOND_NS}
-    symbol, order = {"symbol_extended": symbol_of(action.instrument)}, {"order_id": action.order}
-    told: dict[str, Told] = {
-        flow.STATUS: ("trading_status", {
-            **symbol, "trading_status": action.state, "reg_sho_action": "0",
-        }),
-        flow.ADD: ("add_order_expanded", {
-            **symbol, **order, "side_indicator": action.side, "quantity": action.size,
-            "price": action.price, "add_order_flags": 1, "customer_indicator": "N",
-        }),
-        flow.REDUCE: ("reduce_size_long", {**order, "canceled_quantity": action.size}),
-        flow.DELETE: ("delete_order", order),
-        flow.EXECUTE: ("order_executed", {
-            **order, "executed_quantity": action.size, "execution_id": action.trade,
-        }),
-        flow.TRADE: ("trade_expanded", {
-            **symbol, "side_indicator": "B", "quantity": action.size, "price": action.price,
-            "execution_id": action.trade,
-        }),
-    }  # fmt: skip
-    name, fields = told[action.does]
-    return [(name, {**of, **fields})]
+class _PitchNames(NamedTuple):
+    """What a PITCH feed calls its fields."""
+
+    symbol: str = "symbol_extended"
+    quantity: str = "quantity"
+    price: str = "price"
+    canceled: str = "canceled_quantity"
+    flags: str = "add_order_flags"
+    last: str = "last_timestamp"
+
+
+_BYX = _PitchNames()
+_OPTIONS = _PitchNames(
+    "expanded_symbol", "long_quantity", "long_price", "canceled_long_quantity", "add_flags",
+    "time_offset",
+)  # fmt: skip
+
+
+def _pitch(names: _PitchNames) -> Tell:
+    def tell(action: Action, midnight_ns: int) -> list[Told]:
+        symbol = symbol_of(action.instrument)
+        if action.does == flow.DIRECTORY:
+            # Of equities symbols need no explanation.
+            mapping = {"feed_symbol": symbol, "osi_symbol": symbol, "symbol_condition": "N"}
+            return [("symbol_mapping", mapping)] if names is _OPTIONS else []
+        if action.does == flow.REPLACE:
+            return _split(tell, action, midnight_ns)
+        of = {"time_offset": (action.time_ns - midnight_ns) % _SECOND_NS}
+        named, order = {names.symbol: symbol}, {"order_id": action.order}
+        size, price = {names.quantity: action.size}, {names.price: action.price}
+        told: dict[str, Told] = {
+            flow.STATUS: ("trading_status", {
+                **named, "trading_status": action.state, "reg_sho_action": "0",
+            }),
+            flow.ADD: ("add_order_expanded", {
+                **named, **order, **size, **price, "side_indicator": action.side, names.flags: 1,
+                "customer_indicator": "N",
+            }),
+            flow.REDUCE: ("reduce_size_long", {**order, names.canceled: action.size}),
+            flow.DELETE: ("delete_order", order),
+            flow.EXECUTE: ("order_executed", {
+                **order, "executed_quantity": action.size, "execution_id": action.trade,
+            }),
+            flow.TRADE: ("trade_expanded", {
+                **named, **size, **price, "side_indicator": "B", "execution_id": action.trade,
+            }),
+        }  # fmt: skip
+        name, fields = told[action.does]
+        return [(name, {**of, **fields})]
+
+    return tell
 
 
 def _memoir(action: Action, midnight_ns: int) -> list[Told]:
@@ -123,36 +150,111 @@ def _memoir(action: Action, midnight_ns: int) -> list[Told]:
     return [(name, {**of, **fields})]
 
 
-def _xdp(action: Action, midnight_ns: int) -> list[Told]:
-    second, nanosecond = divmod(action.time_ns, _SECOND_NS)
-    of = {"symbol_index": action.instrument}
-    order, price = {"order_id": action.order}, {"price": action.price}
-    size, trade = {"volume": action.size}, {"trade_id": action.trade}
-    if action.does != flow.DIRECTORY:
-        of["source_time_ns"] = nanosecond
-    conditions = {"printable_flag": 1, "trade_cond1": "@"}
+def _xdp(pillar: bool) -> Tell:
+    """Return the writer of XDP: of Pillar's messages, or of those before them."""
+    reported = {"printable_flag": 1, **({"trade_cond1": "@"} if pillar else {})}
+
+    def tell(action: Action, midnight_ns: int) -> list[Told]:
+        second, nanosecond = divmod(action.time_ns, _SECOND_NS)
+        of = {"symbol_index": action.instrument}
+        order, price = {"order_id": action.order}, {"price": action.price}
+        size, trade = {"volume": action.size}, {"trade_id": action.trade}
+        if action.does != flow.DIRECTORY:
+            of["source_time_ns"] = nanosecond
+        side = {"side": action.side}
+        told: dict[str, Told] = {
+            flow.DIRECTORY: ("symbol_index_mapping", {
+                "symbol_name": symbol_of(action.instrument), "price_scale_code": _XDP_DECIMALS,
+                "market_id": 1, "exchange_code": "N", "security_type": "A", "lot_size": flow.LOT,
+                "round_lot": "Y", "mpv": flow.TICK, "unit_of_trade": 1,
+            }),
+            flow.STATUS: ("security_status", {
+                "source_time": second, "security_status": "O" if action.state == "T" else "4",
+            }),
+            flow.ADD: ("add_order", {**order, **price, **size, **side}),
+            flow.REDUCE: ("modify_order", {
+                **order, **price, "volume": action.left, **(side if pillar else {}),
+            }),
+            flow.DELETE: ("delete_order", order),
+            flow.REPLACE: ("replace_order", {
+                **order, "new_order_id": action.new_order, **price, **size,
+            }),
+            flow.EXECUTE: ("order_execution", {**order, **trade, **price, **size, **reported}),
+            flow.TRADE: ("non_displayed_trade", {**trade, **price, **size, **reported}),
+        }  # fmt: skip
+        name, fields = told[action.does]
+        return [(name, {**of, **fields})]
+
+    return tell
+
+
+def _deep(action: Action, midnight_ns: int) -> list[Told]:
+    if action.does == flow.REPLACE:
+        return _split(_deep, action, midnight_ns)
+    of = {"timestamp": action.time_ns, "symbol": symbol_of(action.instrument)}
+    order, size = {"order_id_reference": action.order}, {"size": action.size}
+    price, trade = {"price": action.price}, {"trade_id": action.trade}
     told: dict[str, Told] = {
-        flow.DIRECTORY: ("symbol_index_mapping", {
-            "symbol_name": symbol_of(action.instrument), "price_scale_code": _XDP_DECIMALS,
-            "market_id": 1, "exchange_code": "N", "security_type": "A", "lot_size": flow.LOT,
-            "round_lot": "Y", "mpv": flow.TICK, "unit_of_trade": 1,
+        flow.DIRECTORY: ("security_directory", {"round_lot_size": flow.LOT, "luld_tier": 1}),
+        flow.STATUS: ("trading_status", {
+            "trading_status": action.state, "reason": "T1" if action.state == "H" else "",
         }),
-        flow.STATUS: ("security_status", {
-            "source_time": second, "security_status": "O" if action.state == "T" else "4",
+        flow.ADD: ("add_order", {
+            "order_id": action.order, "side": "8" if action.side == "B" else "5", **size, **price,
         }),
-        flow.ADD: ("add_order", {**order, **price, **size, "side": action.side}),
-        flow.REDUCE: ("modify_order", {
-            **order, **price, "volume": action.left, "side": action.side,
+        flow.REDUCE: ("order_modify", {
+            **order, "size": action.left, **price, "modify_flags": 1,
         }),
-        flow.DELETE: ("delete_order", order),
-        flow.REPLACE: ("replace_order", {
-            **order, "new_order_id": action.new_order, **price, **size,
-        }),
-        flow.EXECUTE: ("order_execution", {**order, **trade, **price, **size, **conditions}),
-        flow.TRADE: ("non_displayed_trade", {**trade, **price, **size, **conditions}),
+        flow.DELETE: ("order_delete", order),
+        flow.EXECUTE: ("order_executed", {**order, **size, **price, **trade}),
+        flow.TRADE: ("trade_report", {**size, **price, **trade}),
     }  # fmt: skip
     name, fields = told[action.does]
     return [(name, {**of, **fields})]
+
+
+def _deep_levels(action: Action, midnight_ns: int) -> list[Told]:
+    """Tell levels: DEEP's directory, states and trades are those of DEEP+."""
+    if action.does == flow.REPLACE:
+        return _split(_deep_levels, action, midnight_ns)
+    if action.does in (flow.DIRECTORY, flow.STATUS, flow.TRADE):
+        return _deep(action, midnight_ns)
+    trade = _deep(action._replace(does=flow.TRADE), midnight_ns)
+    side = "buy" if action.side == "B" else "sell"
+    level = (f"price_level_update_{side}", {
+        "timestamp": action.time_ns, "symbol": symbol_of(action.instrument), "event_flags": 1,
+        "size": action.level, "price": action.price,
+    })  # fmt: skip
+    return [*trade, level] if action.does == flow.EXECUTE else [level]
+
+
+def _cme(action: Action, midnight_ns: int) -> list[Told]:
+    """Tell levels, new, changed or deleted, and trades; a definition names each instrument."""
+    if action.does == flow.REPLACE:
+        return _split(_cme, action, midnight_ns)
+    of = {"transact_time": action.time_ns}
+    named, price = {"security_id": action.instrument}, action.price * _CME_PRICE
+    if action.does == flow.DIRECTORY:
+        name = symbol_of(action.instrument)
+        return [("instrument_definition_future", {**named, "symbol_name": name})]
+    if action.does == flow.STATUS:
+        state = _CME_STATES[action.state]
+        security = {"security_id_optional": action.instrument, "security_trading_status": state}
+        return [("security_status", {**of, **security})]
+    aggressor = {"B": 2, "S": 1}.get(action.side, 0)
+    trade = ("incremental_refresh_trade_summary", {**of, "entries": [{
+        **named, "md_entry_px_ex": price, "md_entry_size_short": action.size,
+        "aggressor_side": aggressor, "md_update_action": 0,
+    }]})  # fmt: skip
+    if action.does == flow.TRADE:
+        return [trade]
+    new = action.does == flow.ADD and action.level == action.size
+    level = ("incremental_refresh_book", {**of, "entries": [{
+        **named, "md_entry_px_optional_ex": price, "md_entry_size_short_optional": action.level,
+        "md_entry_type_book": "0" if action.side == "B" else "1",
+        "md_update_action": _NEW if new else _CHANGED if action.level else _GONE,
+    }]})  # fmt: skip
+    return [trade, level] if action.does == flow.EXECUTE else [level]
 
 
 def _no_marks(time_ns: int, midnight_ns: int) -> list[Told]:
@@ -166,8 +268,18 @@ def _itch_mark(code: str) -> Callable[[int, int], list[Told]]:
     return told
 
 
-def _pitch_end(time_ns: int, midnight_ns: int) -> list[Told]:
-    return [("end_of_session", {"last_timestamp": (time_ns - midnight_ns) % _SECOND_NS})]
+def _deep_mark(code: str) -> Callable[[int, int], list[Told]]:
+    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+        return [("system_event", {"timestamp": time_ns, "system_event": code})]
+
+    return told
+
+
+def _pitch_end(names: _PitchNames) -> Callable[[int, int], list[Told]]:
+    def told(time_ns: int, midnight_ns: int) -> list[Told]:
+        return [("end_of_session", {names.last: (time_ns - midnight_ns) % _SECOND_NS})]
+
+    return told
 
 
 def _pitch_second(time_ns: int, midnight_ns: int) -> list[Told]:
@@ -183,7 +295,8 @@ class Writer(NamedTuple):
 
     `begin`, `end` and `second` tell the session's begin and end, and each second in which something
     happens; `header` are arguments of every packet, `last` those of the packets that end a session
-    (none: heartbeats do). `sends` tells that packets have a time of sending.
+    (none: heartbeats do). `sends` tells that packets have a time of sending; `offset` is the header
+    field with the bytes of messages sent before, where there is one.
     """
 
     tell: Tell
@@ -193,19 +306,36 @@ class Writer(NamedTuple):
     header: Mapping[str, Any] = MappingProxyType({})
     last: Mapping[str, Any] = MappingProxyType({})
     sends: bool = False
+    offset: str = ""
 
     def messages(self, feed: Feed, told: list[Told]) -> list[bytes]:
         """Encode messages."""
         return [feed.encode_message(name, **fields) for name, fields in told]
 
 
-#: The feeds whose sessions are generated from an order flow.
-WRITERS = {
+_IEX = Writer(
+    _deep, _deep_mark("O"), _deep_mark("C"), header={"session": 1, "service": 1}, sends=True,
+    offset="stream_offset",
+)  # fmt: skip
+#: The feeds that tell orders, and those that tell levels: sessions of an order flow.
+ORDER_WRITERS = {
     "nasdaq-totalview-itch": Writer(
         _itch, _itch_mark("O"), _itch_mark("C"), header={"session": "0000000001"},
         last={"count": 65_535},
     ),
-    "cboe-byx-pitch": Writer(_pitch, end=_pitch_end, second=_pitch_second, header={"service": 1}),
+    "cboe-byx-pitch": Writer(
+        _pitch(_BYX), end=_pitch_end(_BYX), second=_pitch_second, header={"service": 1}
+    ),
+    "cboe-c1-options-pitch": Writer(
+        _pitch(_OPTIONS), end=_pitch_end(_OPTIONS), second=_pitch_second, header={"service": 1}
+    ),
     "memx-memoir": Writer(_memoir, header={"session": 1}, last={"packet_type": 1}),
-    "nyse-integrated-pillar": Writer(_xdp, second=_xdp_second, sends=True),
+    "nyse-integrated-pillar": Writer(_xdp(pillar=True), second=_xdp_second, sends=True),
+    "nyse-integrated-xdp": Writer(_xdp(pillar=False), second=_xdp_second, sends=True),
+    "iex-deep-plus": _IEX,
 }  # fmt: skip
+LEVEL_WRITERS = {
+    "iex-deep": _IEX._replace(tell=_deep_levels),
+    "cme-mdp3": Writer(_cme, sends=True),
+}
+WRITERS = {**ORDER_WRITERS, **LEVEL_WRITERS}

@@ -217,6 +217,6 @@ def _destinations() -> list[tuple[str, int]]:
     return [
         channels.of(line, service)
         for line in LINES
-        for channels in (destinations.REALTIME, destinations.REFRESH)
+        for channels in (destinations.REALTIME, destinations.RECOVERY)
         for service in SERVICES
     ]

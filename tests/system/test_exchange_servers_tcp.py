@@ -49,7 +49,7 @@ def plan_of(**settings):
     ports = {"retransmission_port": 0, "refresh_port": 0}
     groups = {
         "group_prefixes": (places.prefix(), places.prefix()),
-        "refresh_prefixes": (places.prefix(), places.prefix()),
+        "recovery_prefixes": (places.prefix(), places.prefix()),
     }
     return ExchangePlan(**{**usual, **ports, **groups, **settings})
 
@@ -63,7 +63,7 @@ class Listener:
         for line in "AB":
             for service in SERVICES:
                 self._join(plan.address(line, service), (line, service))
-                self._join(plan.refresh_address(line, service), (f"refresh {line}", service))
+                self._join(plan.recovery_address(line, service), (f"refresh {line}", service))
 
     def _join(self, address, place):
         group, port = address
@@ -206,7 +206,7 @@ def ask_for(running, client, service, first, end, request_id):
 def test_what_both_lines_lose_is_retransmitted_until_nothing_is_missing(tmp_path):
     plan = plan_of(seed=3, seconds=1.5, together=0.05, ledger=tmp_path / "sent")
     with Running(plan) as running:
-        client = running.connect(running.exchange.retransmission_port)
+        client = running.connect(running.exchange.ports["retransmission"])
         running.until_closed()
         fetched, missing, request_id = defaultdict(dict), 0, 0
         for service, end in running.exchange.generator.next_sequences().items():
@@ -236,7 +236,7 @@ def test_what_both_lines_lose_is_retransmitted_until_nothing_is_missing(tmp_path
 
 def test_a_packet_withheld_for_good_is_on_no_line_and_refused():
     with Running(plan_of(seed=4, seconds=1.0, hole_s=0.5)) as running:
-        client = running.connect(running.exchange.retransmission_port)
+        client = running.connect(running.exchange.ports["retransmission"])
         running.until_closed()
         end = running.exchange.generator.next_sequences()[ORDERS]
         (hole,) = set(range(2, end)) - set(running.listener.live(ORDERS))
@@ -295,7 +295,7 @@ def snapshots(datagrams):
 
 def test_a_snapshot_comes_at_request_on_the_refresh_lines_alone():
     with Running(plan_of(seed=6, refresh_s=0.0)) as running:
-        client = running.connect(running.exchange.refresh_port)
+        client = running.connect(running.exchange.ports["refresh"])
         running.until(lambda: running.listener.got["A", ORDERS])
         client.core.ask_refresh(AskRefresh(1, REFERENCE), time.time_ns())
         client.core.ask_refresh(AskRefresh(2, ORDERS), time.time_ns())
@@ -319,7 +319,7 @@ def test_a_snapshot_comes_at_request_on_the_refresh_lines_alone():
 def test_a_snapshot_comes_over_the_connection_too_where_that_is_wanted():
     plan = plan_of(seed=7, refresh_s=0.0, servers=ServerSettings(refresh_over_tcp=True))
     with Running(plan) as running:
-        client = running.connect(running.exchange.refresh_port)
+        client = running.connect(running.exchange.ports["refresh"])
         running.until(lambda: running.listener.got["A", ORDERS])
         client.core.ask_refresh(AskRefresh(1, ORDERS), time.time_ns())
         lines = running.listener.got
@@ -340,7 +340,7 @@ def test_an_exchange_without_clients_ends_when_its_session_does():
 
 def test_an_exchange_stays_no_longer_than_it_may_however_much_is_asked():
     with Running(plan_of(seed=9, seconds=0.3, linger_s=0.5)) as running:
-        client = running.connect(running.exchange.retransmission_port)
+        client = running.connect(running.exchange.ports["retransmission"])
         running.until(lambda: not running._thread.is_alive())
         client.close()
         result = running.to_the_end()
@@ -350,7 +350,7 @@ def test_an_exchange_stays_no_longer_than_it_may_however_much_is_asked():
 def test_the_close_is_told_while_the_servers_still_work():
     exchange = Exchange(plan_of(seed=10, seconds=0.3))
     told = []
-    with contextlib.closing(Client(exchange.retransmission_port)) as client:
+    with contextlib.closing(Client(exchange.ports["retransmission"])) as client:
 
         def on_progress(progress):
             told.append(progress.closed)
@@ -377,7 +377,7 @@ def test_without_servers_there_are_no_ports_and_no_refresh_lines():
         seed=11, seconds=0.3, retransmission_port=None, refresh_port=None, refresh_s=None
     )
     with Running(plan) as running:
-        assert running.exchange.retransmission_port == running.exchange.refresh_port == 0
+        assert running.exchange.ports["retransmission"] == running.exchange.ports["refresh"] == 0
         result = running.to_the_end()
     assert not [place for place in running.listener.got if place[0].startswith("refresh")]
     assert list(result.lines) == ["A", "B"]

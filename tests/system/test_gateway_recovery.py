@@ -49,7 +49,7 @@ def planned(**changes: Any) -> ExchangePlan:
         seed=7, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
         heartbeat_ms=200, linger_s=15.0,
         group_prefixes=(places_kit.prefix(), places_kit.prefix()),
-        refresh_prefixes=(places_kit.prefix(), places_kit.prefix()),
+        recovery_prefixes=(places_kit.prefix(), places_kit.prefix()),
         **changes,
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ def configured(plan: ExchangePlan, exchange: Exchange, **recovery: Any) -> Confi
         ChannelConfig(
             service=service,
             lines=lines(LineConfig, plan.address, service),
-            refresh_lines=lines(RefreshLineConfig, plan.refresh_address, service),
+            refresh_lines=lines(RefreshLineConfig, plan.recovery_address, service),
             retransmission="rts",
             refresh="rfs",
             reference=service == REFERENCE,
@@ -75,8 +75,8 @@ def configured(plan: ExchangePlan, exchange: Exchange, **recovery: Any) -> Confi
     return Config(
         channels=channels,
         servers=(
-            ServerConfig(name="rts", address=f"127.0.0.1:{exchange.retransmission_port}"),
-            ServerConfig(name="rfs", address=f"127.0.0.1:{exchange.refresh_port}"),
+            ServerConfig(name="rts", address=f"127.0.0.1:{exchange.ports['retransmission']}"),
+            ServerConfig(name="rfs", address=f"127.0.0.1:{exchange.ports['refresh']}"),
         ),
         amqp=AmqpConfig(listen="127.0.0.1:0"),
         arbitration=QUICK,

@@ -28,7 +28,7 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.records import Records
 from feedhandler.replay.generating.order_session import OrderSession
-from feedhandler.replay.generating.order_writers import WRITERS
+from feedhandler.replay.generating.order_writers import ORDER_WRITERS
 from tests.support.amqp import DAY_DATE, STAMP_NS, FakeLink, Rig, decoded
 from tests.support.spill import FakeBroker
 
@@ -36,7 +36,7 @@ ITCH = "nasdaq-totalview-itch"
 SECOND_NS = 10**9
 #: The instruments of `Market`.
 NAMES = ["AAAB", "AAAC", "AAAD", "AAAE"]
-KEYS = {name: load_feed(name).key for name in WRITERS}
+KEYS = {name: load_feed(name).key for name in ORDER_WRITERS}
 
 
 @functools.cache
@@ -97,7 +97,7 @@ def records_of(link: FakeLink, schema: str) -> np.ndarray:
     return np.concatenate([np.zeros(0, SCHEMAS[schema].records), *found])
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ORDER_WRITERS)
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_a_link_gets_the_records_of_all_packets(name: str, schema: str) -> None:
     market = Market(name)

@@ -30,12 +30,13 @@ HAS = {
     },
     "fix-marketdata": (ALL | {"tail_loss", "retransmission", "refresh", "exchange"})
     - {"renumber", "rows"},
-    "iex-deep": ALL | {"conflation", "tail_loss", "retransmission"},
-    "nyse-integrated-xdp": ALL | {"conflation", "retransmission"},
-    "nyse-integrated-pillar": ALL | {"conflation", "retransmission", *GENERATED},
+    **dict.fromkeys(
+        ("nyse-integrated-xdp", "nyse-integrated-pillar"),
+        ALL | {"conflation", "retransmission", *GENERATED},
+    ),
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
-    "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines"},
+    "cme-mdp3": ALL | {"conflation", "retransmission", "refresh", "refresh_lines", *GENERATED},
     "siac-cqs": ALL | {"conflation"},
     "siac-cts": ALL | {"conflation"},
     "eurex-eobi": (ALL | {"conflation"}) - {"names"},
@@ -44,14 +45,16 @@ HAS = {
         ("asx-ntp-itch", "ice-impact", "otc-link-ats"),
         ALL | {"conflation", "tail_loss"},
     ),
+    "iex-tops": ALL | {"conflation", "tail_loss", "retransmission"},
     **dict.fromkeys(
-        ("iex-deep-plus", "iex-tops"), ALL | {"conflation", "tail_loss", "retransmission"}
+        ("iex-deep", "iex-deep-plus"),
+        ALL | {"conflation", "tail_loss", "retransmission", *GENERATED},
     ),
-    "cboe-c1-options-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh"},
-    "cboe-byx-pitch": ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
     "memx-memoir": ALL | {"conflation", "tail_loss", *GENERATED},
-    "nasdaq-totalview-itch": ALL
-    | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    **dict.fromkeys(
+        ("cboe-byx-pitch", "cboe-c1-options-pitch", "nasdaq-totalview-itch"),
+        ALL | {"conflation", "tail_loss", "retransmission", "refresh", *GENERATED},
+    ),
 }  # fmt: skip
 
 #: The feeds whose description has no [book] table.

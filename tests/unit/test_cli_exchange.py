@@ -1,10 +1,15 @@
 """`feedhandler exchange`: its options in the exchange's terms, and its account."""
 
+from pathlib import Path
+
 import pytest
 
+from feedhandler.cli.app import ExchangedFeed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.config import loopback_lines, loopback_refresh_lines
-from feedhandler.ops.exchange import Options, _print_account, plan
+from feedhandler.gateway.capabilities import open_config
+from feedhandler.ops.exchange import FIX, Options, _print_account, fix_plan, plan
+from feedhandler.ops.exchange_config import PASSWORD, write_config
 from feedhandler.replay.exchange.simulated import ExchangeResult
 from feedhandler.replay.generating.packets import SERVICES
 from feedhandler.replay.playing.inject import FaultCounts
@@ -17,21 +22,75 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
         for line in loopback_lines(service, port_base):
             assert made.address(line.name, service) == (line.group, line.port)
         for line in loopback_refresh_lines(service, port_base):
-            assert made.refresh_address(line.name, service) == (line.group, line.port)
+            assert made.recovery_address(line.name, service) == (line.group, line.port)
     assert (made.retransmission_port, made.refresh_port) == (port_base + 1, port_base + 2)
 
 
 @pytest.mark.parametrize(
     ("feed", "ports"),
-    [("nasdaq-totalview-itch", (30_001, 30_002)), ("memx-memoir", (None, None))],
+    [
+        ("nasdaq-totalview-itch", (30_001, 30_002)),
+        ("cboe-byx-pitch", (30_001, 30_002)),
+        ("nyse-integrated-pillar", (30_001, None)),
+        ("iex-deep-plus", (30_001, None)),
+        ("cme-mdp3", (30_001, None)),
+        ("memx-memoir", (None, None)),
+    ],
 )
-def test_order_sessions_have_the_servers_of_their_feed_and_no_refresh_lines(
+def test_order_sessions_have_the_servers_and_the_refresh_lines_of_their_feed(
     feed: str, ports: tuple[int | None, int | None]
 ) -> None:
     made = plan(Options(feed=feed))
     assert (made.retransmission_port, made.refresh_port) == ports
-    assert made.refresh_s is None
-    assert plan(Options(feed=feed, servers=False)).refresh_port is None
+    assert made.refresh_s == (5.0 if feed == "cme-mdp3" else None)
+    bare = plan(Options(feed=feed, servers=False))
+    assert bare.retransmission_port is bare.refresh_port is bare.refresh_s is None
+
+
+@pytest.mark.parametrize("feed", ExchangedFeed)
+def test_the_configuration_that_is_written_is_one_of_the_exchanges_addresses(
+    feed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PASSWORD, "SECRET")
+    options, path = Options(feed=feed, port_base=44_000), tmp_path / "gateway.toml"
+    write_config(options, path)
+    write_config(options, path)  # the same once more
+    config, _ = open_config(path)
+    addresses = [server.address for server in config.servers]
+    if feed == FIX:
+        assert addresses == ["127.0.0.1:44001", "127.0.0.1:44002"]
+        return
+    made = plan(options)
+    ports = [each for each in (made.retransmission_port, made.refresh_port) if each]
+    assert addresses == [f"127.0.0.1:{port}" for port in ports]
+    channel = config.channels[0]
+    assert [(line.group, line.port) for line in channel.lines] == [
+        made.address(name, 101) for name in "AB"
+    ]
+    for line in (*channel.retransmission_lines, *channel.refresh_lines):
+        assert (line.group, line.port) == made.recovery_address(line.name, 101)
+
+
+def test_a_configuration_is_not_written_over_another_nor_for_what_it_would_not_fit(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        write_config(Options(), path)
+    assert path.read_text() == "mine"
+    for unfit in (Options(servers=False), Options(host="0.0.0.0"), Options(interface="eth1")):
+        with pytest.raises(UsageError, match="--write-config is for"):
+            write_config(unfit, tmp_path / "new.toml")
+    with pytest.raises(UsageError, match="cannot write"):
+        write_config(Options(), tmp_path)
+
+
+def test_what_is_of_refresh_lines_is_refused_where_there_are_none() -> None:
+    for wrong in (Options(feed="iex-deep", refresh_s=1), Options(feed=FIX, refresh_over_tcp=True)):
+        with pytest.raises(UsageError, match="makes no sense for"):
+            (fix_plan if wrong.feed == FIX else plan)(wrong)
+    assert plan(Options(feed="cme-mdp3", refresh_s=1)).refresh_s == 1
 
 
 def test_without_servers_only_the_two_lines_are_left() -> None:

@@ -275,3 +275,14 @@ def test_a_packet_outside_the_sequence_is_made_and_told_as_one() -> None:
     assert "unsequenced" not in plain.to_dicts(made)[0]
     with pytest.raises(UsageError, match="sets no sequence number aside"):
         plain.encode_packet(kind="unsequenced")
+
+
+def test_packets_that_are_walked_at_once_do_not_share_what_they_are_scanned_with() -> None:
+    packets = [IEX.encode_packet(sequence=each, messages=[]) for each in (3, 4)]
+    one, other = IEX.scanned(packets[0]), IEX.scanned(packets[1])
+    (_, first, _), (_, second, _) = next(one), next(other)
+    assert IEX.decode_packet(packets[0]).sequence == 3
+    assert (first.sequence, second.sequence) == (3, 4)
+    assert [*one, *other] == []
+    (_, third, _) = next(IEX.scanned(packets[1]))
+    assert third in (first, second)  # lent again: none is made for each packet

@@ -5,6 +5,7 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.market.venue_market import VenueMarket
+from feedhandler.replay.exchange.loops import STEP_SNAPSHOTS_MAX, SnapshotLoops
 from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.refresh import Snapshot
 from feedhandler.replay.exchange.servers import (
@@ -17,8 +18,13 @@ from feedhandler.replay.exchange.servers import (
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.protocols.cme_snapshots import LoopAssembler
+from feedhandler.retrans.refresh import Snapshot as LoopSnapshot
+from feedhandler.retrans.settings import RecoverySettings
 
 FEED = load_feed("euronext-utp-md")
+#: Channels are asked for by their own numbers.
+NAMED = dict(zip(SERVICES, SERVICES, strict=True))
 
 
 class Clock:
@@ -44,7 +50,7 @@ def beat(service, due_ns):
 @pytest.fixture
 def offered():
     clock = Clock()
-    return OfferedPackets(FEED, SERVICES, 1 << 20, clock), clock
+    return OfferedPackets(FEED, NAMED, 1 << 20, clock), clock
 
 
 def test_a_packet_is_offered_from_the_moment_on_at_which_it_is_due(offered):
@@ -69,6 +75,14 @@ def test_packets_without_messages_take_no_room(offered):
     assert stores[104].covers(2, 4)
 
 
+def test_a_channel_is_found_by_the_service_that_requests_name():
+    clock = Clock()
+    stores = OfferedPackets(FEED, {104: 1}, 1 << 12, clock)
+    stores.publish([data(104, 2, 0)])
+    assert list(stores) == [1]
+    assert stores[1].covers(2, 3)
+
+
 def test_what_was_withheld_is_a_hole(offered):
     stores, clock = offered
     clock.now_ns = 10
@@ -86,7 +100,7 @@ def test_a_service_that_there_is_not_has_no_store(offered):
 
 def test_what_is_kept_is_bounded_however_much_is_sent():
     clock = Clock()
-    stores = OfferedPackets(FEED, SERVICES, 1 << 12, clock)
+    stores = OfferedPackets(FEED, NAMED, 1 << 12, clock)
     for number in range(2, 2_000):
         clock.now_ns = number
         stores.publish([data(104, number, number)])
@@ -105,6 +119,15 @@ def test_what_is_due_waits_nowhere_though_nobody_asks():
     servers.close()
     assert servers._packets.waiting == 1
     servers.publish([data(104, 5, 102)], ())
+
+
+@pytest.mark.parametrize(("feed", "stays"), [("cme-mdp3", True), ("cboe-byx-pitch", False)])
+def test_servers_whose_clients_come_only_to_ask_are_in_use_though_nobody_is_connected(feed, stays):
+    servers = ExchangeServers(
+        load_feed(feed), ExchangePlan(feed=feed, retransmission_port=0), None, Clock()
+    )
+    assert servers.in_use is stays
+    servers.close()
 
 
 class Loop:
@@ -194,8 +217,8 @@ def test_snapshots_do_not_pile_up_before_they_go_out(desk):
 def test_the_default_addresses_are_the_documented_ones():
     plan = ExchangePlan()
     assert plan.address("A", 104) == ("239.101.1.4", 30_104)
-    assert plan.refresh_address("A", 104) == ("239.101.3.4", 32_104)
-    assert plan.refresh_address("B", 107) == ("239.101.4.7", 33_107)
+    assert plan.recovery_address("A", 104) == ("239.101.3.4", 32_104)
+    assert plan.recovery_address("B", 107) == ("239.101.4.7", 33_107)
 
 
 def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offers():
@@ -222,11 +245,47 @@ def test_what_happens_is_in_the_state_from_its_due_time_on_also_what_nobody_offe
         assert not joined.problems
 
 
+def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
+    cme, clock = load_feed("cme-mdp3"), Clock()
+    loops, whole = SnapshotLoops(cme, 300_000_000, clock), VenueMarket(cme)
+    assert loops.step() == []
+    sent = list(OrderSession(cme, 5, instruments=3, messages_per_s=900.0).packets(10**9))
+    loops.publish(sent)
+    for each in sent:
+        whole.apply(each.packet)
+    assembler = LoopAssembler(cme, 1, RecoverySettings())
+    for clock.now_ns in range(2 * 10**9, 3 * 10**9, 10_000_000):
+        packets = loops.step()
+        assert len(packets) <= STEP_SNAPSHOTS_MAX
+        for packet in packets:
+            assembler.datagram(0, packet, clock.now_ns)
+    found = [event for event in assembler.take() if isinstance(event, LoopSnapshot)]
+    assert loops.loops in (3, 4)
+    assert len(found) == loops.loops
+    assert not assembler.counts["malformed"] + assembler.counts["outside"]
+    assert {event.last for event in found} == {cme.decode_packet(sent[-4].packet).sequence}
+    joined = VenueMarket(cme)
+    for packet in found[-1].packets:
+        joined.apply(packet)
+    for name in ("AAAB", "AAAC", "AAAD"):
+        number = whole.instruments()[name]
+        for side in ("bids", "asks"):
+            levels = getattr(whole.books[name], side).top(99)
+            assert levels
+            told = getattr(joined.books[number], side).top(99)
+            assert [level[:2] for level in told] == [level[:2] for level in levels]
+
+
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():
-    ExchangePlan(feed="nasdaq-totalview-itch", retransmission_port=0, refresh_port=0)
+    for feed in ("nasdaq-totalview-itch", "cboe-byx-pitch"):
+        ExchangePlan(feed=feed, retransmission_port=0, refresh_port=0)
+    ExchangePlan(feed="nyse-integrated-pillar", retransmission_port=0)
+    ExchangePlan(feed="cme-mdp3", retransmission_port=0, refresh_s=1.0)
     for wrong in (
         {"feed": "memx-memoir", "retransmission_port": 0},
+        {"feed": "nyse-integrated-pillar", "refresh_port": 0},
         {"feed": "nasdaq-totalview-itch", "refresh_s": 1.0},
+        {"feed": "cme-mdp3", "refresh_port": 0},
         {"refresh_port": 0},
     ):
         with pytest.raises(UsageError):

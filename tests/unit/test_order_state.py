@@ -1,4 +1,4 @@
-"""The state of an ITCH session in messages: each kind of message, and a session against a book."""
+"""The state of an order session in messages: each kind of message, and sessions against a book."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from feedhandler.market.venue_market import VenueMarket
 from feedhandler.replay.generating.order_session import OrderSession
 from feedhandler.replay.generating.order_state import OrderState
 
-FEED = load_feed("nasdaq-totalview-itch")
+FEED, PITCH = load_feed("nasdaq-totalview-itch"), load_feed("cboe-byx-pitch")
 
 
 def made(name: str, **fields: Any) -> bytes:
@@ -63,13 +63,22 @@ def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> N
     assert state.messages() == (event, directory, trading, added(1))
 
 
-@pytest.mark.parametrize("seconds", [0.3, 2.0])
-def test_a_fresh_book_of_the_state_is_the_book_of_the_session(seconds: float) -> None:
-    state, whole, joined = OrderState(FEED), VenueMarket(FEED), VenueMarket(FEED)
-    session = OrderSession(FEED, 8, instruments=5, messages_per_s=2_000.0)
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("nasdaq-totalview-itch", 0.3),
+        ("nasdaq-totalview-itch", 2.0),
+        ("cboe-byx-pitch", 2.0),
+        ("cboe-c1-options-pitch", 2.0),
+    ],
+)
+def test_a_fresh_book_of_the_state_is_the_book_of_the_session(name: str, seconds: float) -> None:
+    feed = load_feed(name)
+    state, whole, joined = OrderState(feed), VenueMarket(feed), VenueMarket(feed)
+    session = OrderSession(feed, 8, instruments=5, messages_per_s=2_000.0)
     for each in session.packets(int(seconds * 1e9)):
         whole.apply(each.packet)
-        for message in FEED.messages_of(each.packet):
+        for message in feed.messages_of(each.packet):
             state.apply(message)
     for message in state.messages():
         joined.apply_message(message)
@@ -78,9 +87,45 @@ def test_a_fresh_book_of_the_state_is_the_book_of_the_session(seconds: float) ->
         assert joined.books[name].bids.orders == book.bids.orders
         assert joined.books[name].asks.orders == book.asks.orders
     assert dict(joined.states) == dict(whole.states)
+    assert joined.names == whole.names
     assert not joined.problems
 
 
-def test_a_feed_of_other_messages_is_refused() -> None:
-    with pytest.raises(UsageError, match="no state is kept of memx-memoir"):
-        OrderState(load_feed("memx-memoir"))
+def pitch(name: str, **fields: Any) -> bytes:
+    return PITCH.encode_message(name, **fields)
+
+
+def placed(order: int, size: int = 100) -> bytes:
+    return pitch("add_order_expanded", order_id=order, quantity=size, symbol_extended="ZVZZT")
+
+
+def test_clock_messages_stand_where_they_were_in_force_and_the_latest_last() -> None:
+    first, second, third = (pitch("time", time=each) for each in (1, 2, 3))
+    halted = pitch("trading_status", symbol_extended="ZVZZT", trading_status="H")
+    state = OrderState(PITCH)
+    for message in (first, placed(1), placed(2), second, placed(3), halted, third):
+        state.apply(message)
+    assert state.messages() == (
+        second, halted, first, placed(1), placed(2), second, placed(3), third,
+    )  # fmt: skip
+    for message in (pitch("delete_order", order_id=2), pitch("delete_order", order_id=3)):
+        state.apply(message)
+    assert state.messages() == (second, halted, first, placed(1), third)
+
+
+def test_an_execution_may_tell_what_is_left_and_a_unit_clear_leaves_nothing() -> None:
+    state = OrderState(PITCH)
+    told = pitch("order_executed_at_price_size", order_id=1, remaining_quantity=30)
+    for message in (placed(1), placed(2), told):
+        state.apply(message)
+    assert state.messages() == (placed(1, 30), placed(2))
+    state.apply(pitch("unit_clear"))
+    assert state.messages() == ()
+
+
+def test_what_is_not_kept_is_refused_not_passed_over() -> None:
+    state = OrderState(PITCH)
+    with pytest.raises(UsageError, match="kept behind modify_order_long"):
+        state.apply(pitch("modify_order_long", order_id=1, quantity=5, price=7))
+    with pytest.raises(UsageError, match="no state is kept of cme-mdp3"):
+        OrderState(load_feed("cme-mdp3"))

@@ -15,7 +15,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.market.records import Records
 from feedhandler.market.venue_market import Trade, VenueMarket
 from feedhandler.replay.generating.order_session import OrderSession
-from feedhandler.replay.generating.order_writers import WRITERS
+from feedhandler.replay.generating.order_writers import ORDER_WRITERS
 from feedhandler.replay.state.market import Market
 
 ITCH = "nasdaq-totalview-itch"
@@ -81,7 +81,7 @@ def handed_out(content: str, body: bytes, service: int = 1, **more: Any) -> Any:
     return SimpleNamespace(content=content, body=body, service=service, **more)
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ORDER_WRITERS)
 def test_books_and_trades_of_packets_are_those_of_a_naive_book(name: str) -> None:
     market, packets = feedhandler.Market(load_feed(name)), packets_of(name)
     assert sum(market.apply(packet) for packet in packets) > 1000
