@@ -581,11 +581,12 @@ def _within(
     size: cython.int,
     body: cython.int,
     big: cython.bint,
+    eight: cython.bint,
 ) -> cython.ulonglong:
     """Return the header's field at `at`; 0 where a header of `body` bytes lacks it."""
     if at + size > body:
         return 0
-    return _field(first, at, size, big, False)
+    return _field(first, at, size, big, eight)
 
 
 @cython.cfunc
@@ -624,6 +625,7 @@ def _parse_varied(
     """
     big: cython.bint = table.big_endian
     body: cython.int = table.header_size
+    eight: cython.bint = cython.compiled and table.header_size + 8 <= room
     place: cython.int
     verdict: cython.int
     if size > room:
@@ -633,7 +635,7 @@ def _parse_varied(
         if size < table.type_at + table.type_size:
             return TRUNCATED
         out.packet_type = cython.cast(
-            cython.int, _field(first, table.type_at, table.type_size, big, False)
+            cython.int, _field(first, table.type_at, table.type_size, big, eight)
         )
     if table.kind_size:
         out.kind = table.kinds[cython.cast(cython.ushort, out.packet_type)]
@@ -646,7 +648,7 @@ def _parse_varied(
     out.length = cython.cast(cython.uint, size)
     if table.length_size:
         out.length = cython.cast(
-            cython.uint, _field(first, table.length_at, table.length_size, big, False)
+            cython.uint, _field(first, table.length_at, table.length_size, big, eight)
         ) + cython.cast(cython.uint, table.length_add)
         if not cython.compiled:
             out.length &= 0xFFFF_FFFF
@@ -654,23 +656,25 @@ def _parse_varied(
             return LENGTH_MISMATCH
     for place in range(table.constant_count):
         if (
-            _within(first, table.constant_at[place], table.constant_size[place], body, big)
+            _within(first, table.constant_at[place], table.constant_size[place], body, big, eight)
             != table.constant_value[place]
         ):
             return WRONG_CONSTANT
     out.body = body
-    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big)
+    out.sequence = _within(first, table.sequence_at, table.sequence_size, body, big, eight)
     out.session = 0
     if table.session_at + table.session_size <= body:
         out.session = _session(first, table.session_at, table.session_size, big)
     out.service = cython.cast(
-        cython.uint, _within(first, table.service_at, table.service_size, body, big)
+        cython.uint, _within(first, table.service_at, table.service_size, body, big, eight)
     )
-    out.flags = cython.cast(cython.int, _within(first, table.flags_at, table.flags_size, body, big))
-    out.send_time = _within(first, table.time_at, table.time_size, body, big)
+    out.flags = cython.cast(
+        cython.int, _within(first, table.flags_at, table.flags_size, body, big, eight)
+    )
+    out.send_time = _within(first, table.time_at, table.time_size, body, big, eight)
     if table.time_ns_at >= 0:
         out.send_time = out.send_time * 1_000_000_000 + _within(
-            first, table.time_ns_at, 4, body, big
+            first, table.time_ns_at, 4, body, big, eight
         )
     verdict = _parse_count(table, first, out)
     if verdict != FINE:
@@ -687,7 +691,9 @@ def _parse_count(table: FeedTable, first: cython.p_const_uchar, out: PacketHeade
     body: cython.int = cython.cast(cython.int, out.body)
     place: cython.int
     verdict: cython.int
-    out.count = cython.cast(cython.int, _within(first, table.count_at, table.count_size, body, big))
+    out.count = cython.cast(
+        cython.int, _within(first, table.count_at, table.count_size, body, big, False)
+    )
     if table.count_size and out.count == table.end_of_session:
         out.count = 0
     elif table.count_size == 0 and (not table.kind_size or out.kind == DATA or out.kind == RESET):
