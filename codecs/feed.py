@@ -560,16 +560,19 @@ class Feed:
 
         Header and messages are good until the next step.
         """
-        header, index = self._new_scratch()
+        header, index = self._scratch.pop() if self._scratch else self._new_scratch()
         begin = 0
-        while begin < len(data) or begin == 0:
-            verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
-            if verdict == Reject.FINE:
-                verdict = scanner.scan_messages(self.table, data, begin, header, index)
-            if verdict != Reject.FINE:
-                raise BadPacket(Reject(verdict))
-            yield begin, header, index
-            begin += header.length
+        try:
+            while begin < len(data) or begin == 0:
+                verdict = scanner.parse_next(self.table, data, begin, len(data) - begin, header)
+                if verdict == Reject.FINE:
+                    verdict = scanner.scan_messages(self.table, data, begin, header, index)
+                if verdict != Reject.FINE:
+                    raise BadPacket(Reject(verdict))
+                yield begin, header, index
+                begin += header.length
+        finally:
+            self._scratch.append((header, index))
 
     def _message_leaves(self, data: bytes, code: int, at: int, size: int) -> Iterator[Leaf]:
         yield from self.message_header.leaves(data, at, at + size, self.message_header.size, {})

@@ -274,9 +274,12 @@ class KeptBooks:
         """Remember the symbols of orders that were taken off: messages that name them may wait to
         be looked at."""
         events = records.of("mbo")
-        for event in events[events["action"] == b"C"]:
-            symbol = records.normaliser.symbol_of(int(event["instrument_id"]))
-            self._gone[service, int(event["order_id"])] = symbol
+        gone = events[events["action"] == b"C"]
+        symbol_of = records.normaliser.symbol_of
+        for order, instrument in zip(
+            gone["order_id"].tolist(), gone["instrument_id"].tolist(), strict=True
+        ):
+            self._gone[service, order] = symbol_of(instrument)
         if len(self._gone) >= GONE_ORDERS:
             self._gone, self._gone_before = {}, self._gone
 
@@ -296,6 +299,16 @@ class KeptBooks:
             return records.normaliser.symbol_of(orders.instruments[slot])
         key = (service, order)
         return self._gone.get(key, self._gone_before.get(key))
+
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether the scale of a symbol's prices is known, without which its book is not."""
+        if not self.feed.needs_reference_scales:
+            return True
+        records = self._services.get(service)
+        if records is None:
+            return False
+        normaliser = records.normaliser
+        return normaliser.scale_of(normaliser.instrument_of(symbol)) is not None
 
     def orders_of(self, service: int, symbol: int) -> int:
         """Return how many orders a book has; of a book by level, how many levels."""

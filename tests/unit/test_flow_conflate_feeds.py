@@ -176,6 +176,24 @@ def test_changes_of_orders_that_nobody_knows_wait_in_their_place() -> None:
     assert len(made.link.data) == 59
 
 
+def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place() -> None:
+    feed = load_feed("nyse-integrated-pillar")
+    made = ConflatedLink(services=(1,), feed=feed)
+    for number in range(1, 100):
+        name, told = "modify_order", {"order_id": 51, "price": number, "volume": 1}
+        if number <= 51:
+            name, told = "add_order", {"order_id": number, "price": 5, "volume": 1, "side": "B"}
+        if number == 50:
+            name, told = "symbol_index_mapping", {"price_scale_code": 2}
+        message = feed.encode_message(name, symbol_index=7, **told)
+        made.rig.put(feed.encode_packet(sequence=number, messages=[message]), number, 1)
+    made.rig.pump()
+    assert (made.sender_queue.conflated, len(made.sender_queue.conflation.dirty)) == (49, 1)
+    made.grant(1_000)
+    slow, quick = markets(made)
+    assert books_of(slow) == books_of(quick)
+
+
 def test_what_cannot_be_told_by_books_says_why() -> None:
     reasons = {}
     for name in list_feeds():

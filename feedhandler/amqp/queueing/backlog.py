@@ -111,7 +111,7 @@ class Backlog(SenderQueue):
             orders_max, self.splitter = _never_enough, MessageSplitter(feed, False)
         else:
             orders_max = self.book_cache.orders_of
-            self.splitter = MessageSplitter(feed, True, self.book_cache.symbol_of_order)
+            self.splitter = MessageSplitter(feed, True, self.book_cache)
         self.conflation = Conflation(self.queue_bytes_max, orders_max)
         self.queue = self.conflation
         self.numbers_late = True

@@ -87,6 +87,10 @@ class BookCache:
             return None
         return self.market.symbol_of_order(service, order)
 
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether a symbol's book can be sent: not before the scale of prices is known."""
+        return isinstance(self.market, Market) or self.market.prices_known(service, symbol)
+
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
         """Return whether another symbol's book goes between the same borders as those of
         `symbols`."""

@@ -9,7 +9,8 @@ from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 cdef class MessageSplitter:
     cdef FeedTable table
     cdef str order
-    cdef object symbol_of_order
+    cdef object known
+    cdef bint needs_scales
     cdef PacketHeader header
     cdef MessageIndex index
     cdef dict rules

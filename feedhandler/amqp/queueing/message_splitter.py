@@ -10,7 +10,8 @@ concern all (FENCE), and `conflate` speaks for the rest.
 
 Where a change of an order does not name the symbol, the book cache knows it. A message about an
 order that it does not know, or not any more, waits in its place (NEVER): that order is in no book
-that is sent later, so whoever has the book drops the message.
+that is sent later, so whoever has the book drops the message. Changes of a symbol whose prices have
+no scale yet wait in their place, and no book is sent past them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -19,8 +20,7 @@ messages, resets, packets outside the sequence and snapshot blocks stay whole.
 No I/O, no engine.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
@@ -52,6 +52,16 @@ Order = Literal["big", "little"]
 _DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
+
+
+class KnowsBooks(Protocol):
+    """The part of the book cache that the splitter uses."""
+
+    def symbol_of_order(self, service: int, order: int) -> int | None:
+        """Return the symbol of an order, where messages do not name it; None: not known."""
+
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether the scale of a symbol's prices is known."""
 
 
 class Rule:
@@ -98,15 +108,13 @@ class Rule:
                 if parts:
                     self.orders.append(parts)
 
-    def symbol_of(
-        self, piece: bytes, service: int, symbol_of_order: Callable[[int, int], int | None]
-    ) -> int | None:
+    def symbol_of(self, piece: bytes, service: int, known: "KnowsBooks | None") -> int | None:
         """Return the symbol of the first order that a message names and that is known."""
-        for parts in self.orders:
+        for parts in self.orders if known is not None else ():
             order_id = 0
             for at, size, order in parts:
                 order_id = order_id << 8 * size | int.from_bytes(piece[at : at + size], order)
-            symbol = symbol_of_order(service, order_id)
+            symbol = known.symbol_of_order(service, order_id)
             if symbol is not None:
                 return symbol
         return None
@@ -115,18 +123,14 @@ class Rule:
 @cython.cclass
 class MessageSplitter:
     """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
-    changes of them may be conflated; else they wait in their place. `symbol_of_order(service,
-    order)` returns the symbol of an order, where messages do not name it; None: not known."""
+    changes of them may be conflated; else they wait in their place. `known`: what is known of
+    symbols and orders; it may be left out for feeds whose messages tell it."""
 
-    def __init__(
-        self,
-        feed: "Feed",
-        books: bool,
-        symbol_of_order: "Callable[[int, int], int | None]" = lambda service, order: None,
-    ) -> None:
+    def __init__(self, feed: "Feed", books: bool, known: KnowsBooks | None = None) -> None:
         self.table = feed.table
         self.order = feed.byte_order
-        self.symbol_of_order = symbol_of_order
+        self.known = known
+        self.needs_scales: bool = feed.needs_reference_scales
         self.header = PacketHeader()
         self.index = MessageIndex(MESSAGES_MAX)
         self.rules = {
@@ -248,15 +252,20 @@ class MessageSplitter:
         elif mode == BOOK:
             assert rule is not None
             if rule.orders:
-                symbol = rule.symbol_of(piece, service, self.symbol_of_order)
+                symbol = rule.symbol_of(piece, service, self.known)
             if symbol is None:
                 mode = NEVER
-            elif symbol == self.table.several_symbols:
+            elif symbol == self.table.several_symbols or not self._knows_prices(service, symbol):
                 mode = FENCE
             else:
                 key = (service, symbol)
         modes.append(mode)
         keys.append(key)
+
+    def _knows_prices(self, service: int, symbol: int) -> bool:
+        if not self.needs_scales or self.known is None:
+            return True
+        return self.known.prices_known(service, symbol)
 
     @cython.ccall
     def join(self, waiting: Waiting) -> OutgoingMessage:
