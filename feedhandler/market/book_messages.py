@@ -5,7 +5,8 @@ each open order, in the order of priority; for one by level its level message of
 messages those are, and where they have the order, side, price, size and symbol, the feed's `[book]`
 table says. A message that cannot hold an order (a short form, say) is passed over for the next that
 can. Fields that the table does not name are 0, blank or null, but for the symbol's name, where the
-message has the field of the reference message that tells it.
+message has the field of the reference message that tells it, and the event's time, which is that of
+the latest message that went into the book, where both tell it alike.
 
 `KeptBooks` is all that is needed to keep the books of a feed's services and to write them at any
 moment: whoever applies the written messages to empty books has the books that it keeps.
@@ -17,7 +18,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from feedhandler.codecs.book_rules import Codes, MessageRules, Place, Rule
+from feedhandler.codecs.book_rules import Codes, EventTime, MessageRules, Place, Rule
 from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed
@@ -42,6 +43,29 @@ class Entry(NamedTuple):
     size: int
 
 
+class Moment(NamedTuple):
+    """The time that a message tells: how it does, and the parts as its bytes have them."""
+
+    time: EventTime
+    values: list[int]
+
+    def is_told_like(self, time: EventTime) -> bool:
+        """Return whether the parts mean the same in a message that tells its time like this."""
+        units = [unit for _, unit in time.parts]
+        return self.time.since == time.since and [unit for _, unit in self.time.parts] == units
+
+
+def moment_of(message: bytes, rules: MessageRules) -> Moment | None:
+    """Return the time that a message tells; None where it tells none."""
+    if rules.time is None or len(message) < rules.size:
+        return None
+    values = [
+        int.from_bytes(message[part.at : part.at + part.size], "big" if part.big else "little")
+        for part, _ in rules.time.parts
+    ]
+    return Moment(rules.time, values)
+
+
 class _Form:
     """One message by which orders, or levels, of one side can be told. Raises `UsageError`."""
 
@@ -62,6 +86,7 @@ class _Form:
         self.symbol, self.order, self.price, self.size = (
             rule.symbol, rule.order, rule.price, rule.size,
         )  # fmt: skip
+        self.time = given.time
         self.pad = feed.table.symbol_pad & 0xFF
         self.name: tuple[int, int, bytes] | None = None
         reference = feed.reference
@@ -72,7 +97,7 @@ class _Form:
                     pad = b" " if field.pad == "space" else b"\0"
                     self.name = (field.at, field.size, pad)
 
-    def begun(self, symbol: int, name: str) -> bytearray | None:
+    def begun(self, symbol: int, name: str, moment: Moment | None) -> bytearray | None:
         """Return a message of a symbol, without an order; None where the symbol does not fit."""
         message = bytearray(self.template)
         place = self.symbol
@@ -87,6 +112,9 @@ class _Form:
         if self.name is not None:
             at, size, pad = self.name
             message[at : at + size] = name.encode("latin-1", "replace")[:size].ljust(size, pad)
+        if moment is not None and self.time is not None and moment.is_told_like(self.time):
+            for (part, _), value in zip(self.time.parts, moment.values, strict=True):
+                _put(message, part, value)
         return message
 
     def write(self, begun: bytearray, entry: Entry, decimals: int | None) -> bytes | None:
@@ -164,7 +192,14 @@ class BookWriter:
         self.unwritten = 0
 
     def messages(
-        self, book: DepthBook, instrument: int, symbol: int, name: str, decimals: int | None
+        self,
+        book: DepthBook,
+        instrument: int,
+        symbol: int,
+        *,
+        name: str = "",
+        decimals: int | None = None,
+        moment: Moment | None = None,
     ) -> list[bytes]:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
@@ -173,7 +208,7 @@ class BookWriter:
         """
         written: list[bytes] = []
         for side, forms in self._forms.items():
-            begun = [(form, form.begun(symbol, name)) for form in forms]
+            begun = [(form, form.begun(symbol, name, moment)) for form in forms]
             ways = [(form, start) for form, start in begun if start is not None]
             for entry in self._entries(book, instrument, side):
                 tried = (form.write(start, entry, decimals) for form, start in ways)
@@ -220,6 +255,9 @@ class KeptBooks:
         self.names_symbols = feed.book.names_symbols
         self._services: dict[int, Records] = {}
         self._known = ReferenceData(feed)
+        self._rules = {each.code: each for each in feed.book.messages}
+        #: What was applied last, of each service: whether it is a packet, else it is a message.
+        self._latest: dict[int, tuple[bool, bytes]] = {}
         #: The symbols of orders that were taken off lately, by service and order.
         self._gone: dict[tuple[int, int], int] = {}
         self._gone_before: dict[tuple[int, int], int] = {}
@@ -236,12 +274,15 @@ class KeptBooks:
                 records.take_packet(
                     packet, begin, index, skip, UNDEFINED_TIME, UNDEFINED_TIME, service
                 )
+                if index.count > skip:
+                    self._latest[service] = (True, packet)
                 if not self.names_symbols:
                     self._note_gone(service, records)
 
     def apply_message(self, message: bytes, service: int) -> None:
         """Apply one whole message."""
         records, code = self._records_of(service), self.feed.message_code(message)
+        self._latest[service] = (False, message)
         if code == self._known.code:
             self._known.learn(message)
         records.clear()
@@ -324,9 +365,18 @@ class KeptBooks:
         if records is None or not records.book.has(instrument):
             return []
         return self.writer.messages(
-            records.book, instrument, symbol, self._known.names.get(symbol, ""),
-            records.normaliser.scale_of(instrument),
+            records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
+            decimals=records.normaliser.scale_of(instrument), moment=self._moment(service),
         )  # fmt: skip
+
+    def _moment(self, service: int) -> Moment | None:
+        """Return the time of the latest message that tells one, of those applied last."""
+        found = None
+        is_packet, data = self._latest.get(service, (False, b""))
+        for message in self.feed.messages_of(data) if is_packet else (data,):
+            rules = self._rules.get(self.feed.message_code(message))
+            found = found if rules is None else moment_of(message, rules) or found
+        return found
 
     def all_messages(self, service: int) -> list[bytes]:
         """Return the messages that tell all books of a service."""

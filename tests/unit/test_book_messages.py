@@ -46,8 +46,21 @@ def random_book(chance: random.Random, by_level: bool, count: int = 60) -> Depth
     return book
 
 
-def sides_of(book: Any) -> Any:
-    return [(side.orders, side.top(1000)) for side in (book.bids, book.asks)]
+def test_symbols_are_found_by_their_names() -> None:
+    text, index = load_feed("cboe-byx-pitch"), load_feed("memx-memoir")
+    for feed, name in ((text, "AB"), (text, "ABCDEFGH"), (index, "77")):
+        assert {feed.symbol_name(each) for each in feed.symbols_named(name)} == {name}
+    assert text.symbols_named("ABCDEFGHI") == ()
+    assert index.symbols_named("AB") == ()
+
+
+@pytest.mark.parametrize("by_level", [False, True])
+def test_entries_are_counted(by_level: bool, seed: int) -> None:
+    book = random_book(random.Random(seed), by_level)
+    sides = [book.levels(1, side, 1000) for side in (0, 1)]
+    levels = sum(map(len, sides))
+    assert book.entries_of(1) == (levels if by_level else 60)
+    assert book.entries_of(2) == 0
 
 
 @pytest.mark.parametrize("name", writers())
@@ -61,7 +74,7 @@ def test_whoever_applies_a_written_book_has_it(name: str, seed: int) -> None:
         code = feed.reference.code
         fields = {"symbol_index": symbol, "price_scale_code": DECIMALS}
         market.apply_message(feed.encode_message(code, **fields))
-    for message in writer.messages(book, 1, symbol, "AB", DECIMALS):
+    for message in writer.messages(book, 1, symbol, decimals=DECIMALS):
         assert feed.decode_message(message)
         market.apply_message(message)
     assert writer.unwritten == 0
@@ -84,9 +97,9 @@ def test_a_message_that_cannot_hold_an_order_is_passed_over_and_none_is_counted(
     assert [type(each).__name__ for each in told] == ["AddOrderLong", "AddOrderExpanded"]
     assert (told[0].symbol, told[1].symbol_extended) == ("AB", "ABCDEFGH")
     book = DepthBook()
-    book.apply(random_book(random.Random(1), False, 0).apply(numpy.zeros(0, MBO)) or _fine_price())
+    book.apply(_fine_price())
     writer = BookWriter(feed)
-    assert writer.messages(book, 1, int.from_bytes(b"AB      ", "big"), "", None) == []
+    assert writer.messages(book, 1, int.from_bytes(b"AB      ", "big")) == []
     assert writer.unwritten == 1
 
 
@@ -98,20 +111,21 @@ def _fine_price() -> Any:
     return record
 
 
-def test_the_name_of_a_symbol_is_told_where_the_message_has_its_field() -> None:
+def test_the_symbols_name_and_the_latest_time_are_told_where_the_message_has_their_fields() -> None:
     feed = load_feed("nasdaq-totalview-itch")
     kept = KeptBooks(feed)
     kept.apply_message(feed.encode_message("stock_directory", stock_locate=5, stock="ZVZZT"), 1)
     kept.apply_message(
         feed.encode_message(
             "add_order_with_mpid_attribution", stock_locate=5, order_reference_number=9,
-            buy_sell_indicator="S", shares=3, price=20_000, attribution="MPID",
+            buy_sell_indicator="S", shares=3, price=20_000, attribution="MPID", timestamp=77,
         ),
         1,
     )  # fmt: skip
     (told,) = (feed.decode_message(message) for message in kept.all_messages(1))
     assert type(told).__name__ == "AddOrderNoMpidAttribution"
     assert (told.stock_locate, told.stock, told.shares) == (5, "ZVZZT", 3)
+    assert told.timestamp == 77, "the latest message's"
     kept.clear(1)
     assert kept.all_messages(1) == []
     assert kept.all_messages(2) == []

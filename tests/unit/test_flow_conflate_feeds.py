@@ -194,6 +194,46 @@ def test_changes_of_a_symbol_whose_prices_have_no_scale_yet_wait_in_their_place(
     assert books_of(slow) == books_of(quick)
 
 
+def test_the_scale_of_prices_is_told_before_the_orders_that_came_behind_it() -> None:
+    feed = load_feed("nyse-integrated-pillar")
+    made = ConflatedLink(services=(1,), feed=feed)
+    mapping = feed.encode_message("symbol_index_mapping", symbol_index=7, price_scale_code=2)
+    add = feed.encode_message(
+        "add_order", symbol_index=7, order_id=1, price=5, volume=1, side="B"
+    )  # fmt: skip
+    for number, message in enumerate((mapping, add, mapping), 1):
+        made.rig.put(feed.encode_packet(sequence=number, messages=[message]), number, 1)
+    made.rig.pump()
+    made.grant(1_000)
+    slow, quick = markets(made)
+    assert books_of(slow) == books_of(quick)
+    assert not slow.problems
+
+
+@pytest.mark.parametrize("after", [0, 5, 40])
+def test_what_empties_all_books_waits_in_its_place_and_books_come_behind_it(after: int) -> None:
+    feed = load_feed("cboe-byx-pitch")
+    made = ConflatedLink(services=(1,), feed=feed)
+    messages = [
+        feed.encode_message(
+            "add_order_long", order_id=number, side_indicator="B", price=number, quantity=1,
+            symbol="AB",
+        )
+        for number in range(1, 41 + after)
+    ]  # fmt: skip
+    messages[20:20] = [feed.encode_message("delete_order", order_id=each) for each in range(1, 21)]
+    messages.insert(len(messages) - after, feed.encode_message("unit_clear"))
+    for number, message in enumerate(messages, 1):
+        packet = feed.encode_packet(sequence=number, service=1, messages=[message])
+        made.rig.put(packet, number, 1)
+        made.rig.pump()
+    assert made.sender_queue.conflated
+    made.grant(1_000)
+    slow, quick = (books_of(market).get("AB", ([], [])) for market in markets(made))
+    assert slow == quick
+    assert len(slow[0]) == after
+
+
 def test_what_cannot_be_told_by_books_says_why() -> None:
     reasons = {}
     for name in list_feeds():

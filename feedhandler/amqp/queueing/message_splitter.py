@@ -11,7 +11,7 @@ concern all (FENCE), and `conflate` speaks for the rest.
 Where a change of an order does not name the symbol, the book cache knows it. A message about an
 order that it does not know, or not any more, waits in its place (NEVER): that order is in no book
 that is sent later, so whoever has the book drops the message. Changes of a symbol whose prices have
-no scale yet wait in their place, and no book is sent past them (FENCE).
+no scale yet wait in their place, and so does what tells scales: no book is sent past them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -136,6 +136,8 @@ class MessageSplitter:
         self.rules = {
             code: Rule(layouts, books, feed.book) for code, layouts in feed.layouts.items()
         }
+        if books and feed.needs_reference_scales and feed.reference is not None:
+            self.rules[feed.reference.code].mode = FENCE
 
     @cython.ccall
     def split(self, outgoing: OutgoingMessage) -> list[Waiting]:
