@@ -10,7 +10,6 @@ cdef class MessageSplitter:
     cdef FeedTable table
     cdef str order
     cdef object known
-    cdef bint needs_scales
     cdef PacketHeader header
     cdef MessageIndex index
     cdef dict rules

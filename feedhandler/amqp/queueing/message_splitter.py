@@ -69,10 +69,14 @@ class Rule:
 
     Its mode, and where the key stands: the symbol (`symbol_at`, `symbol_size`; 0 bytes: none) and
     further `parts`; without a symbol the order ids (`orders`: first byte, size and byte order of
-    the parts of each). Messages shorter than `least` bytes are never conflated.
+    the parts of each). Messages shorter than `least` bytes are never conflated. `tells_book`: the
+    symbol that the scanner finds is all that need be known; `symbol_is_plain`: it is an integer in
+    the feed's byte order.
     """
 
-    def __init__(self, layouts: list[Any], books: bool, table: "BookRules | None") -> None:
+    def __init__(
+        self, layouts: list[Any], books: bool, table: "BookRules | None", needs_scales: bool
+    ) -> None:
         layout = layouts[0]
         self.mode: int = _MODES[layout.conflate]
         self.least: int = layout.size
@@ -88,6 +92,9 @@ class Rule:
             self._judge(table, layout.code)
         if self.mode == BOOK and symbol is None and layout.symbols is None and not self.orders:
             self.mode = FENCE
+        self.code: int = layout.code
+        self.symbol_is_plain = symbol is not None and symbol.kind != "c" and not symbol.byte_order
+        self.tells_book = symbol is not None and not needs_scales
 
     def _judge(self, table: "BookRules", code: int) -> None:
         """Set the mode by what messages of the type do to books, and where they name orders."""
@@ -130,11 +137,11 @@ class MessageSplitter:
         self.table = feed.table
         self.order = feed.byte_order
         self.known = known
-        self.needs_scales: bool = feed.needs_reference_scales
         self.header = PacketHeader()
         self.index = MessageIndex(MESSAGES_MAX)
         self.rules = {
-            code: Rule(layouts, books, feed.book) for code, layouts in feed.layouts.items()
+            code: Rule(layouts, books, feed.book, feed.needs_reference_scales)
+            for code, layouts in feed.layouts.items()
         }
         if books and feed.needs_reference_scales and feed.reference is not None:
             self.rules[feed.reference.code].mode = FENCE
@@ -226,11 +233,7 @@ class MessageSplitter:
         code: int = int.from_bytes(piece[at : at + table.message_type_size], self.order)
         if table.type_second_size:
             code = code << 8 | piece[table.type_second_at]
-        rule: object = self.rules.get(code)
-        symbol: object = None
-        if rule is not None and rule.mode == BOOK and len(piece) >= rule.least:
-            symbol = symbol_of(table, piece, code)
-        self._classify(outgoing.service, code, symbol, piece, modes, keys)
+        self._classify(outgoing.service, code, None, piece, modes, keys)
         return Waiting(outgoing.cut(data[:start]), [piece], modes, keys, 0)
 
     def _classify(
@@ -242,7 +245,8 @@ class MessageSplitter:
         modes: list[int],
         keys: list[Any],
     ) -> None:
-        """Append a message's mode and key; `symbol` is the scanner's."""
+        """Append a message's mode and key. `symbol`: from the scanner; None: read from the
+        bytes."""
         rule = self.rules.get(code)
         mode = NEVER if rule is None or len(piece) < rule.least else rule.mode
         key: Any = None
@@ -253,21 +257,30 @@ class MessageSplitter:
             key = (service, code, named, *parts)
         elif mode == BOOK:
             assert rule is not None
-            if rule.orders:
-                symbol = rule.symbol_of(piece, service, self.known)
-            if symbol is None:
-                mode = NEVER
-            elif symbol == self.table.several_symbols or not self._knows_prices(service, symbol):
-                mode = FENCE
-            else:
+            if symbol is None or not rule.tells_book:
+                symbol, mode = self._symbol_of(service, rule, symbol, piece)
+            if mode == BOOK:
                 key = (service, symbol)
         modes.append(mode)
         keys.append(key)
 
-    def _knows_prices(self, service: int, symbol: int) -> bool:
-        if not self.needs_scales or self.known is None:
-            return True
-        return self.known.prices_known(service, symbol)
+    def _symbol_of(
+        self, service: int, rule: Rule, symbol: int | None, piece: bytes
+    ) -> tuple[int | None, int]:
+        """Return the symbol whose book a message changes, and the message's mode."""
+        if symbol is None and rule.symbol_is_plain:
+            named = piece[rule.symbol_at : rule.symbol_at + rule.symbol_size]
+            symbol = int.from_bytes(named, self.order)
+        elif symbol is None:
+            symbol = symbol_of(self.table, piece, rule.code)
+        if rule.tells_book:
+            return symbol, BOOK
+        if rule.orders:
+            symbol = rule.symbol_of(piece, service, self.known)
+        if symbol is None:
+            return None, NEVER
+        knows = self.known is None or self.known.prices_known(service, symbol)
+        return symbol, BOOK if knows and symbol != self.table.several_symbols else FENCE
 
     @cython.ccall
     def join(self, waiting: Waiting) -> OutgoingMessage:
