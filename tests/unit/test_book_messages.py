@@ -1,6 +1,7 @@
 """Books written as messages: of every feed that has them, random books, and what does not fit."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -13,6 +14,7 @@ from feedhandler.codecs.loader import list_feeds
 from feedhandler.market.book_messages import BookWriter, KeptBooks
 from feedhandler.market.depth_book import DepthBook
 from feedhandler.market.venue_market import VenueMarket
+from tests.unit.test_codecs_loader import GOOD, write
 
 #: Decimal places of prices where reference data tells them.
 DECIMALS = 4
@@ -146,3 +148,161 @@ def test_an_order_is_known_by_its_symbol_for_a_while_after_it_went() -> None:
     assert kept.symbol_of_order(1, 7) in symbol
     assert kept.symbol_of_order(1, 8) is None
     assert kept.symbol_of_order(2, 7) is None
+
+
+#: An order in many forms: its id in two parts, its side in a bit, a price with its scale, a null.
+FORMS = """
+[[messages]]
+type = 9
+name = "odd"
+symbol = "Small"
+fields = [
+    { at = 4, type = "u8", name = "Small" },
+    { at = 5, type = "u8", name = "Day" },
+    { at = 6, type = "u16", name = "Number" },
+    { at = 8, type = "u8", name = "Flags", bits = { Live = 0, Sell = 1 } },
+    { at = 9, type = "c1", name = "Scale" },
+    { at = 10, type = "i16", name = "Price", price = "Scale", null = -32768 },
+    { at = 12, type = "u16", name = "Size", price = 2 },
+]
+
+[[messages]]
+type = 10
+name = "bids"
+symbol = "Index"
+fields = [
+    { at = 4, type = "u32", name = "Index" },
+    { at = 8, type = "u8", name = "Day" },
+    { at = 9, type = "u32", name = "Number" },
+    { at = 13, type = "u8", name = "Side" },
+    { at = 14, type = "i64", name = "Price", price = 9 },
+    { at = 22, type = "u32", name = "Size" },
+]
+
+[[messages]]
+type = 11
+name = "scaled"
+symbol = "Index"
+fields = [
+    { at = 4, type = "u32", name = "Index" },
+    { at = 8, type = "u32", name = "Number" },
+    { at = 12, type = "u8", name = "Scale" },
+    { at = 13, type = "i64", name = "Price", price = 9 },
+    { at = 21, type = "u32", name = "Size", price = "Scale" },
+]
+
+[book]
+by = "order"
+
+[[book.rules]]
+messages = ["odd"]
+does = "add"
+order = ["Day", "Number"]
+when = [{ field = "Live", in = [1] }]
+side = { field = "Sell", buy = [0], sell = [1] }
+price = "Price"
+size = "Size"
+
+[[book.rules]]
+messages = ["bids"]
+does = "add"
+order = ["Day", "Number"]
+when = [{ field = "Side", in = [1, 3] }]
+side = { field = "Side", buy = [1], sell = [2] }
+price = "Price"
+size = "Size"
+
+[[book.rules]]
+messages = ["scaled"]
+does = "add"
+order = "Number"
+side = "sell"
+price = "Price"
+size = "Size"
+"""
+
+
+def written(tmp_path: Path, symbol: int, *orders: tuple[int, bytes, int, int]) -> Any:
+    """What orders (id, side, price, size) of a symbol are told by, and how many by nothing."""
+    feed = load_feed(write(tmp_path, GOOD + FORMS))
+    writer, book = BookWriter(feed), DepthBook()
+    records = numpy.zeros(len(orders), MBO)
+    records["instrument_id"], records["action"] = 1, b"A"
+    for place, (order, side, price, size) in enumerate(orders):
+        record = records[place]
+        record["order_id"], record["side"] = order, side
+        record["price"], record["size"] = price, size
+    book.apply(records)
+    told = [feed.decode_message(each) for each in writer.messages(book, 1, symbol)]
+    return told, writer.unwritten
+
+
+@pytest.mark.parametrize("price", [-3_270_000_000, -1_000_000_000, 5_000_000_000, 320_000_000])
+def test_parts_bits_scales_and_negative_prices_are_written(tmp_path: Path, price: int) -> None:
+    for side in (b"B", b"A"):
+        ((told,), unwritten) = written(tmp_path, 5, (0x07_1234, side, price, 9))
+        assert unwritten == 0
+        assert type(told).__name__ == "Odd"
+        assert (told.small, told.day, told.number) == (5, 7, 0x1234)
+        assert (told.live, told.sell) == (1, int(side == b"A"))
+        assert int(told.price.raw * 10 ** (9 - int(told.scale))) == price
+        assert told.size.raw == 900
+
+
+@pytest.mark.parametrize(
+    ("symbol", "order", "price", "size"),
+    [
+        (256, 1, 1_000_000_000, 9),  # the symbol
+        (5, 0x1_00_0000, 1_000_000_000, 9),  # the order
+        (5, 1, -32_768_000_000_000, 9),  # the price, which would be the null value
+        (5, 1, 1, 655),  # the price, of nine decimals, fits
+        (5, 1, 1_234_567_891, 9),  # the price's integer
+        (5, 1, 1_000_000_000, 656),  # the size
+    ],
+)
+def test_what_one_message_cannot_hold_another_does_of_its_side(
+    tmp_path: Path, symbol: int, order: int, price: int, size: int
+) -> None:
+    name = "Odd" if price == 1 else "Bids"
+    ((told,), unwritten) = written(tmp_path, symbol, (order, b"B", price, size))
+    assert (type(told).__name__, unwritten) == (name, 0)
+    told, unwritten = written(tmp_path, symbol, (order, b"A", price, size))
+    assert (len(told), unwritten) == ((1, 0) if price == 1 else (0, 1))
+
+
+def test_orders_gone_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedhandler.market.book_messages.GONE_ORDERS", 4)
+    feed = load_feed("cboe-byx-pitch")
+    kept = KeptBooks(feed)
+    for order in range(1, 11):
+        add = {"side_indicator": "B", "price": 10_000, "quantity": 1, "symbol": "AB"}
+        kept.apply_message(feed.encode_message("add_order_long", order_id=order, **add), 1)
+        kept.apply_message(feed.encode_message("delete_order", order_id=order), 1)
+    known = [order for order in range(1, 11) if kept.symbol_of_order(1, order) is not None]
+    assert known == [5, 6, 7, 8, 9, 10]
+
+
+def test_of_a_service_of_which_nothing_came_nothing_is_known() -> None:
+    kept = KeptBooks(load_feed("nyse-integrated-pillar"))
+    assert kept.orders_of(1, 7) == 0
+    assert kept.book_messages(1, 7) == []
+    assert not kept.prices_known(1, 7)
+    assert KeptBooks(load_feed("memx-memoir")).prices_known(1, 7)
+    kept.apply(b"no packet", 1)
+    kept.clear(2)
+    assert kept.all_messages(1) == []
+
+
+def test_prices_whose_scale_is_not_known_are_not_written() -> None:
+    writer = BookWriter(load_feed("nyse-integrated-pillar"))
+    assert writer.messages(random_book(random.Random(1), False, 7), 1, 1) == []
+    assert writer.unwritten == 7
+
+
+def test_where_messages_tell_no_time_none_is_written(tmp_path: Path) -> None:
+    feed = load_feed(write(tmp_path, GOOD + FORMS))
+    kept = KeptBooks(feed)
+    order = {"index": 4, "day": 0, "number": 2, "side": 1, "price": 7, "size": 8}
+    kept.apply_message(feed.encode_message("bids", **order), 1)
+    (told,) = (feed.decode_message(each) for each in kept.all_messages(1))
+    assert (told.small, told.day, told.number, told.size.raw) == (4, 0, 2, 800)
