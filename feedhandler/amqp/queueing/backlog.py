@@ -421,7 +421,7 @@ class Backlog(SenderQueue):
             if size < 0 or not self._room(size):
                 break
             self._send(self._pop())
-        if self.conflation is not None and not self.queue and not self.untold:
+        if self.conflation is not None and not (self.queue or self.untold or self.overrun):
             self._tell_caught_up()
             self._tell()
         if not self.queue:
