@@ -13,6 +13,15 @@ import msgspec
 ScaleKind = Literal["fixed", "code", "exponent", "reference"]
 
 
+#: What messages do to books: change those of the symbols that they are about; concern all books of
+#: their channel; or nothing.
+Effect = Literal["changes", "all", "none"]
+#: Rules that change a book.
+CHANGES = frozenset(
+    ("add", "modify", "replace", "reduce", "execute", "delete", "level", "quote", "clear")
+)
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a value stands: `at` counts from the message's first byte, or from the element's."""
 
@@ -118,3 +127,14 @@ class BookRules(msgspec.Struct, frozen=True):
     def does(self, action: str) -> bool:
         """Return whether some rule does this: `add`, `status`, `quote` and so on."""
         return any(rule.does == action for each in self.messages for rule in each.rules)
+
+    def rules_of(self, code: int) -> list[Rule]:
+        """Return the rules of messages of a type, of whatever size."""
+        return [rule for each in self.messages if each.code == code for rule in each.rules]
+
+    def effect_of(self, code: int) -> Effect:
+        """Return what messages of a type do to books."""
+        rules = self.rules_of(code)
+        if any(rule.all or rule.does in ("snapshot_begin", "snapshot_end") for rule in rules):
+            return "all"
+        return "changes" if any(rule.does in CHANGES for rule in rules) else "none"

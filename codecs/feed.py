@@ -350,6 +350,15 @@ class Feed:
             return symbol.to_bytes(8, "big").strip(b"\0 ").decode("latin-1")
         return str(symbol)
 
+    def symbols_named(self, name: str) -> tuple[int, ...]:
+        """Return the symbols of which `symbol_name` is `name`: texts of up to eight characters with
+        either padding, or the index. None for a longer text, which only messages have."""
+        if not self.symbols_are_text:
+            return (int(name),) if name.isdecimal() else ()
+        if len(name) > 8 or not name.isascii():
+            return ()
+        return tuple(int.from_bytes(name.encode().ljust(8, pad), "big") for pad in (b"\0", b" "))
+
     def symbol_text(self, symbol: int) -> str:
         """Return the symbol as a word of a routing key; `-` where it has no name."""
         name = self.symbol_name(symbol)
@@ -930,3 +939,19 @@ def pack_messages(messages: Iterable[bytes], room: int) -> list[list[bytes]]:
         runs[-1].append(message)
         used += len(message)
     return runs
+
+
+def split_packets(feed: Feed, data: bytes) -> list[bytes]:
+    """Split a batch body into its packets by their length fields.
+
+    Raises PeerError where the bytes do not end with a packet's end.
+    """
+    packets = []
+    at = 0
+    while at < len(data):
+        size = scanner.frame_length(feed.table, data, at, len(data) - at)
+        if size <= 0 or at + size > len(data):
+            raise PeerError(f"batch body breaks off at byte {at} of {len(data)}")
+        packets.append(data[at : at + size])
+        at += size
+    return packets

@@ -15,9 +15,8 @@ cdef extern from *:
     #else
         if (!big_endian) value = __builtin_bswap64(value);
     #endif
-        /* What was read first stands at the top now, or at the bottom; two shifts, because one by
-           64, for no bytes at all, would be none. */
-        if (big_endian) return value >> 1 >> (63 - 8 * size);
+        /* What was read first stands at the top now, or at the bottom; a shift by 64 is none. */
+        if (big_endian) return size ? value >> (64 - 8 * size) : 0;
         return size == 8 ? value : value & ((1ULL << 8 * size) - 1);
     }
     """

@@ -53,8 +53,8 @@ reasons and keys of its own:
               something was taken out of, and how many market messages
     unsequenced   with reason overflow: packets outside the sequence that were dropped; no key where
               there were none
-    symbols, through   with reasons books-begin and books-end: whose books come anew, and which of
-              them a retransmission of orders has been through
+    symbols, through   with reasons books-begin and books-end: whose books come anew, by index or
+              text, and which of them a retransmission of orders has been through
 
 No I/O; time is not needed: control events and reports come in order.
 """
@@ -98,7 +98,7 @@ class Quality(Struct, frozen=True):
     line: str | None = None
     conflated: tuple[int, int] | None = None
     conflated_messages: int = 0
-    symbols: tuple[int, ...] = ()
+    symbols: tuple[int | str, ...] = ()
     through: tuple[int, ...] = ()
     unsequenced: int = 0
     withdrawn: Ranges = ()

@@ -200,7 +200,7 @@ class Fanout(Splitter):
         if self.book_cache is not None:
             self.book_cache.clear(stream.service)
             for data in packets:
-                self.book_cache.packet(bytes(data))
+                self.book_cache.packet(bytes(data), stream.service)
         chosen = [
             each for each in stream.concerned if sender_queues is None or each in sender_queues
         ]
@@ -567,7 +567,7 @@ class Fanout(Splitter):
     ) -> cython.int:
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
         if self.book_cache is not None and not self.restricted:
-            self.book_cache.packet(self._bytes(start, size))
+            self.book_cache.packet(self._bytes(start, size), stream.service, skip)
         if self.records is not None and count > 0 and not self.restricted:
             self._records(stream, sequence, received_ns, start, size, skip)
         if self.tap is not None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from feedhandler.amqp.policies import CONFLATE
+from feedhandler.amqp.queueing.book_cache import BookCache
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.loader import list_feeds, load_feed
@@ -166,6 +168,12 @@ CAPABILITIES = (
         _conflates,
     ),
     Capability(
+        "conflation_of_books",
+        "conflation, books",
+        "of a slow subscriber's orders of a symbol the whole book is sent, as the feed's messages",
+        _works(BookCache),
+    ),
+    Capability(
         "retransmission",
         "retransmission",
         "what every line lost is fetched from the exchange's server (`[[server]]`, "
@@ -189,7 +197,7 @@ CAPABILITIES = (
         "books",
         "books",
         "`feedhandler.Market` rebuilds books, trades and trading states; of UTP-MD also quotes and "
-        "reference data, and books of its slow subscribers are conflated",
+        "reference data",
         _works(open_market),
     ),
     Capability(
@@ -291,10 +299,25 @@ def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
         reason = f"{feed.name} describes no message that names symbols"
         hint = "index; or describe a [reference] message"
         return WrongKey(("gateway", "symbols"), reason, hint)
+    if config.conflates and not (has["conflation"] or has["conflation_of_books"]):
+        return _misfit(
+            _conflating_key(config), f"no message of {feed.name} can be conflated",
+            "drop_oldest or detach, and conflate = false", "conflation",
+        )  # fmt: skip
     if config.amqp.records and not has["records"]:
         reason = f"{feed.name} has no [book] table, which normalised records are made by"
         return _misfit(("amqp", "records"), reason, "leave it out", "records")
     return None
+
+
+def _conflating_key(config: Config) -> KeyPath:
+    """Return the first key by which something is conflated."""
+    if config.amqp.conflate:
+        return ("amqp", "conflate")
+    if config.amqp.when_full == CONFLATE:
+        return ("amqp", "when_full")
+    policies = [each.when_full for each in config.publish]
+    return ("publish", policies.index(CONFLATE), "when_full")
 
 
 def _misfit(path: KeyPath, reason: str, hint: str, name: str) -> WrongKey:

@@ -708,6 +708,20 @@ class DepthBook:
                 order = self.order_behind[order]
         return rows
 
+    def entries_of(self, instrument: int) -> int:
+        """Return how many orders the instrument's book has; of one by level, how many levels."""
+        book: cython.Py_ssize_t = self.book_of(instrument, False, 0)
+        ladder: cython.Py_ssize_t
+        rung: cython.Py_ssize_t
+        count: cython.Py_ssize_t = 0
+        if book < 0:
+            return 0
+        for ladder in range(2 * book, 2 * book + 2):
+            for rung in range(self.ladder_lengths[ladder]):
+                level: cython.Py_ssize_t = self.rung_levels[self.ladder_begins[ladder] + rung]
+                count += max(self.level_counts[level], 1)
+        return count
+
     def has(self, instrument: int) -> bool:
         """Return whether the instrument has a book, be it an empty one."""
         return self.book_of(instrument, False, 0) >= 0

@@ -285,6 +285,10 @@ class Normaliser:
         """Return the symbol of an instrument as the scanner's index has it."""
         return self.symbols[instrument - 1] if self.numbers_symbols else instrument
 
+    def scale_of(self, instrument: int) -> int | None:
+        """Return the decimal places that reference data has told of an instrument's prices."""
+        return self.scales.get(instrument)
+
     def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
         """Append the records of the message of `size` bytes at `at`; return how many they are.
 

@@ -311,6 +311,11 @@ class Records:
         self.normaliser.empty(channel, received_ns)
         self.apply_words(self.normaliser.words, first, self.normaliser.count)
 
+    def empty_book(self, instrument: int) -> None:
+        """Empty the book of one instrument, which is told anew."""
+        self.normaliser.orders.clear(instrument)
+        self.book.take(instrument, 0, 0, 0, _CLEAR, cython.cast(cython.uchar, _NONE), 0)
+
     def apply(self, events: Array) -> None:
         """Take order events (dtype `MBO`) of whole messages, in the order of the stream; no records
         of `mbo` follow from them."""

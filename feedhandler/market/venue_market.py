@@ -17,7 +17,7 @@ import numpy
 
 from feedhandler.codecs.dbn import MBO, STATUS_ACTIONS, UNDEFINED_TIME
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.feed import BadPacket, Feed, split_packets
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 from feedhandler.market.records import Records
@@ -117,11 +117,15 @@ class VenueMarket:
     # -- what comes in ----------------------------------------------------------------------
 
     def apply(self, packet: bytes, service: int = 0) -> int:
-        """Take in the packets of a datagram, or of a batch; return how many messages they have.
+        """Take in the packets of a datagram; return how many messages they have.
 
         `service` is theirs where the feed's headers have none.
         """
-        count, named = 0, self.feed.table.service_size > 0
+        return self._apply(packet, None if self.feed.table.service_size else service)
+
+    def _apply(self, packet: bytes, service: int | None) -> int:
+        """Take in the packets of a datagram, of a service, or of that in their headers."""
+        count = 0
         try:
             for begin, header, index in self.feed.scanned(packet):
                 count += index.count
@@ -129,7 +133,7 @@ class VenueMarket:
                 self._records.clear()
                 self._records.take_packet(
                     packet, begin, index, 0, UNDEFINED_TIME, UNDEFINED_TIME,
-                    header.service if named else service,
+                    header.service if service is None else service,
                 )  # fmt: skip
                 self._note()
         except BadPacket:
@@ -155,8 +159,11 @@ class VenueMarket:
                 self._quality(message)
             elif message.content == "records":
                 self._take_records(message)
+            elif message.content == "batch":
+                for packet in split_packets(self.feed, message.body):
+                    self._apply(packet, message.service)
             elif message.content != "message" or self.feed.table.type_in_packet:
-                self.apply(message.body, message.service)
+                self._apply(message.body, message.service)
             else:
                 self.apply_message(message.body, message.service)
         except FeedhandlerError:
@@ -171,6 +178,16 @@ class VenueMarket:
         reason = (message.quality or {}).get("reason")
         if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
             self.clear(message.service)
+        elif reason == "books-begin":
+            for symbol in (message.quality or {}).get("symbols", ()):
+                self._empty_book(symbol)
+
+    def _empty_book(self, symbol: str | int) -> None:
+        """Empty the book of a symbol, which is told anew, as a gateway names it."""
+        numbers = (symbol,) if isinstance(symbol, int) else self.feed.symbols_named(symbol)
+        for instrument in map(self._normaliser.instrument_of, numbers):
+            if instrument:
+                self._records.empty_book(instrument)
 
     def _take_records(self, message: Any) -> None:
         """Take in order events that a gateway has normalised already."""

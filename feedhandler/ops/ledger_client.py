@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import feedhandler
-from feedhandler.amqp.subscribing.inbox import Message, split_packets
+from feedhandler.amqp.subscribing.inbox import Message
 from feedhandler.codecs import Feed
+from feedhandler.codecs.feed import split_packets
 from feedhandler.histogram import Histogram
 from feedhandler.ops.console import ExitCode, print_json, run_async
 from feedhandler.ops.feeds import open_feed

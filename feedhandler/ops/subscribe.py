@@ -20,9 +20,10 @@ from msgspec import Struct
 
 import feedhandler
 from feedhandler.amqp.identity import Login
-from feedhandler.amqp.subscribing.inbox import Message, feed_of, split_packets
+from feedhandler.amqp.subscribing.inbox import Message, feed_of
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.dbn import schema_of
+from feedhandler.codecs.feed import split_packets
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
 

@@ -9,7 +9,7 @@ import msgspec
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.records import RecordKind
-from feedhandler.replay.state.market import Market
+from feedhandler.replay.state.markets import open_market
 from tests.support.amqp import FEED, FakeLink, Rig, Sent
 from tests.support.market import DAY
 
@@ -99,10 +99,10 @@ def without(messages: list[bytes], *codes: int) -> list[bytes]:
 
 
 class Reader:
-    """A subscriber's market, from what a link was sent."""
+    """A subscriber's market, from what a link was sent; of UTP-MD a `Market`."""
 
-    def __init__(self) -> None:
-        self.market = Market(FEED)
+    def __init__(self, feed: Any = FEED) -> None:
+        self.market = open_market(feed)
 
     def take(self, message: Sent) -> None:
         content = message.content.removesuffix("+json")
@@ -122,16 +122,17 @@ class ConflatedLink:
         queue_bytes: int = 1 << 20,
         services: tuple[int, ...] = (104, 105),
         batch_bytes: int = 2000,
+        feed: Any = FEED,
     ) -> None:
-        self.rig = Rig(services, conflate=True)
+        self.rig = Rig(services, feed, conflate=True)
         self.link = FakeLink(0)
         self.now_ns = 0
-        asked = parse_address(address, FEED.type_code, snapshots=True)
+        asked = parse_address(address, feed.type_code, snapshots=True)
         self.sender_queue = BackloggedLink(
             self.rig.peer, self.link, asked, self.rig.fanout.streams, queue_bytes, batch_bytes,
             lambda: self.now_ns,
         )  # fmt: skip
-        self.sender_queue.conflate(self.rig.fanout, FEED)
+        self.sender_queue.conflate(self.rig.fanout, feed)
         self.rig.fanout.add(self.sender_queue)
         _, self.ideal = self.rig.attach(address)
         self.following = [1] * len(services)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import feedhandler
-from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.feed import split_packets
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config.show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine

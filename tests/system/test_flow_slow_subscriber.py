@@ -10,6 +10,7 @@ import feedhandler
 from feedhandler.amqp.queueing.book_cache import book_cache_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.records import RecordKind
+from feedhandler.replay.generating.order_session import OrderSession
 from tests.support.amqp import FEED
 from tests.support.flow import Traffic, without
 from tests.support.node import Run, Settings, running, users_loop
@@ -90,5 +91,46 @@ def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> No
                     ),
                     "all is drained",
                 )
+
+    run(scenario())
+
+
+@users_loop
+def test_a_subscriber_of_another_feed_ends_with_the_same_books(run: Run, seed: int) -> None:
+    feed = load_feed("cboe-byx-pitch")
+    session = OrderSession(feed, seed, instruments=4, messages_per_s=5_000.0)
+    packets = [each for each in session.step(400_000_000) if each.messages]
+
+    async def scenario() -> None:
+        settings = Settings(queue_bytes=2 * BOUND)
+        async with running(settings, feed=feed, services=(1,), conflate=True) as rig:
+            rig.node.conflates = feed
+            rig.control_event(RecordKind.START, sequence=0, next_sequence=1)
+            await rig.deliver()
+            slow_market, quick_market = (feedhandler.Market(feed) for _ in range(2))
+            slow = feedhandler.subscribe(rig.url, "byx.1", full="conflate", credit=20)
+            quick = feedhandler.subscribe(rig.url, "byx.1")
+            async with slow, quick:
+                await rig.until(lambda: rig.node.links == 2, "two links")
+                sent, seen = 1, [0]
+                last = 1 + sum(each.messages for each in packets[:-1])
+                reading = asyncio.create_task(read_until(quick, quick_market, last, seen))
+                for number, each in enumerate(packets):
+                    rig.put(each.packet, sent, each.messages)
+                    sent += each.messages
+                    if number % 100 == 99:
+                        await rig.deliver()
+                        now = sent - each.messages
+                        await rig.until(lambda now=now: seen[-1] == now, "the other one keeps up")
+                await rig.deliver()
+                assert await reading is not None
+                assert rig.count("conflated") > 500
+                notes = await read_until(slow, slow_market, sent, [])
+                assert "books-begin" in {note["reason"] for note in notes}
+                assert notes[-1]["reason"] == "caught-up"
+                assert len(quick_market.books) == 4
+                for name, book in quick_market.books.items():
+                    assert slow_market.books[name].bids.orders == book.bids.orders
+                    assert slow_market.books[name].asks.orders == book.asks.orders
 
     run(scenario())

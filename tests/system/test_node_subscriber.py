@@ -15,8 +15,8 @@ import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
 from feedhandler.amqp.request import Request
-from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import PeerError, UsageError
+from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
 from tests.support.node import PATIENCE_S, Run, Settings, both_loops, running

@@ -9,9 +9,9 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp import client as client_module
-from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
+from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
 from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 

@@ -6,8 +6,8 @@ import struct
 import pytest
 
 from feedhandler.amqp.framing import WHOLE_PACKET
-from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.users import Entitlement, entitlement_of
+from feedhandler.codecs.feed import split_packets
 from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Rig, Sent, order, packet, prefix_of, quote
 

@@ -59,6 +59,12 @@ HAS = {
 
 #: The feeds whose description has no [book] table.
 BOOKLESS = ("fix-marketdata", "ice-impact", "otc-link-ats")
+#: The feeds whose books stand for the messages that change them.
+SENDS_BOOKS = (
+    "asx-ntp-itch", "b3-umdf", "cboe-byx-pitch", "cboe-c1-options-pitch", "eurex-eobi",
+    "euronext-utp-md", "iex-deep-plus", "memx-memoir", "nasdaq-totalview-itch",
+    "nyse-integrated-pillar", "nyse-integrated-xdp",
+)  # fmt: skip
 
 CONFIGURATION = """
 [gateway]
@@ -88,7 +94,10 @@ port = 32104
 def test_each_feed_has_what_the_program_can_do_with_it() -> None:
     assert {name: {x for x, has in capabilities_of(load_feed(name)).items() if has}
             for name in list_feeds()} == {
-        name: has if name in BOOKLESS else has | {"records", "books"} for name, has in HAS.items()
+        name: has
+        | (set() if name in BOOKLESS else {"records", "books"})
+        | ({"conflation_of_books"} if name in SENDS_BOOKS else set())
+        for name, has in HAS.items()
     }  # fmt: skip
     assert len({each.name for each in CAPABILITIES}) == len(CAPABILITIES)
 
@@ -257,6 +266,30 @@ def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> N
     path.write_text("[amqp]\nrecords = true\n" + text)
     with pytest.raises(ConfigError, match=r":2: amqp\.records: ice-impact has no \[book\] table"):
         config.check(path)
+
+
+@pytest.mark.parametrize(
+    ("told", "key"),
+    [
+        ("[amqp]\nconflate = true\n", r"2: amqp\.conflate"),
+        ('[amqp]\nwhen_full = "conflate"\n', r"2: amqp\.when_full"),
+        (
+            '[[publish]]\nname = "x"\nto = "amqp://localhost:5672"\nqueue = "x"\n'
+            'when_full = "conflate"\n',
+            r"5: publish\[0\]\.when_full",
+        ),
+    ],
+)
+def test_conflation_of_a_feed_whose_messages_allow_none_is_refused(
+    tmp_path: Path, told: str, key: str
+) -> None:
+    path = tmp_path / "gw.toml"
+    text = told + CONFIGURATION.replace(SERVER, "")
+    path.write_text(text.replace("FEED", "nyse-openbook-ultra"))
+    with pytest.raises(ConfigError, match=f"{key}: no message of nyse-openbook-ultra can be conf"):
+        config.check(path)
+    path.write_text(text.replace("FEED", "iex-deep"))
+    config.check(path)
 
 
 ANSWERED_BY_LINES = """

@@ -83,6 +83,20 @@ def test_header_fields_are_read(twin):
     assert (header.kind, header.session) == (PacketKind.DATA, 0)
 
 
+@pytest.mark.parametrize("varied", [False, True])
+@pytest.mark.parametrize("order", ["big", "little"])
+@pytest.mark.parametrize("size", range(9))
+def test_header_fields_of_any_size_are_read(twin, size, order, varied):
+    table = twin.FeedTable()
+    table.big_endian, table.varied = order == "big", varied
+    table.header_size, table.length_size, table.count_size = 12, 2, 1
+    table.count_at, table.sequence_at, table.sequence_size = 2, 3, size
+    data = (20).to_bytes(2, order) + b"\0" + bytes(range(0xF1, 0xFA)) + bytes(8)
+    header = twin.PacketHeader()
+    assert twin.parse_header(table, memoryview(data), 0, len(data), header) == Reject.FINE
+    assert header.sequence == int.from_bytes(data[3 : 3 + size], order)
+
+
 def test_messages_are_indexed_by_type_symbol_offset_and_size(twin):
     scanning = Scanning(twin, UTP)
     quote = UTP.encode_message(140, symbol_index=2**32 - 1)

@@ -141,6 +141,23 @@ def test_where_even_that_is_too_much_the_link_is_given_up(grain: str) -> None:
     assert made.sender_queue.overflows == 1
 
 
+def test_a_link_that_is_given_up_for_its_books_is_not_told_that_it_caught_up() -> None:
+    made = ConflatedLink(queue_bytes=30_000, services=(104,))
+    made.grant(1)
+    traffic = Traffic(random.Random(4), symbols=1)
+    for _ in range(200):
+        made.put([traffic._order(1)])
+    sequence = 0
+    while made.sender_queue.queued_bytes < 29_000:
+        sequence += 1
+        made.put([FEED.encode_message(240, symbol_index=1, trade_id_number=sequence)])
+        made.rig.pump()
+    assert not made.sender_queue.overrun
+    made.grant(1000)
+    assert made.sender_queue.overrun
+    assert "caught-up" not in [note["reason"] for note in made.notes]
+
+
 def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> None:
     chance = random.Random(11)
     made = ConflatedLink("euronext.104.3,euronext.104.-?types=140,230,231", services=(104,))

@@ -107,8 +107,11 @@ class Backlog(SenderQueue):
         of `fanout`, if it has one."""
         self.fanout = fanout
         self.book_cache = fanout.book_cache
-        orders_max = _never_enough if self.book_cache is None else self.book_cache.orders_of
-        self.splitter = MessageSplitter(feed, self.book_cache is not None)
+        if self.book_cache is None:
+            orders_max, self.splitter = _never_enough, MessageSplitter(feed, False)
+        else:
+            orders_max = self.book_cache.orders_of
+            self.splitter = MessageSplitter(feed, True, self.book_cache)
         self.conflation = Conflation(self.queue_bytes_max, orders_max)
         self.queue = self.conflation
         self.numbers_late = True
@@ -418,7 +421,7 @@ class Backlog(SenderQueue):
             if size < 0 or not self._room(size):
                 break
             self._send(self._pop())
-        if self.conflation is not None and not self.queue and not self.untold:
+        if self.conflation is not None and not (self.queue or self.untold or self.overrun):
             self._tell_caught_up()
             self._tell()
         if not self.queue:

@@ -5,6 +5,8 @@ it is when the receiver takes again. A `BookCache` maintains these books from ev
 fan-out publishes; it exists only where something may be conflated, as it costs about a microsecond
 a message.
 
+UTP-MD's books are kept by a `Market`, those of other feeds by their `[book]` table (`KeptBooks`).
+
 What it promises: a book is what a receiver would have that had received everything that was
 published since the gateway began, snapshot blocks included; no better where the stream has losses.
 
@@ -16,8 +18,10 @@ from typing import Any, Protocol
 
 from feedhandler.amqp.queueing.loss_tracker import BOOKS_BEGIN, BOOKS_END, LossTracker
 from feedhandler.codecs import Feed
+from feedhandler.codecs.book_rules import CHANGES, MessageRules
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
+from feedhandler.market.book_messages import KeptBooks
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
@@ -46,18 +50,26 @@ class Sends(Protocol):
 
 class BookCache:
     """The books of every service of `feed`. Raises `UsageError` for a feed whose books cannot be
-    kept; `book_cache_of` returns None for it."""
+    kept, or not be sent; `book_cache_of` returns None for it."""
 
     def __init__(self, feed: Feed) -> None:
-        self.market = Market(feed)
+        self.market: Market | KeptBooks
+        try:
+            self.market = Market(feed)
+        except UsageError:
+            check_conflatable(feed)
+            self.market = KeptBooks(feed)
         self._feed = feed
         self._place: dict[int, tuple[int, int]] = {}
 
     # -- what is published ------------------------------------------------------------------
 
-    def packet(self, data: bytes) -> None:
-        """Apply a packet that is published."""
-        self.market.apply(data, refresh=False)
+    def packet(self, data: bytes, service: int, skip: int = 0) -> None:
+        """Apply a packet of a service that is published, but for its first `skip` messages."""
+        if isinstance(self.market, Market):
+            self.market.apply(data, refresh=False)
+        else:
+            self.market.apply(data, service, skip)
 
     def clear(self, service: int) -> None:
         """Empty a service's books, as an epoch or a snapshot block begins."""
@@ -68,6 +80,16 @@ class BookCache:
     def orders_of(self, service: int, symbol: int) -> int:
         """Return how many orders a book has."""
         return self.market.orders_of(service, symbol)
+
+    def symbol_of_order(self, service: int, order: int) -> int | None:
+        """Return the symbol of an order that is open, or went lately; None of others."""
+        if isinstance(self.market, Market):
+            return None
+        return self.market.symbol_of_order(service, order)
+
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether a symbol's book can be sent: not before the scale of prices is known."""
+        return isinstance(self.market, Market) or self.market.prices_known(service, symbol)
 
     def fits(self, service: int, symbols: list[int], symbol: int) -> bool:
         """Return whether another symbol's book goes between the same borders as those of
@@ -94,13 +116,25 @@ class BookCache:
         last = max(stream.next_sequence - 1, 0)
         runs = pack_messages(messages, PACKET_BYTES_MAX - self._feed.table.header_size)
         packets = [framer.packet(last, b"".join(run), len(run)) for run in runs]
-        through = [symbol for symbol in symbols if self.market.through(service, symbol)]
+        named = [self._named(symbol) for symbol in symbols]
         begin = loss_tracker.books_border(
-            BOOKS_BEGIN, symbols=symbols, through=through, last=last, packets=len(packets)
-        )
-        end = loss_tracker.books_border(BOOKS_END, symbols=symbols, last=last, next=last + 1)
+            BOOKS_BEGIN, symbols=named, through=self._through(service, symbols), last=last,
+            packets=len(packets),
+        )  # fmt: skip
+        end = loss_tracker.books_border(BOOKS_END, symbols=named, last=last, next=last + 1)
         place = self._places(service, last, len(packets))
         fanout.books(stream, begin, packets, (last, place), end, sender_queue)
+
+    def _named(self, symbol: int) -> int | str | None:
+        """Return a symbol as quality messages name it: by its text, or by its index."""
+        return self._feed.symbol_name(symbol) if self._feed.symbols_are_text else symbol
+
+    def _through(self, service: int, symbols: list[int]) -> list[int]:
+        """Return the symbols that a retransmission of orders under way has been through."""
+        market = self.market
+        if not isinstance(market, Market):
+            return []
+        return [symbol for symbol in symbols if market.through(service, symbol)]
 
     def _places(self, service: int, last: int, count: int) -> int:
         """Take `count` places in the tags of blocks with this `last`, each given once; return the
@@ -109,6 +143,26 @@ class BookCache:
         place = place if before == last else 0
         self._place[service] = (last, place + count)
         return place
+
+
+def check_conflatable(feed: Feed) -> None:
+    """Raise `UsageError` where books cannot stand for the messages of `feed` that change them."""
+    if feed.book is None:
+        raise UsageError(f"{feed.name} has no [book] table", "its books are not known")
+    for given in feed.book.messages:
+        changes = [rule for rule in given.rules if rule.does in CHANGES and not rule.snapshot]
+        does = {rule.does for rule in given.rules}
+        if any(rule.does == "quote" or rule.group for rule in changes):
+            raise UsageError(f"{feed.name}: {given.name} has quotes, or several changes in one")
+        if changes and does & {"status", "directory"}:
+            raise UsageError(f"{feed.name}: {given.name} tells more than a change of a book")
+    levels = [feed.layout(each.name) for each in feed.book.messages if _sets_levels(each)]
+    if levels and all(layout.conflate == "latest" for layout in levels):
+        raise UsageError(f"{feed.name}: of its levels the latest messages are enough")
+
+
+def _sets_levels(given: MessageRules) -> bool:
+    return any(rule.does == "level" for rule in given.rules)
 
 
 def book_cache_of(feed: Feed) -> BookCache | None:

@@ -9,6 +9,7 @@ from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 cdef class MessageSplitter:
     cdef FeedTable table
     cdef str order
+    cdef object known
     cdef PacketHeader header
     cdef MessageIndex index
     cdef dict rules

@@ -5,7 +5,13 @@ What it is for: the queue of a receiver that is behind is conflated by market me
 filled with packets, batches, or single messages. `MessageSplitter.split` makes `Waiting` entries of
 one AMQP message: one of a packet or a single message, one for each packet of a batch.
 `MessageSplitter.join` is the way back. The mode of each market message comes from the feed
-description (`conflate`).
+description: where books are kept, its `[book]` table says which messages change them (BOOK), or
+concern all (FENCE), and `conflate` speaks for the rest.
+
+Where a change of an order does not name the symbol, the book cache knows it. A message about an
+order that it does not know, or not any more, waits in its place (NEVER): that order is in no book
+that is sent later, so whoever has the book drops the message. Changes of a symbol whose prices have
+no scale yet wait in their place, and so does what tells scales: no book is sent past them (FENCE).
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
@@ -14,7 +20,7 @@ messages, resets, packets outside the sequence and snapshot blocks stay whole.
 No I/O, no engine.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
@@ -28,6 +34,7 @@ from cython.cimports.feedhandler.codecs.scanner import (
     parse_header,
     patch_header,
     scan_messages,
+    symbol_of,
 )
 
 from feedhandler.amqp import framing
@@ -37,20 +44,39 @@ from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 
 if TYPE_CHECKING:
     from feedhandler.codecs import Feed
+    from feedhandler.codecs.book_rules import BookRules
+
+#: A byte order.
+Order = Literal["big", "little"]
 
 _DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
 
 
+class KnowsBooks(Protocol):
+    """The part of the book cache that the splitter uses."""
+
+    def symbol_of_order(self, service: int, order: int) -> int | None:
+        """Return the symbol of an order, where messages do not name it; None: not known."""
+
+    def prices_known(self, service: int, symbol: int) -> bool:
+        """Return whether the scale of a symbol's prices is known."""
+
+
 class Rule:
     """Conflation rule of one message type.
 
     Its mode, and where the key stands: the symbol (`symbol_at`, `symbol_size`; 0 bytes: none) and
-    further `parts`. Messages shorter than `least` bytes are never conflated.
+    further `parts`; without a symbol the order ids (`orders`: first byte, size and byte order of
+    the parts of each). Messages shorter than `least` bytes are never conflated. `tells_book`: the
+    symbol that the scanner finds is all that need be known; `symbol_is_plain`: it is an integer in
+    the feed's byte order.
     """
 
-    def __init__(self, layouts: list[Any], books: bool) -> None:
+    def __init__(
+        self, layouts: list[Any], books: bool, table: "BookRules | None", needs_scales: bool
+    ) -> None:
         layout = layouts[0]
         self.mode: int = _MODES[layout.conflate]
         self.least: int = layout.size
@@ -59,23 +85,66 @@ class Rule:
         self.symbol_size: int = symbol.size if symbol else 0
         fields = [layout.by_name[name] for name in layout.conflate_by]
         self.parts: list[tuple[int, int]] = [(field.at, field.at + field.size) for field in fields]
+        self.orders: list[list[tuple[int, int, Order]]] = []
         if self.mode == BOOK and not books:
             self.mode = NEVER
-        elif self.mode == BOOK and symbol is None:
+        elif books and table is not None:
+            self._judge(table, layout.code)
+        if self.mode == BOOK and symbol is None and layout.symbols is None and not self.orders:
             self.mode = FENCE
+        self.code: int = layout.code
+        self.symbol_is_plain = symbol is not None and symbol.kind != "c" and not symbol.byte_order
+        self.tells_book = symbol is not None and not needs_scales
+
+    def _judge(self, table: "BookRules", code: int) -> None:
+        """Set the mode by what messages of the type do to books, and where they name orders."""
+        effect = table.effect_of(code)
+        if effect == "all":
+            self.mode = FENCE
+        elif effect == "changes":
+            self.mode = BOOK
+        elif self.mode == BOOK:
+            self.mode = NEVER
+        for rule in table.rules_of(code) if self.mode == BOOK and not self.symbol_size else ():
+            for places in (rule.order, (rule.new_order,)):
+                parts: list[tuple[int, int, Order]] = [
+                    (each.at, each.size, "big" if each.big else "little")
+                    for each in places
+                    if each is not None
+                ]
+                if parts:
+                    self.orders.append(parts)
+
+    def symbol_of(self, piece: bytes, service: int, known: "KnowsBooks | None") -> int | None:
+        """Return the symbol of the first order that a message names and that is known."""
+        for parts in self.orders if known is not None else ():
+            order_id = 0
+            for at, size, order in parts:
+                order_id = order_id << 8 * size | int.from_bytes(piece[at : at + size], order)
+            symbol = known.symbol_of_order(service, order_id)
+            if symbol is not None:
+                return symbol
+        return None
 
 
 @cython.cclass
 class MessageSplitter:
     """Splits and joins the messages of one feed. `books`: the feed's books are kept, so that
-    changes of them may be conflated; else they wait in their place."""
+    changes of them may be conflated; else they wait in their place. `known`: what is known of
+    symbols and orders; it may be left out for feeds whose messages tell it."""
 
-    def __init__(self, feed: "Feed", books: bool) -> None:
+    def __init__(self, feed: "Feed", books: bool, known: KnowsBooks | None = None) -> None:
         self.table = feed.table
         self.order = feed.byte_order
+        self.known = known
         self.header = PacketHeader()
         self.index = MessageIndex(MESSAGES_MAX)
-        self.rules = {code: Rule(layouts, books) for code, layouts in feed.layouts.items()}
+        self.rules = {
+            code: Rule(layouts, books, feed.book, feed.needs_reference_scales)
+            for code, layouts in feed.layouts.items()
+        }
+        if books and feed.needs_reference_scales and feed.reference is not None:
+            self.rules[feed.reference.code].mode = FENCE
 
     @cython.ccall
     def split(self, outgoing: OutgoingMessage) -> list[Waiting]:
@@ -162,6 +231,8 @@ class MessageSplitter:
         if len(piece) < table.message_header_size:
             return Waiting(outgoing, [b""], [FENCE], [None])
         code: int = int.from_bytes(piece[at : at + table.message_type_size], self.order)
+        if table.type_second_size:
+            code = code << 8 | piece[table.type_second_at]
         self._classify(outgoing.service, code, None, piece, modes, keys)
         return Waiting(outgoing.cut(data[:start]), [piece], modes, keys, 0)
 
@@ -186,12 +257,30 @@ class MessageSplitter:
             key = (service, code, named, *parts)
         elif mode == BOOK:
             assert rule is not None
-            if symbol is None:
-                named = piece[rule.symbol_at : rule.symbol_at + rule.symbol_size]
-                symbol = int.from_bytes(named, self.order)
-            key = (service, symbol)
+            if symbol is None or not rule.tells_book:
+                symbol, mode = self._symbol_of(service, rule, symbol, piece)
+            if mode == BOOK:
+                key = (service, symbol)
         modes.append(mode)
         keys.append(key)
+
+    def _symbol_of(
+        self, service: int, rule: Rule, symbol: int | None, piece: bytes
+    ) -> tuple[int | None, int]:
+        """Return the symbol whose book a message changes, and the message's mode."""
+        if symbol is None and rule.symbol_is_plain:
+            named = piece[rule.symbol_at : rule.symbol_at + rule.symbol_size]
+            symbol = int.from_bytes(named, self.order)
+        elif symbol is None:
+            symbol = symbol_of(self.table, piece, rule.code)
+        if rule.tells_book:
+            return symbol, BOOK
+        if rule.orders:
+            symbol = rule.symbol_of(piece, service, self.known)
+        if symbol is None:
+            return None, NEVER
+        knows = self.known is None or self.known.prices_known(service, symbol)
+        return symbol, BOOK if knows and symbol != self.table.several_symbols else FENCE
 
     @cython.ccall
     def join(self, waiting: Waiting) -> OutgoingMessage:

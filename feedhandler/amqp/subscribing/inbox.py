@@ -28,6 +28,7 @@ if cython.compiled:
 from feedhandler.amqp import framing
 from feedhandler.codecs.dbn import SCHEMAS, decode_records
 from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.feed import split_packets
 from feedhandler.codecs.loader import list_feeds, load_feed
 from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.scanner import NO_SEND_TIME
@@ -347,22 +348,6 @@ def last_sequence(message: Message) -> int:
     if parse_header(table, message.body, last, size - last, header) != 0:
         return int(message.sequence)
     return int(header.sequence)
-
-
-def split_packets(feed: Any, data: bytes) -> list[bytes]:
-    """Split a batch body into its packets by their length fields.
-
-    Raises PeerError where the bytes do not end with a packet's end.
-    """
-    packets = []
-    at = 0
-    while at < len(data):
-        size = frame_length(feed.table, data, at, len(data) - at)
-        if size <= 0 or at + size > len(data):
-            raise PeerError(f"batch body breaks off at byte {at} of {len(data)}")
-        packets.append(data[at : at + size])
-        at += size
-    return packets
 
 
 def _record_places(schema: str) -> tuple[int, int]:
