@@ -377,11 +377,3 @@ class KeptBooks:
             rules = self._rules.get(self.feed.message_code(message))
             found = found if rules is None else moment_of(message, rules) or found
         return found
-
-    def all_messages(self, service: int) -> list[bytes]:
-        """Return the messages that tell all books of a service."""
-        records = self._services.get(service)
-        if records is None:
-            return []
-        symbols = map(records.normaliser.symbol_of, records.book.instruments())
-        return [message for each in symbols for message in self.book_messages(service, each)]

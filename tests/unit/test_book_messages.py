@@ -95,7 +95,8 @@ def test_a_message_that_cannot_hold_an_order_is_passed_over_and_none_is_counted(
     for order, symbol, quantity in ((1, "AB", 5), (2, "ABCDEFGH", 100_000)):
         fields.update(order_id=order, symbol_extended=symbol, quantity=quantity)
         kept.apply_message(feed.encode_message("add_order_expanded", **fields), 1)
-    told = [feed.decode_message(message) for message in kept.all_messages(1)]
+    symbols = [kept.symbol_of_order(1, order) or 0 for order in (1, 2)]
+    told = [feed.decode_message(each) for one in symbols for each in kept.book_messages(1, one)]
     assert [type(each).__name__ for each in told] == ["AddOrderLong", "AddOrderExpanded"]
     assert (told[0].symbol, told[1].symbol_extended) == ("AB", "ABCDEFGH")
     book = DepthBook()
@@ -124,13 +125,12 @@ def test_the_symbols_name_and_the_latest_time_are_told_where_the_message_has_the
         ),
         1,
     )  # fmt: skip
-    (told,) = (feed.decode_message(message) for message in kept.all_messages(1))
+    (told,) = (feed.decode_message(message) for message in kept.book_messages(1, 5))
     assert type(told).__name__ == "AddOrderNoMpidAttribution"
     assert (told.stock_locate, told.stock, told.shares) == (5, "ZVZZT", 3)
     assert told.timestamp == 77, "the latest message's"
     kept.clear(1)
-    assert kept.all_messages(1) == []
-    assert kept.all_messages(2) == []
+    assert kept.book_messages(1, 5) == kept.book_messages(2, 5) == []
 
 
 def test_an_order_is_known_by_its_symbol_for_a_while_after_it_went() -> None:
@@ -290,7 +290,7 @@ def test_of_a_service_of_which_nothing_came_nothing_is_known() -> None:
     assert KeptBooks(load_feed("memx-memoir")).prices_known(1, 7)
     kept.apply(b"no packet", 1)
     kept.clear(2)
-    assert kept.all_messages(1) == []
+    assert kept.book_messages(1, 7) == []
 
 
 def test_prices_whose_scale_is_not_known_are_not_written() -> None:
@@ -304,5 +304,5 @@ def test_where_messages_tell_no_time_none_is_written(tmp_path: Path) -> None:
     kept = KeptBooks(feed)
     order = {"index": 4, "day": 0, "number": 2, "side": 1, "price": 7, "size": 8}
     kept.apply_message(feed.encode_message("bids", **order), 1)
-    (told,) = (feed.decode_message(each) for each in kept.all_messages(1))
+    (told,) = (feed.decode_message(each) for each in kept.book_messages(1, 4))
     assert (told.small, told.day, told.number, told.size.raw) == (4, 0, 2, 800)
