@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError, unwritable
 from feedhandler.config import (
+    AmqpConfig,
     ChannelConfig,
     Config,
+    ControlConfig,
     GatewaySettings,
     LineConfig,
     RefreshLineConfig,
@@ -27,6 +29,7 @@ from feedhandler.replay.exchange.plan import ExchangePlan
 from feedhandler.replay.exchange.servers import PRODUCT, REFRESH, RETRANSMISSION
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
+from feedhandler.rpc import ENDPOINT_DEFAULT
 
 Line = TypeVar("Line", bound=LineConfig)
 #: The environment variable with the password of GLIMPSE and of CME's replay, which take any.
@@ -76,7 +79,10 @@ def gateway_config(options: Options) -> Config:
         return scene.config(options.port_base, gateway=GatewaySettings(feed=scene.feed))
     sent = plan(options)
     ports = {RETRANSMISSION: sent.retransmission_port, REFRESH: sent.refresh_port}
-    return order_config(sent, {name: port for name, port in ports.items() if port is not None})
+    asked = {name: port for name, port in ports.items() if port is not None}
+    return order_config(
+        sent, asked, amqp=AmqpConfig(records=True), control=ControlConfig(bind=ENDPOINT_DEFAULT)
+    )
 
 
 def order_config(sent: ExchangePlan, ports: Mapping[str, int], **sections: Any) -> Config:
