@@ -79,6 +79,8 @@ class Venue:
     snapshot_server: dict[str, Any] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
     mutates: bool = True
+    #: Messages that name the symbols, which snapshots alone have here.
+    names: tuple[bytes, ...] = ()
     #: Whether there may be a secondary server of requests.
     secondary: bool = False
     #: Bounds of what is drawn for `refresh_timeout_us`; a spin is announced once a second.
@@ -335,8 +337,8 @@ class World(ChannelWorld):
             self.ports["snapshots"] = Port(self, plan.snapshots, states)
 
     def state(self, service: int) -> tuple[int, tuple[bytes, ...]]:
-        """The open orders now."""
-        return len(self.published), tuple(self.open.values())
+        """The names of the symbols, and the open orders now."""
+        return len(self.published), (*self.venue.names, *self.open.values())
 
     def _make_gateway(self, seed: int) -> None:
         self.attach(self._configuration(), f"{self.feed.key}.#?as=message", seed)

@@ -16,7 +16,7 @@ from line_world import Venue, World, bites, play, story
 from feedhandler.codecs import load_feed
 
 PRODUCT, SOURCE = 9, b"SIM"
-RESETS, ADDS, DELETES = 1, 100, 102
+RESETS, NAMES, ADDS, DELETES = 1, 3, 100, 102
 #: About so many orders are open, of so many symbols.
 OPEN_ORDERS, SYMBOLS = 60, 8
 
@@ -43,7 +43,7 @@ def message(number: int, draw: random.Random, orders: dict[int, bytes]) -> bytes
 def apply(orders: dict[int, bytes], message: bytes) -> None:
     """Take a message into the open orders."""
     order = int.from_bytes(message[16:24], "little")
-    if message[2] == RESETS:
+    if message[2] in (RESETS, NAMES):
         return
     if message[2] == ADDS:
         assert order not in orders, f"order {order} is open already"
@@ -65,10 +65,15 @@ def nonsense(draw: random.Random) -> bytes:
     return draw.choice([draw.randbytes(draw.randrange(1, 60)), packet])
 
 
+FEED = load_feed("nyse-integrated-xdp")
 VENUE = Venue(
-    load_feed("nyse-integrated-xdp"), "nyse-xdp", message,
+    FEED, "nyse-xdp", message,
     {"source_id": SOURCE.decode(), "product": PRODUCT}, nonsense, "nyse-xdp", product=PRODUCT,
     refresh_timeout_us=(100_000, 300_000),
+    names=tuple(
+        FEED.encode_message("symbol_index_mapping", symbol_index=n, symbol_name=f"S{n}")
+        for n in range(1, SYMBOLS + 1)
+    ),
 )  # fmt: skip
 
 
@@ -81,6 +86,8 @@ def seen_in(seed: int) -> Counter[str]:
         return made[0]
 
     seen = play(VENUE, apply, seed, make)
+    if seen["snapshot-end"]:
+        assert made[0].core.names == {n: f"S{n}" for n in range(1, SYMBOLS + 1)}
     refreshes = made[0].core.recovery.snapshot(0)["refresh"]
     seen.update({f"refresh {name}": count for name, count in refreshes.items()})
     return seen
@@ -91,8 +98,8 @@ def test_what_comes_out_of_an_xdp_channel_is_what_went_in_or_is_marked() -> None
     wanted = {
         "gap", "MISSING", "CLOSED", "rts packets", "rts rejected", "rts heartbeats",
         "rts broken", "rts bad_packets", "rts cancelled", "a silent server", "snapshot-begin",
-        "snapshots accepted", "snapshots broken", "refresh snapshots", "refresh failed_gap",
-        "refresh outside", "refresh malformed",
+        "snapshots accepted", "snapshots mappings", "snapshots broken",
+        "refresh snapshots", "refresh failed_gap", "refresh outside", "refresh malformed",
     }  # fmt: skip
     play_seeds(seen_in, wanted)
 
