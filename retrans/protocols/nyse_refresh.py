@@ -212,9 +212,12 @@ class RefreshAssembler(LineAssembly[_Answers]):
 
     @staticmethod
     def _belongs(answers: _Answers, symbol: int) -> bool:
-        """Return whether a message belongs to the part under way, whose symbol the first tells."""
+        """Return whether a message belongs to the part under way, whose symbol the first tells
+        that has one."""
         part = answers.part
         assert part is not None
+        if symbol == NO_SYMBOL:
+            return True
         if part.symbol == NO_SYMBOL:
             part.symbol = symbol
             answers.now[symbol] = part

@@ -122,6 +122,9 @@ def test_a_state_that_may_lack_symbols_is_never_whole() -> None:
     made = assembler(refresh_timeout_us=1_000)
     assert taken(made, A, *refresh((4, 50))) == [SnapshotBegan(CHANNEL, 50)]
     assert taken(made, A, packet(9, mapping(4), flag=ONLY), single(4, 51, 10)) == []
+    clock = FEED.encode_message("source_time_reference")
+    timed = packet(20, head(1, 1, 52), clock, order(4, 40), flag=ONLY)
+    assert taken(made, A, timed) == []
     assert taken(made, A, *refresh((4, 52), (5, 52), at=30)[:3]) == []
     made.tick(MS)
     assert made.take() == [SnapshotFailed(CHANNEL, "timed_out")]
