@@ -623,7 +623,7 @@ class Feed:
             context.clock_ns = known.clocks.get(service)
             if code == known.code:
                 known.learn(message)
-            scale = known.scales.get(self._symbol_of(message, code))
+            scale = known.scales.get(self.symbol_of(message, code))
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
 
     def message_code(self, message: bytes | memoryview) -> int:
@@ -635,8 +635,12 @@ class Feed:
             code = code << 8 | message[table.type_second_at]
         return code
 
-    def _symbol_of(self, message: bytes, code: int) -> int:
-        """Return the symbol of a whole message, as the scanner gives it."""
+    def symbol_of(self, message: bytes, code: int | None = None) -> int:
+        """Return the symbol of a whole message, as the scanner gives it.
+
+        `code` is its type, where it does not tell that itself.
+        """
+        code = self.message_code(message) if code is None else code
         layout = self.layouts[code][0] if code in self.layouts else None
         if layout is None or not layout.symbol:
             return scanner.NO_SYMBOL

@@ -43,8 +43,8 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
 
     `counts` is what the numbers of its requests count; None: what the feed's sequence counts.
     `names_session`: a request names the session, which only the stream tells. `names_product`: it
-    names the product as the exchange numbers it. `loops`: snapshot lines loop, and number their
-    packets from the first one in each loop, so that each line is read by itself.
+    names the product as the exchange numbers it. `apart`: numbers of snapshot lines mean nothing
+    outside one snapshot, so that each line is read by itself.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ProtocolFacts(msgspec.Struct, frozen=True):
     timeout_s: float = 0.0
     names_session: bool = False
     names_product: bool = False
-    loops: bool = False
+    apart: bool = False
 
 
 class FeedRecovery(msgspec.Struct, frozen=True):
@@ -81,9 +81,19 @@ class FeedRecovery(msgspec.Struct, frozen=True):
     form: ProtocolFacts | None = None
 
     @property
+    def apart(self) -> bool:
+        """Whether each snapshot line is read by itself."""
+        return self.form is not None and self.form.apart
+
+    @property
     def loops(self) -> bool:
-        """Whether snapshot lines loop, so that each is read by itself."""
-        return self.form is not None and self.form.loops
+        """Whether snapshot lines loop, and nothing is asked for."""
+        return self.snapshot_lines and self.snapshots is None
+
+    @property
+    def snapshots_by_lines(self) -> bool:
+        """Whether snapshots that are asked for come by lines, and not in the connection."""
+        return self.apart and not self.loops
 
 
 class WrongRecovery(Exception):
@@ -106,7 +116,7 @@ def _facts(
     timeout_s: float = 0.0,
     names_session: bool = False,
     names_product: bool = False,
-    loops: bool = False,
+    apart: bool = False,
 ) -> ProtocolFacts:
     return ProtocolFacts(
         name,
@@ -119,7 +129,7 @@ def _facts(
         timeout_s,
         names_session,
         names_product,
-        loops,
+        apart,
     )
 
 
@@ -146,9 +156,9 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
         # The server sends a heartbeat once a minute.
         _facts(
             "nyse-xdp", "NYSE XDP requests", "tcp",
-            "retransmission", "retransmission_lines",
+            "retransmission", "retransmission_lines", "snapshots", "snapshot_lines",
             counts="messages", heartbeat_s=60.0, timeout_s=150.0,
-            names_product=True,
+            names_product=True, apart=True,
         ),
         # A request's count is a u16. Servers want a heartbeat every five seconds at least.
         _facts(
@@ -163,7 +173,7 @@ PROTOCOLS: dict[str, ProtocolFacts] = {
             "cme-replay", "CME TCP replay", "tcp", "retransmission",
             counts="packets", request_max=2_000,
         ),
-        _facts("cme-snapshots", "CME market recovery", "udp", "snapshot_lines", loops=True),
+        _facts("cme-snapshots", "CME market recovery", "udp", "snapshot_lines", apart=True),
         # SoupBinTCP's heartbeats, and its silence that means a dead peer.
         _facts(
             "glimpse", "GLIMPSE snapshots", "tcp", "snapshots", heartbeat_s=1.0, timeout_s=15.0,

@@ -26,7 +26,8 @@ Compiled, since cyclic snapshots come all day whether or not one is needed; the 
 and methods stand in `refresh.pxd`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import cython
@@ -75,7 +76,7 @@ class SnapshotBegan:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A whole snapshot, valid up to live packet `last`; parts of it may reach as far as `highest`
-    (0: none does).
+    (0: none does), each symbol as far as `reaches` says where that is known.
 
     `packets` hold `messages` messages, 580 first and 581 last. All packets have the sequence number
     `last`, the flag 0 and the raw `send_time` of the packet that brought the start.
@@ -87,6 +88,7 @@ class Snapshot:
     messages: int
     send_time: int
     highest: int = 0
+    reaches: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 UTP-MD sends them as packets, by lines or connections (`PacketSnapshots`). Where a server sends the
 messages of a state over a connection, the snapshot comes whole (`WholeSnapshots`); that of a feed
-that is framed by FIX, too (`fix.snapshots`). Lines whose snapshots loop, with numbers that begin
-anew each time, have a form of their own (`protocols.cme_snapshots`).
+that is framed by FIX, too (`fix.snapshots`). Lines whose numbers mean nothing outside one snapshot
+are each read by itself (`line_assembly`).
 """
 
 from collections.abc import Callable, Sequence

@@ -427,6 +427,7 @@ product = 7                # the ProductID that the feed's client specification 
 [[channel]]
 service = 3                # the ChannelID
 retransmission = "requests"
+refresh = "requests"
 
 [[channel.line]]
 name = "A"
@@ -437,7 +438,18 @@ port = 30104
 name = "A"
 group = "239.101.3.4"
 port = 32104
+
+[[channel.refresh_line]]
+name = "A"
+group = "239.101.4.4"
+port = 32204
 ```
+
+NYSE's request server is asked for refreshes, too: `refresh` names it, and each such channel names
+its refresh lines. A refresh is asked for with the mapping of the symbols, so that who joins late
+has their names, and is for all symbols of the channel: two requests each, of which an exchange
+allows some hundred a day. A channel of one symbol is not refreshed: its answer cannot be told from
+one to somebody else. What of this is inferred says [FORMAT.md](../codecs/FORMAT.md).
 
 IEX's gap fill servers (`iex-tp`) answer over UDP; a server needs its address alone, and one serves
 any number of channels, whose service is the ChannelID.

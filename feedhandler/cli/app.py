@@ -297,9 +297,10 @@ def exchange(
     Orders, in one of the other feeds: one channel, where service 101 of UTP-MD is, with the servers
     of the feed. Nasdaq TotalView-ITCH: port 30001 takes MoldUDP64 requests (UDP), 30002 is
     GLIMPSE's (TCP). Cboe: 30001 takes gap requests, 30002 spin requests. NYSE: 30001 takes
-    requests. What Cboe and NYSE send again comes by lines 239.101.3.1:32101 and 239.101.4.1:33101.
-    IEX: 30001 takes gap fill requests (UDP). CME: 30001 is the replay's; loops of snapshots come by
-    those same lines. Any login will do. MEMX has no servers.
+    requests of messages, 30002 of refreshes, which come by lines 239.101.3.2:32102 and
+    239.101.4.2:33102. What Cboe and NYSE send again comes by 239.101.3.1:32101 and
+    239.101.4.1:33101. IEX: 30001 takes gap fill requests (UDP). CME: 30001 is the replay's; loops
+    of snapshots come by those same lines. Any login will do. MEMX has no servers.
 
     \b
     Examples:

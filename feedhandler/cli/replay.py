@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from feedhandler.cli.options import (
     share,
 )
 from feedhandler.ops import arguments
+
+if TYPE_CHECKING:
+    from feedhandler.ops.replay import Options
 
 
 class Stamps(StrEnum):
@@ -54,6 +57,15 @@ Map = Annotated[
         metavar="OLD=NEW[@A|B]",
         help="What was recorded on one GROUP[:PORT] goes to another, as line A or B if told; the "
         "rest is left out, or with --as-recorded stays where it was. Several: the first that fits.",
+    ),
+]
+Tcp = Annotated[
+    arguments.TcpAddress | None,
+    typer.Option(
+        parser=arguments.tcp_address,
+        metavar="FRAMING:HOST:PORT",
+        help="Serve it as a line by TCP, with --feed, from when the first client is there: soupbin "
+        "(a SoupBinTCP session), length or length-little (packets behind their lengths).",
     ),
 ]
 From = Annotated[
@@ -186,6 +198,7 @@ Examples:
   feedhandler replay day.pcap --as-recorded --dry-run --speed 40mbps
   feedhandler replay day.pcap --feed iex-deep --line-a 239.1.1.1:5001 --loop 0 --stamps now
   feedhandler replay day.pcap --as-recorded --raw --interface eth1 --speed flat
+  feedhandler replay itch.pcap --feed nasdaq-totalview-itch --tcp soupbin:127.0.0.1:7001
 """
 
 
@@ -195,6 +208,7 @@ def replay(
     line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
     as_recorded: AsRecorded = False,
     maps: Map = None,
+    tcp: Tcp = None,
     from_: From = None,
     until: Until = None,
     zone: Zone = None,
@@ -230,14 +244,13 @@ def replay(
     """Declare the arguments of `feedhandler replay`, whose help text is `HELP`."""
     from feedhandler.ops import replay as ops
 
-    per_line = (loss_a, loss_b) != (None, None) or bool(delay_b_us) or spare_shared
-    _check_destination(as_recorded, bool(maps), (line_a, line_b), per_line)
     options = ops.Options(
         captures=tuple(captures),
         feed=feed,
         lines=tuple(line for line in (line_a, line_b) if line is not None),
         as_recorded=as_recorded,
         maps=arguments.line_maps(maps or ()),
+        tcp=tcp,
         wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
         pace=arguments.pace(speed),
         merge=merge,
@@ -258,22 +271,40 @@ def replay(
         control=control,
         as_json=as_json,
     )
+    _check(options, raw, (loss_a, loss_b) != (None, None))
     return lambda: ops.run(options)
 
 
-def _check_destination(
-    as_recorded: bool,
-    mapped: bool,
-    lines: tuple[arguments.LineAddress | None, arguments.LineAddress | None],
-    per_line: bool,
-) -> None:
-    """Raise `BadParameter` where it is not clear where to send."""
-    if as_recorded and (per_line or lines != (None, None)) and not mapped:
+def _check(options: "Options", raw: bool, losses: bool) -> None:
+    """Raise `BadParameter` where it is not clear where to send; `losses`: a line has its own."""
+    per_line = losses or bool(options.delay_b_us) or options.spare_shared
+    if options.tcp is not None:
+        _check_tcp(options, raw, per_line)
+        return
+    if options.as_recorded and (per_line or options.lines) and not options.maps:
         raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
-    if mapped and lines != (None, None):
+    if options.maps and options.lines:
         raise typer.BadParameter("--map says where to send: leave --line-a and --line-b out")
-    if not as_recorded and not mapped and lines[0] is None:
+    if not options.as_recorded and not options.maps and not options.lines:
         raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
+
+
+def _check_tcp(options: "Options", raw: bool, per_line: bool) -> None:
+    """Raise `BadParameter` for what a line by TCP cannot have."""
+    if options.feed is None:
+        raise typer.BadParameter("--tcp serves messages of a feed: name it with --feed")
+    elsewhere = options.lines or options.maps or options.as_recorded or raw or options.control
+    if elsewhere or options.dry_run or options.write is not None:
+        raise typer.BadParameter(
+            "--tcp says where to send: leave the options of lines, frames, files and --control out"
+        )
+    faults = any(options.losses) or options.duplicate or options.reorder
+    if faults or per_line or options.stamps != "keep":
+        raise typer.BadParameter(
+            "TCP loses nothing: leave losses, --duplicate, --reorder, --delay-b-us and --stamps out"
+        )
+    if not options.loop:
+        raise typer.BadParameter("all that was sent is kept for --tcp: give --loop a number")
 
 
 def register(app: typer.Typer) -> None:

@@ -122,13 +122,13 @@ class GatewayCore:
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
         ]
-        #: Whether refresh lines loop: then each is read by itself (`refresh_datagram`).
-        self.loops = feed.recovery is not None and feed.recovery.loops
+        #: Whether each refresh line is read by itself (`refresh_datagram`).
+        self.lines_apart = feed.recovery is not None and feed.recovery.apart
         #: Of each refresh channel, in order: the live channel that it serves.
         self.refresh_indices = [
             channel_index
             for channel_index, channel in enumerate(config.channels)
-            if channel.refresh_lines and not self.loops
+            if channel.refresh_lines and not self.lines_apart
         ]
         #: The channels of the ring: the live ones, and behind them those of refresh lines.
         self.plans = [

@@ -76,9 +76,10 @@ class CoreRunner:
             for answers in channel.retransmission_lines:
                 take = partial(self._core.line_datagram, channel_index)
                 self._join(f"{channel.service}/retransmission/{answers.name}", answers, take)
-            for index, loops in enumerate(channel.refresh_lines if self._core.loops else ()):
+            refreshes = channel.refresh_lines if self._core.lines_apart else ()
+            for index, refresh in enumerate(refreshes):
                 take = partial(self._core.refresh_datagram, channel_index, index)
-                self._join(f"{channel.service}/refresh/{loops.name}", loops, take)
+                self._join(f"{channel.service}/refresh/{refresh.name}", refresh, take)
 
     def _join(self, name: str, line: LineConfig, take: Callable[[bytes, int], None]) -> None:
         """Join a group that a server answers by; `take` gets each datagram and the time."""

@@ -155,19 +155,24 @@ def retransmission_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     return None
 
 
-def loop_fault_of(config: Config, feed: Feed) -> WrongKey | None:
-    """Return what snapshot lines that loop cannot do; None: they can do all."""
-    if feed.recovery is None or not feed.recovery.loops:
+def refresh_line_fault_of(config: Config, feed: Feed) -> WrongKey | None:
+    """Return what refresh lines that are each read by itself cannot do; None: they can do all."""
+    recovery = feed.recovery
+    if recovery is None or not recovery.apart:
         return None
     for channel_index, channel in enumerate(config.channels):
         here: KeyPath = ("channel", channel_index)
-        if channel.refresh:
+        if channel.refresh and recovery.loops:
             reason = f"snapshots of {feed.name} come by lines, and are not asked for"
             hint = "name [[channel.refresh_line]] tables in its place"
             return WrongKey((*here, "refresh"), reason, hint)
+        if channel.refresh and not channel.refresh_lines:
+            reason = f"snapshots of {feed.name} come by multicast lines, of which none is named"
+            hint = "add [[channel.refresh_line]] tables, as the exchange lists them"
+            return WrongKey((*here, "refresh"), reason, hint)
         for place, line in enumerate(channel.refresh_lines):
             if line.topology:
-                reason = "lines of loops are read one by one, not through the overlay"
+                reason = "these lines are read one by one, not through the overlay"
                 return WrongKey(
                     (*here, "refresh_line", place, "topology"), reason, "give group and port"
                 )
@@ -189,7 +194,8 @@ def tcp_fault_of(config: Config, feed: Feed) -> WrongKey | None:
 
 def server_fault_of(config: Config, feed: Feed) -> WrongKey | None:
     """Return what of a configuration's servers their protocols cannot do; None: they can do all."""
-    if wrong := retransmission_line_fault_of(config, feed) or loop_fault_of(config, feed):
+    wrong = retransmission_line_fault_of(config, feed) or refresh_line_fault_of(config, feed)
+    if wrong is not None:
         return wrong
     for server_index, server in enumerate(config.servers):
         try:

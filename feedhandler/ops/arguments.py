@@ -29,6 +29,14 @@ class LineAddress(Struct, frozen=True):
     port: int
 
 
+class TcpAddress(Struct, frozen=True):
+    """Where a line by TCP is served, and how it is framed."""
+
+    framing: str
+    host: str
+    port: int
+
+
 class Wanted(Struct, frozen=True):
     """The part of a recording that is asked for; moments are still relative to the recording."""
 
@@ -63,6 +71,23 @@ def line_address(text: str) -> LineAddress:
     if not group.is_multicast or not port:
         raise typer.BadParameter(f"{text} is no multicast group (224.0.0.0 to 239.255.255.255)")
     return LineAddress(host, port)
+
+
+def tcp_address(text: str) -> TcpAddress:
+    """Parse `soupbin:127.0.0.1:7001` as framing, host and port."""
+    from feedhandler.replay.playing.tcp_line import FRAMINGS
+
+    framing, _, address = text.partition(":")
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        framing = ""
+    if framing not in FRAMINGS:
+        raise typer.BadParameter(
+            f"{text!r} is not FRAMING:HOST:PORT, such as soupbin:127.0.0.1:7001; "
+            f"framings: {', '.join(FRAMINGS)}"
+        )
+    return TcpAddress(framing, host, port)
 
 
 def pace(text: str) -> "Pace":

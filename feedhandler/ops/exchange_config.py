@@ -93,6 +93,7 @@ def order_config(sent: ExchangePlan, ports: Mapping[str, int], **sections: Any) 
     recovery = load_feed(sent.feed).recovery
     servers: list[ServerConfig] = []
     answers: tuple[RetransmissionLineConfig, ...] = ()
+    refreshes: tuple[RefreshLineConfig, ...] = ()
     if recovery is not None:
         asked = {RETRANSMISSION: recovery.retransmission, REFRESH: recovery.snapshots}
         for name, port in ports.items():
@@ -101,12 +102,15 @@ def order_config(sent: ExchangePlan, ports: Mapping[str, int], **sections: Any) 
             servers.append(ServerConfig(name=name, address=f"{sent.host}:{port}", **login))
         if RETRANSMISSION in ports and recovery.retransmission_lines:
             answers = _lines(RetransmissionLineConfig, sent.recovery_address)
-    looped = recovery is not None and recovery.snapshot_lines and sent.refresh_s
+        if REFRESH in ports and recovery.snapshots_by_lines:
+            refreshes = _lines(RefreshLineConfig, sent.refresh_address)
+        elif recovery.loops and sent.refresh_s:
+            refreshes = _lines(RefreshLineConfig, sent.recovery_address)
     channel = ChannelConfig(
         service=SERVICE,
         lines=_lines(LineConfig, sent.address),
         retransmission_lines=answers,
-        refresh_lines=_lines(RefreshLineConfig, sent.recovery_address) if looped else (),
+        refresh_lines=refreshes,
         retransmission=RETRANSMISSION if RETRANSMISSION in ports else "",
         refresh=REFRESH if REFRESH in ports else "",
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from feedhandler.codecs import BadPacket, Feed, UsageError
 from feedhandler.ops import replay_plan
-from feedhandler.ops.arguments import LineAddress, Wanted
+from feedhandler.ops.arguments import LineAddress, TcpAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
 from feedhandler.ops.feeds import fitting_hint, open_feed
@@ -35,7 +35,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     Without `lines` and `maps` each datagram goes to the group and port it was recorded on. With
     `maps`, those of mapped groups go there, and the rest only where `as_recorded`. `frames`: as raw
-    frames.
+    frames. `tcp`: served as a line by TCP, and sent nowhere.
     """
 
     captures: tuple[Path, ...]
@@ -60,6 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
     interface: str = "127.0.0.1"
     interface_b: str = "127.0.0.1"
     frames: FrameSettings | None = None
+    tcp: TcpAddress | None = None
     control: str = ""
     as_json: bool = False
 
@@ -70,6 +71,10 @@ def run(options: Options) -> int:
     `FOUND` where a capture is cut short or damaged, or a frame was too long.
     """
     source = _source(options)
+    if options.tcp is not None:
+        from feedhandler.ops import replay_tcp  # the servers of retrans: not for every replay
+
+        return replay_tcp.run(source, options.pace, options.tcp)
     lines = _lines(source, options)
     if options.dry_run or options.write is not None:
         return _without_sending(source, lines, options)

@@ -20,7 +20,8 @@ FEED_NAMES = (FEED_NAME, *WRITERS)
 
 
 class Offered(NamedTuple):
-    """What an exchange has by the feed's `[recovery]` table: servers, and refresh lines."""
+    """What an exchange has by the feed's `[recovery]` table: servers, and refresh lines where
+    snapshots come by themselves."""
 
     retransmission: bool = False
     refresh: bool = False
@@ -35,7 +36,7 @@ class Offered(NamedTuple):
         return cls(
             recovery.retransmission is not None,
             recovery.snapshots is not None,
-            recovery.snapshot_lines,
+            recovery.snapshot_lines and not recovery.snapshots_by_lines,
         )
 
 
@@ -46,7 +47,8 @@ class ExchangePlan:
     `seconds` 0: until stopped. `day` and `opening_ns` (after midnight, exchange time) date the
     messages; without them it is the present time in the exchange's zone. Line A of service s is
     `group_prefixes[0]`.(s - 100), port `base_ports[0]` + s; the lines of recovery likewise: refresh
-    lines of UTP-MD, retransmission lines where the feed's protocol answers by them. A server's port
+    lines of UTP-MD, retransmission lines where the feed's protocol answers by them; where snapshots
+    that are asked for come by lines of their own, those have the next service. A server's port
     of None is no server, of 0 any free port.
     """
 
@@ -117,6 +119,10 @@ class ExchangePlan:
     def recovery_address(self, line: str, service: int) -> tuple[str, int]:
         """Group and port of a service on refresh, or retransmission, line A or B."""
         return Destinations(self.recovery_prefixes, self.recovery_base_ports).of(line, service)
+
+    def refresh_address(self, line: str, service: int) -> tuple[str, int]:
+        """Group and port of the line beside, by which snapshots come that were asked for."""
+        return self.recovery_address(line, service + 1)
 
     def moment(self, feed: Feed) -> tuple[date, int]:
         """Trading day and nanoseconds after midnight at which the session starts."""

@@ -28,6 +28,8 @@ from feedhandler.retrans.protocol import RefreshReject
 PACKETS_PER_S = 4_000
 #: Earlier snapshots that may still wait to leave when another one is cut.
 BACKLOG_NS = 500_000_000
+#: As many packets.
+BACKLOG_PACKETS = PACKETS_PER_S * BACKLOG_NS // 1_000_000_000
 #: Snapshots cut in one step at most, so that a step keeps within its time.
 CUTS_PER_STEP = 2
 DAY_MS = 86_400_000

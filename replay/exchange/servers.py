@@ -11,7 +11,9 @@ Snapshots of UTP-MD are made by the exchange's own thread (`RefreshFlow`), which
 and tells of snapshots; clients that get them over TCP as well get each when it begins to leave on
 the lines. Those of an order session are the state (`order_state`) of everything that has been due.
 Where a protocol answers by retransmission lines, or loops snapshots (`loops`), the lines are here
-(`RecoveryLines`).
+(`RecoveryLines`), and so are refresh lines by which snapshots come that were asked for: their
+packets leave one after another, `PACKETS_PER_S` at most, and nothing is taken on while
+`BACKLOG_PACKETS` wait.
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
@@ -20,6 +22,7 @@ import asyncio
 import contextlib
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast
 
@@ -27,7 +30,12 @@ from feedhandler.codecs import Feed
 from feedhandler.replay.exchange.due import DuePackets
 from feedhandler.replay.exchange.loops import SnapshotLoops
 from feedhandler.replay.exchange.plan import FEED_NAME, ExchangePlan
-from feedhandler.replay.exchange.refresh import RefreshFlow, Snapshot
+from feedhandler.replay.exchange.refresh import (
+    BACKLOG_PACKETS,
+    PACKETS_PER_S,
+    RefreshFlow,
+    Snapshot,
+)
 from feedhandler.replay.generating.destinations import LINES
 from feedhandler.replay.generating.order_session import CHANNEL, SERVICE
 from feedhandler.replay.generating.order_state import OrderState
@@ -51,8 +59,10 @@ SNAPSHOTS_WAITING_MAX = 16
 RETRANSMISSION, REFRESH = "retransmission", "refresh"
 #: The counts of servers that say that somebody has asked.
 ASKED = ("requests", "refresh_requests", "logins")
-#: How often it is looked whether a snapshot of a loop is due.
-LOOP_STEP_S = 0.01
+#: How often it is looked whether packets of snapshots are due.
+STEP_S = 0.01
+#: Packets that leave by the refresh lines in a step.
+STEP_PACKETS = int(PACKETS_PER_S * STEP_S)
 #: Servers whose clients are there only while they ask.
 ON_DEMAND = (DatagramServer, GlimpseServer, ReplayServer)
 #: The ProductID of NYSE's requests.
@@ -181,17 +191,14 @@ class SnapshotDesk:
 
 
 class RecoveryLines:
-    """Lines A and B of what is sent again, or of loops. Raises `ConfigError` for an interface.
+    """Lines A and B of what is sent again, or of snapshots. Raises `ConfigError` for an interface.
 
-    Each loses datagrams, as the plan's refresh lines do.
+    `address` says where they are. Each loses datagrams, as the plan's refresh lines do.
     """
 
-    def __init__(self, plan: ExchangePlan) -> None:
+    def __init__(self, plan: ExchangePlan, address: Callable[[str, int], tuple[str, int]]) -> None:
         self._lines = open_lines(
-            [
-                MulticastLine(name, plan.recovery_address(name, CHANNEL), plan.interface)
-                for name in LINES
-            ]
+            [MulticastLine(name, address(name, CHANNEL), plan.interface) for name in LINES]
         )
         self.close = self._lines.close
         self._draw = random.Random(plan.seed)
@@ -225,6 +232,9 @@ class ExchangeServers:
         services = {CHANNEL: SERVICE} if orders else dict(zip(SERVICES, SERVICES, strict=True))
         self._packets = OfferedPackets(feed, services, plan.servers.window_bytes, elapsed_ns)
         self._lines: RecoveryLines | None = None
+        self._refresh_lines: RecoveryLines | None = None
+        #: What waits to leave by the refresh lines.
+        self._refreshes: deque[bytes] = deque()
         self._state: DueState | None = None
         self._loops: SnapshotLoops | None = None
         #: By name: the server, and the port that it is to listen on.
@@ -276,22 +286,32 @@ class ExchangeServers:
             self._loops = SnapshotLoops(feed, int(plan.refresh_s * 1e9), elapsed_ns)
         answers = recovery.retransmission_lines and plan.retransmission_port is not None
         if answers or self._loops is not None:
-            self._lines = RecoveryLines(plan)
-        setup = ServerSetup(
-            feed, self._packets, plan.servers, self._state,
-            retransmit=self._retransmit, product=PRODUCT,
-        )  # fmt: skip
-        for name, facts, port in (
-            (RETRANSMISSION, recovery.retransmission, plan.retransmission_port),
-            (REFRESH, recovery.snapshots, plan.refresh_port),
+            self._lines = RecoveryLines(plan, plan.recovery_address)
+        if recovery.snapshots_by_lines and plan.refresh_port is not None:
+            self._refresh_lines = RecoveryLines(plan, plan.refresh_address)
+        for name, facts, port, refresher in (
+            (RETRANSMISSION, recovery.retransmission, plan.retransmission_port, None),
+            (REFRESH, recovery.snapshots, plan.refresh_port, self._snapshot),
         ):
             make = protocol_of(facts).server if facts is not None else None
             if port is not None and make is not None:
+                setup = ServerSetup(
+                    feed, self._packets, plan.servers, refresher, retransmit=self._retransmit,
+                    refresh=self._refresh, product=PRODUCT,
+                )  # fmt: skip
                 self._servers[name] = (cast(AnyServer, make(setup)), port)
 
     def _retransmit(self, service: int, data: bytes) -> None:
         if self._lines is not None:
             self._lines.send(data)
+
+    def _snapshot(self, service: int) -> tuple[int, tuple[bytes, ...]] | None:
+        """Return the state as of what is due; None before any, and where no more could leave."""
+        assert self._state is not None
+        return self._state(service) if len(self._refreshes) < BACKLOG_PACKETS else None
+
+    def _refresh(self, service: int, data: bytes) -> None:
+        self._refreshes.append(data)
 
     def publish(self, offered: Iterable[Outgoing], happened: Iterable[Outgoing]) -> None:
         """Packets that the retransmission server offers from their due times on; and all that
@@ -314,8 +334,9 @@ class ExchangeServers:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
-        if self._lines is not None:
-            self._lines.close()
+        for lines in (self._lines, self._refresh_lines):
+            if lines is not None:
+                lines.close()
 
     @property
     def in_use(self) -> bool:
@@ -361,14 +382,18 @@ class ExchangeServers:
                 listener = await serve(server, self._host, port)
                 listening.push_async_callback(listener.close)
                 self.ports[name] = listener.address[1]
-            if self._loops is not None:
-                looping = asyncio.create_task(self._loop_snapshots(self._loops))
-                listening.callback(looping.cancel)
+            if self._loops is not None or self._refresh_lines is not None:
+                sending = asyncio.create_task(self._send_snapshots())
+                listening.callback(sending.cancel)
             self._ready.set()
             await self._stop.wait()
 
-    async def _loop_snapshots(self, loops: SnapshotLoops) -> None:
+    async def _send_snapshots(self) -> None:
+        """Send by lines, step by step, what is due of loops and of refreshes."""
         while True:
-            for packet in loops.step():
+            for packet in self._loops.step() if self._loops is not None else ():
                 self._retransmit(SERVICE, packet)
-            await asyncio.sleep(LOOP_STEP_S)
+            for _ in range(min(len(self._refreshes), STEP_PACKETS)):
+                assert self._refresh_lines is not None
+                self._refresh_lines.send(self._refreshes.popleft())
+            await asyncio.sleep(STEP_S)

@@ -103,6 +103,7 @@ class OrderState:
         plain = len(message.rules) == 1 and not (rule.group or rule.when or rule.snapshot)
         makers: dict[str, Callable[[], Do]] = {
             "add": lambda: self._adding(message, rule),
+            "modify": lambda: self._modifying(rule),
             "reduce": lambda: self._reducing(rule),
             "execute": lambda: self._reducing(rule),
             "delete": lambda: self._deleting(rule),
@@ -168,6 +169,27 @@ class OrderState:
                 self._orders[message[named]] = kept._replace(message=reduced)
             else:
                 del self._orders[message[named]]
+
+        return do
+
+    def _modifying(self, rule: Rule) -> Do:
+        (order,), size = rule.order, rule.size
+        assert size is not None
+        named = _at(order)
+
+        def do(message: bytes) -> None:
+            kept = self._orders.get(message[named])
+            if kept is None:
+                return
+            added, left = kept.message, _value(message, size)
+            adds = self._adds[self._feed.message_code(added)]
+            price = _value(added, adds.price)
+            new = price if rule.price is None else _value(message, rule.price)
+            if left == 0 or new != price or left > _value(added, adds.size):
+                del self._orders[message[named]]  # it loses its place
+            if left > 0:
+                changed = _with(_with(added, adds.price, new), adds.size, left)
+                self._orders[message[named]] = kept._replace(message=changed)
 
         return do
 

@@ -16,35 +16,20 @@ import itertools
 from collections.abc import Iterator
 
 from feedhandler.codecs import soupbin
-from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.codecs.soupbin import Login, LoginAccepted, SoupStream
-from feedhandler.retrans.protocol import WireError
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.soupbin import Login, LoginAccepted
+from feedhandler.retrans import soupbin_serving
 from feedhandler.retrans.protocols.glimpse import END, FIRST, MESSAGE_LENGTH, check_feed
 from feedhandler.retrans.protocols.setup import ServerSetup
-from feedhandler.retrans.serving import ClientsServer, PacketSession
+from feedhandler.retrans.serving import ClientsServer
 from feedhandler.retrans.settings import ServerSettings
-
-#: Longest payload that a client may send: a login has 46 bytes.
-PAYLOAD_BYTES_MAX = 256
+from feedhandler.retrans.soupbin_serving import SoupBinSession
 
 #: What the server counts, by name.
 SERVER_COUNTS: dict[str, str] = {
-    "clients": "connections accepted",
-    "clients_refused": "connections closed because there were too many",
-    "clients_left": "connections that the client or the network ended",
-    "clients_silent": "connections closed because nothing came from the client",
-    "clients_slow": "connections closed because the client took nothing any more",
-    "clients_wrong": "connections closed because of what the client sent",
-    "logins": "logins accepted",
-    "login_refused": "logins refused",
-    "logouts": "clients that logged out",
-    "heartbeats": "heartbeats from clients",
-    "heartbeats_sent": "heartbeats sent",
+    **soupbin_serving.COUNTS,
     "snapshots": "snapshots sent whole",
     "bytes": "bytes of snapshots",
-    "wrong_direction": "packets that no client may send, or not now",
-    "bad_packet": "packets that no SoupBinTCP client sends",
-    "badly_formed": "logins that cannot be read",
 }
 
 
@@ -90,13 +75,11 @@ class GlimpseServer(ClientsServer[ServerSettings, "GlimpseSession"]):
         return (soupbin.packet(soupbin.SEQUENCED, body) for body in bodies)
 
 
-class GlimpseSession(PacketSession[GlimpseServer]):
+class GlimpseSession(SoupBinSession[GlimpseServer]):
     """The server's end of one client's connection."""
 
     def __init__(self, server: GlimpseServer, now_ns: int) -> None:
         super().__init__(server, now_ns)
-        self._stream = SoupStream(soupbin.FROM_CLIENT, PAYLOAD_BYTES_MAX)
-        self._logged_in = False
         #: What is left of the snapshot; None before and behind it.
         self._snapshot: Iterator[bytes] | None = None
 
@@ -107,16 +90,7 @@ class GlimpseSession(PacketSession[GlimpseServer]):
     def _drop(self) -> None:
         self._snapshot = None
 
-    def tick(self, now_ns: int) -> bytes:
-        """Let time pass and return the bytes to write: more of the snapshot, or a heartbeat."""
-        if self._idle(now_ns, patient=self._busy):
-            return b""
-        if self._busy:
-            return self._chunk(now_ns)
-        return soupbin.packet(soupbin.SERVER_HEARTBEAT) if self._beats(now_ns) else b""
-
-    def _chunk(self, now_ns: int) -> bytes:
-        """Return the next packets of the snapshot, about `chunk_bytes` of them."""
+    def _chunk(self) -> bytes:
         chunk = bytearray()
         while self._snapshot is not None and len(chunk) < self._server.settings.chunk_bytes:
             packet = next(self._snapshot, None)
@@ -125,44 +99,14 @@ class GlimpseSession(PacketSession[GlimpseServer]):
                 self._counts["snapshots"] += 1
             else:
                 chunk += packet
-        self._said_ns = now_ns
         self._counts["bytes"] += len(chunk)
         return bytes(chunk)
 
-    def _packets(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        packets, fault = self._stream.feed(data)
-        yield from packets
-        if fault:
-            raise WireError("bad_packet", fault)
-
-    def _packet(self, packet: tuple[bytes, bytes], now_ns: int, output: bytearray) -> None:
-        output += self._taken(*packet, now_ns)
-
-    def _taken(self, kind: bytes, payload: bytes, now_ns: int) -> bytes:
-        if kind == soupbin.LOGIN_REQUEST and not self._logged_in:
-            return self._login(payload, now_ns)
-        if kind == soupbin.CLIENT_HEARTBEAT:
-            self._counts["heartbeats"] += 1
-        elif kind == soupbin.LOGOUT_REQUEST:
-            self._close("logouts", "the client logged out")
-        elif kind != soupbin.DEBUG:
-            raise WireError("wrong_direction", f"a packet of type {kind!r}")
-        return b""
-
-    def _login(self, payload: bytes, now_ns: int) -> bytes:
+    def _admit(self, login: Login) -> LoginAccepted | bytes:
         server = self._server
-        try:
-            login = Login.decode(payload)
-        except PeerError as error:
-            raise WireError("badly_formed", error.message) from None
-        refusal, snapshot = server.refusal(login), None
-        if not refusal:
-            snapshot = server.snapshot()
-            refusal = b"" if snapshot is not None else soupbin.NO_SESSION
-        self._said_ns = now_ns
-        if refusal:
-            self._close("login_refused", soupbin.REJECT_REASONS[refusal])
-            return soupbin.packet(soupbin.LOGIN_REJECTED, refusal)
-        self._counts["logins"] += 1
-        self._logged_in, self._snapshot = True, snapshot
-        return LoginAccepted(server.setup.session, FIRST).encode()
+        if refusal := server.refusal(login):
+            return refusal
+        self._snapshot = server.snapshot()
+        if self._snapshot is None:
+            return soupbin.NO_SESSION
+        return LoginAccepted(server.setup.session, FIRST)

@@ -2,9 +2,11 @@
 
 A request is a message in a packet with delivery flag 11, whose sequence number the client counts:
 10 for messages by number, 13 for the mapping of symbols, 15 for a refresh. The server answers each
-at once with message 11, which repeats that number. What was asked for comes by the channel's
-retransmission lines, under delivery flag 13 (one packet) or 15 (one of several), or message 31
-under flag 21 says which numbers the server does not have. The server sends a heartbeat once a
+at once with message 11, which repeats that number. The messages that were asked for come by the
+channel's retransmission lines, under delivery flag 13 (one packet) or 15 (one of several), or
+message 31 under flag 21 says which numbers the server does not have. Mappings and refreshes come by
+its refresh lines (`nyse_refresh`); a refresh is asked for with the mappings, which name its
+symbols. The server sends a heartbeat once a
 minute, a packet without messages; who does not answer it with message 12 within five seconds is
 cut off. (XDP Common Client Specification 2.3c, chapters on the request server and its messages;
 Integrated Feed Client Specification 2.5.)
@@ -23,7 +25,7 @@ Sans-IO; `retrans.protocols.setup` says what both must do.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +155,13 @@ def source_field(source_id: str) -> bytes:
     return source_id.encode("ascii")
 
 
+def packet_of(flag: int, sequence: int, messages: Sequence[bytes], send_time: int) -> bytes:
+    """Return a packet of messages, with its send time in ns since 1970."""
+    body = b"".join(messages)
+    sent = divmod(send_time, 1_000_000_000)
+    return HEADER.pack(HEADER.size + len(body), flag, len(messages), sequence, *sent) + body
+
+
 class Packets:
     """Encodes packets of one message or none, with the time of sending."""
 
@@ -161,10 +170,8 @@ class Packets:
 
     def packet(self, flag: int, sequence: int, message: bytes, now_ns: int) -> bytes:
         """Return a packet with this message; b"": with none."""
-        seconds, nanoseconds = divmod(self._clock.send_time(now_ns), 1_000_000_000)
-        size = HEADER.size + len(message)
-        header = HEADER.pack(size, flag, bool(message), sequence, seconds, nanoseconds)
-        return header + message
+        messages = [message] if message else []
+        return packet_of(flag, sequence, messages, self._clock.send_time(now_ns))
 
 
 def messages_of(packet: bytes) -> list[tuple[int, bytes]]:
@@ -274,14 +281,14 @@ class XdpClient(PacketClient):
         return True
 
     def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
-        """Request a refresh of all symbols; return False (and count it) where it cannot be sent.
+        """Request mapping and refresh of all symbols; return False (and count it) where that cannot
+        be sent.
 
         Raises `UsageError` for a `request_id` that is under way.
         """
         if request.request_id in self._refreshes:
             raise UsageError(f"request {request.request_id} is under way", "use a new number")
-        if not self._can_ask(0):
-            self.counts["not_asked"] += 1
+        if not self.ask_mapping(request.service, now_ns):
             return False
         self.counts["asked"] += 1
         self._refreshes.add(request.request_id)

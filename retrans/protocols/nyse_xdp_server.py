@@ -2,7 +2,8 @@
 
 The wire and its source are `nyse_xdp`'s. A request is judged and answered at once in the
 connection; its packets go out by the retransmission lines of the channel, cut to what was asked
-for, a share with each `tick`. Of numbers that are not there, message 31 tells the lines. The server
+for, a share with each `tick`. Of numbers that are not there, message 31 tells the lines. Refreshes
+and mappings go out by the refresh lines, numbered by themselves (`nyse_refresh`). The server
 sends heartbeats, and closes a client that does not answer them.
 
 Sans-IO; `retrans.protocols.setup` says what it must do.
@@ -12,18 +13,26 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from feedhandler.codecs.feed import pack_messages
 from feedhandler.retrans.packet_cut import PacketCutter
 from feedhandler.retrans.packet_reading import packets_of
 from feedhandler.retrans.protocol import (
     NEVER_NS,
     WIRE_ERRORS,
-    RefreshReject,
     RetransReject,
     StreamFramer,
     WireError,
 )
+from feedhandler.retrans.protocols.nyse_refresh import (
+    BODY_BYTES_MAX,
+    by_symbol,
+    flag_of,
+    refresh_bodies,
+)
 from feedhandler.retrans.protocols.nyse_xdp import (
+    ALL_SYMBOLS,
     BEATS,
+    HEADER,
     HEARTBEAT,
     HEARTBEAT_RESPONSE,
     MAPPING,
@@ -45,9 +54,10 @@ from feedhandler.retrans.protocols.nyse_xdp import (
     check_services,
     exactly,
     messages_of,
+    packet_of,
 )
 from feedhandler.retrans.protocols.setup import ServerSetup
-from feedhandler.retrans.server import DailyQuota, Refresher
+from feedhandler.retrans.server import DailyQuota
 from feedhandler.retrans.serving import ClientsServer, PacketSession, PacketsOwed
 from feedhandler.retrans.settings import ServerSettings
 
@@ -87,6 +97,8 @@ SERVER_COUNTS: dict[str, str] = {
     "accepted": "requests accepted",
     "rejected": "requests rejected",
     "unavailable": "messages sent that numbers are not to be had",
+    "snapshots": "refreshes put on the refresh lines",
+    "mappings": "mappings of symbols put there",
     "packets": "packets put on the retransmission lines",
     "bytes": "bytes of them",
 }
@@ -94,7 +106,8 @@ SERVER_COUNTS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of type `code`; `first` and `last` are 1 where it names no numbers."""
+    """A request of type `code`; `first` and `last` are 1 where it names no numbers, `symbol` is
+    `ALL_SYMBOLS` where it names none."""
 
     code: int
     source: bytes
@@ -102,6 +115,7 @@ class Request:
     channel: int
     first: int = 1
     last: int = 1
+    symbol: int = ALL_SYMBOLS
 
 
 def read_request(code: int, message: bytes) -> Request:
@@ -110,20 +124,20 @@ def read_request(code: int, message: bytes) -> Request:
         first, last, source, product, channel = exactly(RETRANSMISSION_REQUEST, message)
         return Request(code, source, product, channel, first, last)
     if code == REFRESH:
-        _, source, product, channel = exactly(REFRESH_REQUEST, message)
-        return Request(code, source, product, channel)
+        symbol, source, product, channel = exactly(REFRESH_REQUEST, message)
+        return Request(code, source, product, channel, symbol=symbol)
     if code == MAPPING:
-        _, source, product, channel, _ = exactly(MAPPING_REQUEST, message)
-        return Request(code, source, product, channel)
+        symbol, source, product, channel, _ = exactly(MAPPING_REQUEST, message)
+        return Request(code, source, product, channel, symbol=symbol)
     raise WireError("wrong_direction", f"message {code}, which no client may send")
 
 
 class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
     """The request server of one product; each service is a channel.
 
-    `counts` counts by the names of `SERVER_COUNTS`. With a `Refresher` it takes refresh requests,
-    and its snapshots go out by the publisher's own refresh lines. Raises `UsageError` for a feed of
-    another framing, and for services that are no ChannelIDs.
+    `counts` counts by the names of `SERVER_COUNTS`. `setup.refresher` is a `SnapshotSource`; a
+    snapshot goes out with the send time of the channel's latest packet. Raises `UsageError` for a
+    feed of another framing, and for services that are no ChannelIDs.
     """
 
     def __init__(self, setup: ServerSetup) -> None:
@@ -133,6 +147,8 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
         self.setup = setup
         self.packets = Packets(setup.feed)
         self.cutter = PacketCutter(setup.feed)
+        #: By service, the number of the refresh lines' next message.
+        self._refresh_next = dict.fromkeys(setup.stores, setup.feed.first_sequence)
         self.quotas = [DailyQuota(setup.settings.requests_per_day) for _ in range(2)]
 
     def session(self, peer: str, now_ns: int) -> "XdpSession":
@@ -159,14 +175,48 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
             return REFRESHES_TODAY if refresh else WORDS[RetransReject.TOO_MANY_TODAY]
         return ACCEPTED
 
-    def refresh(self, service: int, now_ns: int) -> bytes:
-        """Have a snapshot of a service go out; return the status."""
-        refresher: Refresher | None = self.setup.refresher
-        if refresher is None:
+    def refresh(self, request: Request, now_ns: int) -> bytes:
+        """Put a refresh, or mappings, on the refresh lines; return the status."""
+        if self.setup.refresher is None:
             return WORDS[RetransReject.BADLY_FORMED]
-        reason = refresher.request(service, now_ns)
-        accepted = reason is RefreshReject.NONE
-        return ACCEPTED if accepted else WORDS[RetransReject.NO_LONGER_AVAILABLE]
+        service = request.channel
+        state = self.setup.refresher(service)
+        bodies = [] if state is None else self._bodies(request, *state)
+        if not bodies:
+            return WORDS[RetransReject.NO_LONGER_AVAILABLE]
+        send_time = self._send_time(service, now_ns)
+        for place, body in enumerate(bodies):
+            flag, number = flag_of(place, len(bodies)), self._refresh_next[service]
+            self.setup.refresh(service, packet_of(flag, number, body, send_time))
+            self._refresh_next[service] += len(body)
+        self.counts["snapshots" if request.code == REFRESH else "mappings"] += 1
+        return ACCEPTED
+
+    def _bodies(
+        self, request: Request, last: int, messages: tuple[bytes, ...]
+    ) -> list[list[bytes]]:
+        """Return the messages of each packet of an answer."""
+        feed = self.setup.feed
+        symbols = by_symbol(feed, messages)
+        if request.symbol != ALL_SYMBOLS:
+            symbols = {symbol: symbols[symbol] for symbol in {request.symbol} & symbols.keys()}
+        if request.code == REFRESH:
+            return list(refresh_bodies(symbols.values(), last))
+        assert feed.reference is not None
+        code = feed.reference.code
+        mappings = [
+            each for of in symbols.values() for each in of if feed.message_code(each) == code
+        ]
+        return pack_messages(mappings, BODY_BYTES_MAX)
+
+    def _send_time(self, service: int, now_ns: int) -> int:
+        """Return the send time of a channel's latest packet; now, where there is none."""
+        store = self.setup.stores[service]
+        latest = store.packet(store.taken - 1)
+        if latest is None:
+            return now_ns
+        *_, seconds, nanoseconds = HEADER.unpack_from(latest[2])
+        return int(seconds * 1_000_000_000 + nanoseconds)
 
     def say_missing(self, service: int, first: int, end: int, now_ns: int) -> None:
         """Say by the lines that `first` to `end` - 1 are not to be had."""
@@ -285,7 +335,7 @@ class XdpSession(PacketSession[XdpServer]):
         """Begin what a request that is granted asks for; return the status."""
         channel, first, end = request.channel, request.first, request.last + 1
         if request.code != RETRANSMISSION:
-            return self._server.refresh(channel, now_ns)
+            return self._server.refresh(request, now_ns)
         store = self._server.setup.stores[channel]
         if end <= store.first:
             return WORDS[RetransReject.NO_LONGER_AVAILABLE]

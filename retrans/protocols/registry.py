@@ -17,6 +17,7 @@ from feedhandler.retrans.protocols import (
     glimpse_server,
     iex_tp,
     moldudp64,
+    nyse_refresh,
     nyse_xdp,
     nyse_xdp_server,
     utp_md,
@@ -31,7 +32,12 @@ REGISTRY: dict[str, Protocol] = {
         Protocol(PROTOCOLS["utp-md"], utp_md.client, utp_md.server, utp_md.snapshots),
         Protocol(PROTOCOLS["moldudp64"], moldudp64.MoldClient, moldudp64.MoldServer),
         Protocol(PROTOCOLS["iex-tp"], iex_tp.GapFillClient, iex_tp.GapFillServer),
-        Protocol(PROTOCOLS["nyse-xdp"], nyse_xdp.XdpClient, nyse_xdp_server.XdpServer),
+        Protocol(
+            PROTOCOLS["nyse-xdp"],
+            nyse_xdp.XdpClient,
+            nyse_xdp_server.XdpServer,
+            nyse_refresh.XdpSnapshots,
+        ),
         Protocol(PROTOCOLS["cboe-grp"], cboe_grp.GrpClient, cboe_grp.GrpServer),
         Protocol(
             PROTOCOLS["cboe-spin"],

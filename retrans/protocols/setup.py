@@ -90,9 +90,10 @@ class ServerSetup:
 
     `stores` has the packets of each service, which the publisher appends to. `refresher` gives
     snapshots: its type is the protocol's (UTP-MD: `retrans.server.Refresher`; those whose snapshots
-    come whole: `SnapshotSource`). None: refused. `retransmit` puts a datagram on a service's
-    retransmission lines, where answers come by lines. `product` is the number that requests name.
-    `passwords` are compared by username, where there are any and the protocol has them.
+    come whole, or by lines: `SnapshotSource`). None: refused. `retransmit` and `refresh` put a
+    datagram on a service's retransmission, or refresh, lines, where answers come by lines;
+    `refresh` gets the packets of a snapshot all at once. `product` is the number that requests
+    name. `passwords` are compared by username, where there are any and the protocol has them.
     """
 
     feed: Feed
@@ -101,6 +102,7 @@ class ServerSetup:
     refresher: Any = None
     session: str = ""
     retransmit: Callable[[int, bytes], None] = _nowhere
+    refresh: Callable[[int, bytes], None] = _nowhere
     product: int = 0
     passwords: Mapping[str, str] = field(default_factory=dict)
 

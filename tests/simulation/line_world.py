@@ -3,11 +3,11 @@ that trusts nothing.
 
 What plays are the objects that ship: `GatewayCore` with the arbiter, the recovery manager and the
 clients of the venue's servers on one side, the venue's servers on the other. A seed draws how often
-datagrams are lost (on a line, on both), delayed, doubled, and how line B packs; whether the server
-is good, late, silent, sparing with its quota (over UDP: with its store), or wrong, and what its
-retransmission lines, or its datagrams, lose; how connections stall, break and are refused; when the
-gateway joins. After `HEAL_NS` all is well, and two simulated seconds later the stream must be
-whole, where somebody can make it so.
+datagrams are lost (on a line, on both, on refresh lines), delayed, doubled, and how line B packs;
+whether the server is good, late, silent, sparing with its quota (over UDP: with its store), or
+wrong, and what its retransmission lines, or its datagrams, lose; how connections stall, break and
+are refused; when the gateway joins. After `HEAL_NS` all is well, and two simulated seconds later
+the stream must be whole, where somebody can make it so.
 """
 
 import copy
@@ -21,6 +21,7 @@ from typing import Any
 
 from channel_world import HEAL_NS, LINES, MS, SERVICE, WHOLE, ChannelWorld, SessionConnection
 from gateway_cores import Outward
+from msgspec.structs import replace
 from network import TcpFaults, TcpLink
 
 from feedhandler.codecs.feed import Feed
@@ -31,6 +32,7 @@ from feedhandler.config import (
     ChannelConfig,
     Config,
     GatewaySettings,
+    RefreshLineConfig,
     RetransmissionLineConfig,
     ServerConfig,
 )
@@ -42,6 +44,10 @@ from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import keep, mutated
 
 END_NS = HEAL_NS + 2_500 * MS
+REFRESH_LINES = tuple(
+    RefreshLineConfig(name=name, group=f"239.1.2.{at}", port=30_002)
+    for at, name in enumerate("AB", 1)
+)
 SERVERS = ("good", "good", "late", "lossy", "silent", "sparing", "wrong")
 #: Of a sparing server: requests a day, and numbers a request.
 SPARING_REQUESTS, SPARING_NUMBERS = 5, 3
@@ -73,6 +79,8 @@ class Venue:
     snapshot_server: dict[str, Any] = field(default_factory=dict)
     header: dict[str, Any] = field(default_factory=dict)
     mutates: bool = True
+    #: Messages that name the symbols, which snapshots alone have here.
+    names: tuple[bytes, ...] = ()
     #: Whether there may be a secondary server of requests.
     secondary: bool = False
     #: Bounds of what is drawn for `refresh_timeout_us`; a spin is announced once a second.
@@ -292,6 +300,8 @@ class World(ChannelWorld):
         self.published: list[bytes] = []
         self.open: dict[int, bytes] = {}
         self.store = PacketStore(1 << 20)
+        #: When each refresh line's latest packet arrives.
+        self.refreshed_ns = [0, 0]
         #: What the server of requests has.
         self.served = self.store
         if self.plan.server == "sparing" and venue.facts.transport == "udp":
@@ -309,10 +319,8 @@ class World(ChannelWorld):
             requests_per_day=SPARING_REQUESTS if sparing else 0,
             request_packets_max=SPARING_NUMBERS if sparing else 1000,
         )
-        setup = ServerSetup(
-            venue.feed, {SERVICE: self.served}, settings, retransmit=self.retransmit,
-            product=venue.product,
-        )  # fmt: skip
+        lines = {"retransmit": self.retransmit, "refresh": self.refresh, "product": venue.product}
+        setup = ServerSetup(venue.feed, {SERVICE: self.served}, settings, **lines)
         make = REGISTRY[venue.protocol].server
         assert make is not None
         port = DatagramPort if venue.facts.transport == "udp" else Port
@@ -324,12 +332,13 @@ class World(ChannelWorld):
         if plan.snapshots != "none":
             make = REGISTRY[venue.snapshots].server
             assert make is not None
-            states = make(ServerSetup(venue.feed, {SERVICE: self.store}, settings, self.state))
+            served, free = {SERVICE: self.store}, replace(settings, requests_per_day=0)
+            states = make(ServerSetup(venue.feed, served, free, self.state, **lines))
             self.ports["snapshots"] = Port(self, plan.snapshots, states)
 
     def state(self, service: int) -> tuple[int, tuple[bytes, ...]]:
-        """The open orders now."""
-        return len(self.published), tuple(self.open.values())
+        """The names of the symbols, and the open orders now."""
+        return len(self.published), (*self.venue.names, *self.open.values())
 
     def _make_gateway(self, seed: int) -> None:
         self.attach(self._configuration(), f"{self.feed.key}.#?as=message", seed)
@@ -352,10 +361,12 @@ class World(ChannelWorld):
             servers.append(ServerConfig(name="snapshots", address="127.0.0.1:2", **named))
         group = RetransmissionLineConfig(name="A", group="239.1.1.3", port=30_003)
         by_lines = "retransmission_lines" in venue.facts.offers
+        refreshes = venue.feed.recovery.snapshots_by_lines and plan.snapshots != "none"
         channel = ChannelConfig(
             service=SERVICE, retransmission="rts",
             refresh="snapshots" if plan.snapshots != "none" else "",
             lines=LINES,
+            refresh_lines=REFRESH_LINES if refreshes else (),
             retransmission_lines=(group,) if by_lines else (),
         )  # fmt: skip
         return Config(
@@ -397,6 +408,7 @@ class World(ChannelWorld):
         service = SERVICE if feed.table.service_size else 0
         return feed.encode_packet(
             sequence=first, service=service, messages=self.published[first - 1 : end - 1],
+            send_time=self.now,
             **self.venue.header,
         )  # fmt: skip
 
@@ -437,6 +449,23 @@ class World(ChannelWorld):
             ]
         )
 
+    def refresh(self, service: int, data: bytes) -> None:
+        """A packet of a snapshot goes out by two lines, each in order and at its own pace."""
+        now, plan = self.now, self.plan
+        if plan.snapshots == "silent until healed" and now < HEAL_NS:
+            return
+        for line in (0, 1):
+            self.refreshed_ns[line] = max(self.refreshed_ns[line], now) + self.delay_ns(line, now)
+            if not self.happens(plan.lost[line], now):
+                for _ in range(1 + self.happens(plan.doubled, now)):
+                    at, said = self.refreshed_ns[line], self.said(data, plan.snapshots)
+                    self.schedule(at, self._refresh_came, line, said)
+
+    def _refresh_came(self, now_ns: int, line: int, data: bytes) -> None:
+        if now_ns >= self.plan.join_ns:
+            self.core.refresh_datagram(0, line, data, now_ns)
+            self.settle()
+
     def _answer(self, now_ns: int, data: bytes) -> None:
         if self.plan.join_ns <= now_ns:
             self.core.line_datagram(0, data, now_ns)
@@ -449,6 +478,9 @@ class Oracle:
     def __init__(self, world: World, apply: Callable[[dict[int, bytes], bytes], None]) -> None:
         self.published = world.published
         self.apply = apply
+        kind = world.feed.description.packet.kind
+        #: How many messages there are in front of the first that matters: a reset, where it is one.
+        self.resets = int(kind is not None and bool(kind.reset))
         #: The latest number that came; -1 before any.
         self.number = -1
         self.missing: set[int] = set()
@@ -498,7 +530,8 @@ class Oracle:
         elif reason == "start":
             # Nothing is missing at the beginning, or right behind a snapshot that came before it.
             before, self.number = self.number, told["next"] - 1
-            self.whole = self.number == 0 or (self.whole and self.number == before)
+            beginning = self.number <= self.resets
+            self.whole = beginning or (self.whole and self.number == before)
 
     def _message(self, number: int, message: bytes) -> None:
         assert self.block is None, "live messages within a block"

@@ -13,9 +13,9 @@ from collections import Counter
 import msgspec
 import pytest
 from channel_world import HEAL_NS, MS, play_seeds
-from line_world import Venue, World, bites, play, story
+from line_world import REFRESH_LINES, Venue, World, bites, play, story
 
-from feedhandler.config import Config, RefreshLineConfig
+from feedhandler.config import Config
 from tests.support.cme_books import FEED, active, apply, packet, snapshot, update
 
 
@@ -45,12 +45,8 @@ class LoopWorld(World):
 
     def _configuration(self) -> Config:
         config = super()._configuration()
-        lines = tuple(
-            RefreshLineConfig(name=name, group=f"239.1.2.{at}", port=30_002)
-            for at, name in enumerate("AB", 1)
-        )
         channel = msgspec.structs.replace(
-            config.channels[0], retransmission_lines=(), refresh_lines=lines
+            config.channels[0], retransmission_lines=(), refresh_lines=REFRESH_LINES
         )
         return msgspec.structs.replace(config, channels=(channel,))
 
@@ -77,15 +73,11 @@ class LoopWorld(World):
                 data = harmed(data, self.rng)
             if not self.happens(self.plan.lost[line], now_ns):
                 for _ in range(1 + self.happens(self.plan.doubled, now_ns)):
-                    self.schedule(now_ns + self.delay_ns(line, now_ns), self._came, line, data)
+                    at = now_ns + self.delay_ns(line, now_ns)
+                    self.schedule(at, self._refresh_came, line, data)
         left = left[count:]
         pause_ns = self.pace_ns if left else self.rng.randrange(5 * MS, 60 * MS)
         self.schedule(now_ns + pause_ns, self._loop, line, number + 1 if left else 1, left)
-
-    def _came(self, now_ns: int, line: int, data: bytes) -> None:
-        if now_ns >= self.plan.join_ns:
-            self.core.refresh_datagram(0, line, data, now_ns)
-            self.settle()
 
 
 @pytest.fixture(autouse=True)

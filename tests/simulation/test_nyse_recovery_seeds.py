@@ -1,25 +1,55 @@
 """A gateway that recovers a NYSE XDP channel, behind a bad network: nothing lost unmarked, nothing
-invented.
+invented, and its open orders are true whenever it says so.
 
-What a seed draws, and what is checked, `line_world` says. `SEEDS=n` plays n seeds (`make simulate`:
-10,000), `SEED=s` just one.
+What a seed draws, and what is checked, `line_world` says; there may be refreshes as well, which
+come by lines of their own. `SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
 
 import random
 import struct
+from collections import Counter
 
 import pytest
 from channel_world import SERVICE, play_seeds
-from line_world import Venue, bites, play, story
+from line_world import Venue, World, bites, play, story
 
 from feedhandler.codecs import load_feed
 
 PRODUCT, SOURCE = 9, b"SIM"
+RESETS, NAMES, ADDS, DELETES = 1, 3, 100, 102
+#: About so many orders are open, of so many symbols.
+OPEN_ORDERS, SYMBOLS = 60, 8
 
 
 def message(number: int, draw: random.Random, orders: dict[int, bytes]) -> bytes:
-    """An "add order", whose order id is its number."""
-    return struct.pack("<HHIIIQII", 39, 100, 0, 9, number, number, 100, 5) + b"BFIRM \0"
+    """An order that is added, with the message's number for its id, or one that is deleted.
+
+    The first is a reset's.
+    """
+    if number == 1:
+        return struct.pack("<HHIIBB", 14, RESETS, 0, 0, PRODUCT, SERVICE)
+    if len(orders) > OPEN_ORDERS * draw.random():
+        gone = draw.choice(list(orders))
+        symbol = orders[gone][8:12]
+        made = struct.pack("<HHI4sIQB", 25, DELETES, 0, symbol, number, gone, 0)
+    else:
+        symbol = draw.randrange(1, SYMBOLS + 1)
+        fields = (39, ADDS, 0, symbol, number, number, 100, 5)
+        made = struct.pack("<HHIIIQII", *fields) + b"BFIRM \0"
+    apply(orders, made)
+    return made
+
+
+def apply(orders: dict[int, bytes], message: bytes) -> None:
+    """Take a message into the open orders."""
+    order = int.from_bytes(message[16:24], "little")
+    if message[2] in (RESETS, NAMES):
+        return
+    if message[2] == ADDS:
+        assert order not in orders, f"order {order} is open already"
+        orders[order] = message
+    else:
+        assert orders.pop(order, None) is not None, f"order {order} is not open"
 
 
 def nonsense(draw: random.Random) -> bytes:
@@ -35,24 +65,43 @@ def nonsense(draw: random.Random) -> bytes:
     return draw.choice([draw.randbytes(draw.randrange(1, 60)), packet])
 
 
+FEED = load_feed("nyse-integrated-xdp")
 VENUE = Venue(
-    load_feed("nyse-integrated-xdp"), "nyse-xdp", message,
-    {"source_id": SOURCE.decode(), "product": PRODUCT}, nonsense, product=PRODUCT,
+    FEED, "nyse-xdp", message,
+    {"source_id": SOURCE.decode(), "product": PRODUCT}, nonsense, "nyse-xdp", product=PRODUCT,
+    refresh_timeout_us=(100_000, 300_000),
+    names=tuple(
+        FEED.encode_message("symbol_index_mapping", symbol_index=n, symbol_name=f"S{n}")
+        for n in range(1, SYMBOLS + 1)
+    ),
 )  # fmt: skip
 
 
-def apply(orders: dict[int, bytes], message: bytes) -> None:
-    """Take an order into the books: it is only added."""
-    orders[int.from_bytes(message[16:24], "little")] = message
+def seen_in(seed: int) -> Counter[str]:
+    """A seed, played and checked; what was seen in it, its refreshes too."""
+    made: list[World] = []
+
+    def make(venue: Venue, seed: int) -> World:
+        made.append(World(venue, seed))
+        return made[0]
+
+    seen = play(VENUE, apply, seed, make)
+    if seen["snapshot-end"]:
+        assert made[0].core.names == {n: f"S{n}" for n in range(1, SYMBOLS + 1)}
+    refreshes = made[0].core.recovery.snapshot(0)["refresh"]
+    seen.update({f"refresh {name}": count for name, count in refreshes.items()})
+    return seen
 
 
 @pytest.mark.timeout(7200)
 def test_what_comes_out_of_an_xdp_channel_is_what_went_in_or_is_marked() -> None:
     wanted = {
         "gap", "MISSING", "CLOSED", "rts packets", "rts rejected", "rts heartbeats",
-        "rts broken", "rts bad_packets", "rts cancelled", "a silent server",
+        "rts broken", "rts bad_packets", "rts cancelled", "a silent server", "snapshot-begin",
+        "snapshots accepted", "snapshots mappings", "snapshots broken",
+        "refresh snapshots", "refresh failed_gap", "refresh outside", "refresh malformed",
     }  # fmt: skip
-    play_seeds(lambda seed: play(VENUE, apply, seed), wanted)
+    play_seeds(seen_in, wanted)
 
 
 def test_a_seed_does_the_same_again() -> None:

@@ -111,6 +111,7 @@ class Followed:
         ("cboe-byx-pitch", None),
         ("cboe-byx-pitch", 0.8),
         ("nyse-integrated-pillar", None),
+        ("nyse-integrated-pillar", 0.8),
         ("iex-deep-plus", None),
         ("cme-mdp3", None),
         ("cme-mdp3", 0.8),

@@ -32,7 +32,7 @@ HAS = {
     - {"renumber", "rows"},
     **dict.fromkeys(
         ("nyse-integrated-xdp", "nyse-integrated-pillar"),
-        ALL | {"conflation", "retransmission", *GENERATED},
+        ALL | {"conflation", "retransmission", "refresh", "refresh_lines", *GENERATED},
     ),
     "nyse-openbook-ultra": ALL,
     "b3-umdf": ALL | {"conflation"},
@@ -169,7 +169,7 @@ def test_what_the_readme_says_of_utp_md_alone_it_says_of_no_other_feed() -> None
              "nasdaq-totalview-itch"]  # fmt: skip
     assert sorted(recovered) == sorted(known), "mend the README on recovery"
     refreshed = [name for name, has in HAS.items() if "refresh" in has]
-    snapshots = [*known[:2], *cboe, "cme-mdp3", "nasdaq-totalview-itch"]
+    snapshots = [*known[:2], *nyse, *cboe, "cme-mdp3", "nasdaq-totalview-itch"]
     assert sorted(refreshed) == sorted(snapshots), "mend the README on snapshots"
     only = [name for name, has in HAS.items() if "books" in has]
     assert only == ["euronext-utp-md"], "mend the README's sentences on books"

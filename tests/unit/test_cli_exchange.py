@@ -31,7 +31,7 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
     [
         ("nasdaq-totalview-itch", (30_001, 30_002)),
         ("cboe-byx-pitch", (30_001, 30_002)),
-        ("nyse-integrated-pillar", (30_001, None)),
+        ("nyse-integrated-pillar", (30_001, 30_002)),
         ("iex-deep-plus", (30_001, None)),
         ("cme-mdp3", (30_001, None)),
         ("memx-memoir", (None, None)),
@@ -67,8 +67,11 @@ def test_the_configuration_that_is_written_is_one_of_the_exchanges_addresses(
     assert [(line.group, line.port) for line in channel.lines] == [
         made.address(name, 101) for name in "AB"
     ]
-    for line in (*channel.retransmission_lines, *channel.refresh_lines):
+    for line in channel.retransmission_lines:
         assert (line.group, line.port) == made.recovery_address(line.name, 101)
+    of_refreshes = made.refresh_address if "nyse" in feed else made.recovery_address
+    for refresh in channel.refresh_lines:
+        assert (refresh.group, refresh.port) == of_refreshes(refresh.name, 101)
 
 
 def test_a_configuration_is_not_written_over_another_nor_for_what_it_would_not_fit(
@@ -87,7 +90,11 @@ def test_a_configuration_is_not_written_over_another_nor_for_what_it_would_not_f
 
 
 def test_what_is_of_refresh_lines_is_refused_where_there_are_none() -> None:
-    for wrong in (Options(feed="iex-deep", refresh_s=1), Options(feed=FIX, refresh_over_tcp=True)):
+    for wrong in (
+        Options(feed="iex-deep", refresh_s=1),
+        Options(feed="nyse-integrated-xdp", refresh_s=1),
+        Options(feed=FIX, refresh_over_tcp=True),
+    ):
         with pytest.raises(UsageError, match="makes no sense for"):
             (fix_plan if wrong.feed == FIX else plan)(wrong)
     assert plan(Options(feed="cme-mdp3", refresh_s=1)).refresh_s == 1

@@ -279,11 +279,12 @@ def test_loops_have_every_book_as_of_then_and_go_on_for_ever():
 def test_servers_and_refresh_lines_are_those_that_the_feed_has():
     for feed in ("nasdaq-totalview-itch", "cboe-byx-pitch"):
         ExchangePlan(feed=feed, retransmission_port=0, refresh_port=0)
-    ExchangePlan(feed="nyse-integrated-pillar", retransmission_port=0)
+    ExchangePlan(feed="nyse-integrated-pillar", retransmission_port=0, refresh_port=0)
     ExchangePlan(feed="cme-mdp3", retransmission_port=0, refresh_s=1.0)
     for wrong in (
         {"feed": "memx-memoir", "retransmission_port": 0},
-        {"feed": "nyse-integrated-pillar", "refresh_port": 0},
+        {"feed": "nyse-integrated-pillar", "refresh_s": 1.0},
+        {"feed": "iex-deep", "refresh_port": 0},
         {"feed": "nasdaq-totalview-itch", "refresh_s": 1.0},
         {"feed": "cme-mdp3", "refresh_port": 0},
         {"refresh_port": 0},

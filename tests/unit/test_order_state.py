@@ -52,6 +52,32 @@ def test_each_message_leaves_what_it_should(messages: list[bytes], left: list[by
     assert state.messages() == tuple(left)
 
 
+@pytest.mark.parametrize(
+    ("price", "volume", "left"),
+    [
+        (100, 60, [(1, 100, 60), (2, 100, 80)]),
+        (100, 90, [(2, 100, 80), (1, 100, 90)]),
+        (101, 60, [(2, 100, 80), (1, 101, 60)]),
+        (100, 0, [(2, 100, 80)]),
+    ],
+)
+def test_a_modified_order_keeps_its_place_where_it_only_shrinks(
+    price: int, volume: int, left: list[tuple[int, int, int]]
+) -> None:
+    xdp = load_feed("nyse-integrated-xdp")
+
+    def told(name: str, order: int, price: int, volume: int) -> bytes:
+        return xdp.encode_message(name, order_id=order, price=price, volume=volume)
+
+    state = OrderState(xdp)
+    for message in (
+        told("add_order", 1, 100, 80), told("add_order", 2, 100, 80),
+        told("modify_order", 1, price, volume), told("modify_order", 9, price, volume),
+    ):  # fmt: skip
+        state.apply(message)
+    assert state.messages() == tuple(told("add_order", *each) for each in left)
+
+
 def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> None:
     halted, trading = (
         made("stock_trading_action", stock="ZVZZT", trading_state=each) for each in "HT"
@@ -70,6 +96,8 @@ def test_of_states_the_latest_of_each_stock_stands_in_front_of_the_orders() -> N
         ("nasdaq-totalview-itch", 2.0),
         ("cboe-byx-pitch", 2.0),
         ("cboe-c1-options-pitch", 2.0),
+        ("nyse-integrated-xdp", 2.0),
+        ("nyse-integrated-pillar", 2.0),
     ],
 )
 def test_a_fresh_book_of_the_state_is_the_book_of_the_session(name: str, seconds: float) -> None:
@@ -124,8 +152,8 @@ def test_an_execution_may_tell_what_is_left_and_a_unit_clear_leaves_nothing() ->
 
 
 def test_what_is_not_kept_is_refused_not_passed_over() -> None:
-    state = OrderState(PITCH)
-    with pytest.raises(UsageError, match="kept behind modify_order_long"):
-        state.apply(pitch("modify_order_long", order_id=1, quantity=5, price=7))
+    xdp = load_feed("nyse-integrated-xdp")
+    with pytest.raises(UsageError, match="kept behind symbol_clear"):
+        OrderState(xdp).apply(xdp.encode_message("symbol_clear", symbol_index=1))
     with pytest.raises(UsageError, match="no state is kept of cme-mdp3"):
         OrderState(load_feed("cme-mdp3"))

@@ -10,7 +10,8 @@ from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.gateway import open_config
 from feedhandler.retrans.events import RefreshSnapshot
-from feedhandler.retrans.protocols.cme_snapshots import COUNTS, LoopAssembler, LoopSnapshots
+from feedhandler.retrans.line_assembly import COUNTS
+from feedhandler.retrans.protocols.cme_snapshots import LoopAssembler, LoopSnapshots
 from feedhandler.retrans.protocols.registry import REGISTRY, snapshots_of
 from feedhandler.retrans.refresh import COUNTS as REFRESH_COUNTS
 from feedhandler.retrans.refresh import RefreshEvent, Snapshot, SnapshotBegan, SnapshotFailed
@@ -266,7 +267,7 @@ port = 32104
         (
             'group = "239.101.3.4"\nport = 32104',
             'topology = "t.toml"\nmember = "receiver-0"',
-            "channel[0].refresh_line[0].topology: lines of loops are read one by one",
+            "channel[0].refresh_line[0].topology: these lines are read one by one",
         ),
     ],
 )

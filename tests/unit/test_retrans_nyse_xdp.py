@@ -21,7 +21,12 @@ from feedhandler.retrans.events import (
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.protocols.nyse_xdp import ANSWER_NS, XdpClient
 from feedhandler.retrans.protocols.nyse_xdp_server import ANSWERS_WAITING_MAX, XdpServer, XdpSession
-from feedhandler.retrans.protocols.setup import ClientSetup, ServedChannel, ServerSetup
+from feedhandler.retrans.protocols.setup import (
+    ClientSetup,
+    ServedChannel,
+    ServerSetup,
+    SnapshotSource,
+)
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from tests.support.line_answers import Lines, chunks, messages, mutated, numbers, stored, whole
@@ -98,28 +103,20 @@ def client(**settings: int) -> XdpClient:
     return made
 
 
-class Desk:
-    """A refresher that says yes or no."""
-
-    def __init__(self, reason: RefreshReject) -> None:
-        self.reason = reason
-        self.services: list[int] = []
-
-    def request(self, service: int, now_ns: int) -> RefreshReject:
-        self.services.append(service)
-        return self.reason
-
-    def subscribe(self, service: int, callback: object) -> None:
-        """Nobody subscribes: answers go by lines."""
+def state(service: int) -> tuple[int, tuple[bytes, ...]]:
+    """A channel with one order."""
+    assert service == SERVICE
+    return 5, (FEED.encode_message("symbol_index_mapping", symbol_index=9), message(5))
 
 
 def server(
-    store: PacketStore, desk: Desk | None = None, **settings: int
+    store: PacketStore, source: SnapshotSource | None = None, **settings: int
 ) -> tuple[XdpServer, Lines]:
     lines = Lines(SERVICE)
     setup = ServerSetup(
-        FEED, {SERVICE: store}, ServerSettings(**settings), desk, retransmit=lines, product=PRODUCT
-    )
+        FEED, {SERVICE: store}, ServerSettings(**settings), source, retransmit=lines,
+        product=PRODUCT,
+    )  # fmt: skip
     return XdpServer(setup), lines
 
 
@@ -142,11 +139,11 @@ def test_requests_are_what_the_specification_says() -> None:
     assert asking.ask(Ask(1, SERVICE, 7, 10, 0), NOON_NS)
     assert asking.ask_refresh(AskRefresh(2, SERVICE), NOON_NS)
     assert asking.ask_mapping(SERVICE, NOON_NS)
-    expected = request(1, 7, 9) + control(2, REFRESH) + control(3, MAPPING)
+    expected = request(1, 7, 9) + control(2, MAPPING) + control(3, REFRESH) + control(4, MAPPING)
     assert asking.take_output() == expected
     assert asking.take_output() == b""
     assert asking.feed(HEARTBEAT, NOON_NS) == []
-    assert asking.take_output() == control(4, BEAT_ANSWER)
+    assert asking.take_output() == control(5, BEAT_ANSWER)
     assert asking.counts["heartbeats"] == 1
 
 
@@ -182,14 +179,11 @@ def test_each_status_is_a_reason_of_recovery(status: bytes, reason: RetransRejec
 def test_a_refresh_request_is_accepted_or_refused(status: bytes, event: Event) -> None:
     asking = client()
     asking.ask_refresh(AskRefresh(1, SERVICE), NOON_NS)
-    assert asking.feed(response(1, status), NOON_NS) == [event]
+    assert asking.feed(response(1) + response(2, status), NOON_NS) == [event]
     asking.ask_refresh(AskRefresh(2, SERVICE), NOON_NS)
     asking.cancel(2)
-    assert asking.feed(response(2, status), NOON_NS) == []
-    for number, name in ((3, "mappings"), (4, "mappings_rejected")):
-        asking.ask_mapping(SERVICE, NOON_NS)
-        assert asking.feed(response(number, b"0" if number == 3 else b"7"), NOON_NS) == []
-        assert asking.counts[name] == 1
+    assert asking.feed(response(3, b"7") + response(4, status), NOON_NS) == []
+    assert (asking.counts["mappings"], asking.counts["mappings_rejected"]) == (1, 1)
 
 
 # What comes, and in which order, is the table's key; what the client then tells its events.
@@ -407,18 +401,8 @@ def test_the_server_answers_each_request_by_what_it_has(asked: bytes, said: list
     assert answered(serving.session("c", NOON_NS), lines, asked) == said
 
 
-@pytest.mark.parametrize("reason", [RefreshReject.NONE, RefreshReject.NO_DATA])
-@pytest.mark.parametrize("body", [REFRESH, MAPPING])
-def test_a_refresh_is_the_publishers_to_send(body: bytes, reason: RefreshReject) -> None:
-    desk = Desk(reason)
-    serving, lines = server(stored(FEED, []), desk)
-    status = b"0" if reason is RefreshReject.NONE else b"6"
-    assert answered(serving.session("c", NOON_NS), lines, control(4, body)) == [response(4, status)]
-    assert desk.services == [SERVICE]
-
-
 def test_requests_of_a_day_are_counted_by_source_id() -> None:
-    serving, lines = server(stored(FEED, [packet(1, 5)]), Desk(RefreshReject.NONE),
+    serving, lines = server(stored(FEED, [packet(1, 5)]), state,
                             requests_per_day=1)  # fmt: skip
     session = serving.session("c", NOON_NS)
     said = [
@@ -523,7 +507,7 @@ def test_mutated_bytes_raise_nothing_and_invent_no_numbers(seed: int, repeat: in
     draw = random.Random(seed * 20 + repeat)
     for _ in range(100):
         asking = asked_of(client())
-        serving, _ = server(stored(FEED, [packet(1, 50)]), Desk(RefreshReject.NONE))
+        serving, _ = server(stored(FEED, [packet(1, 50)]), state)
         session = serving.session("c", NOON_NS)
         events = asking.feed(mutated(conversation(draw.random().__hash__()), draw), NOON_NS)
         for data in (packet(8, 20, 15), unavailable(11, 30), packet(30, 15, 13)):
