@@ -160,9 +160,9 @@ class ClockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ReferenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The message that gives symbol indices their names (and price scales)."""
+    """The messages that give symbol indices their names (and price scales)."""
 
-    type: int | str
+    type: int | str | list[int | str]
     index: str
     name: list[str]
     separator: str = "."

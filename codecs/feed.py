@@ -68,7 +68,7 @@ class BadPacket(PeerError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The message that names symbols; `read` takes a name straight from its bytes."""
+    """A message type that names symbols; `read` takes a name straight from a message's bytes."""
 
     code: int
     """the message type, as `MessageIndex.types` has it"""
@@ -175,7 +175,7 @@ class Feed:
     table       the compiled scanner's `FeedTable`
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
-    reference   the message that names symbols; None where the feed has none
+    references  the messages that name symbols, by type; empty where the feed has none
     clock       the message that times of later ones count from; None where the feed has none
     book        how messages change order books; None where the description does not say
     trading_day when its trading days begin
@@ -190,7 +190,7 @@ class Feed:
         header: Block,
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
-        reference: Reference | None,
+        references: Mapping[int, Reference],
         message_header: Block | None = None,
         clock: Clock | None = None,
         book: BookRules | None = None,
@@ -213,7 +213,7 @@ class Feed:
         self.message_header = message_header or Block("message_header", 0, [], self.byte_order)
         self.layouts = layouts
         self.controls = controls
-        self.reference = reference
+        self.references = references
         self.clock = clock
         self.book = book
         self.table_of = table_of
@@ -469,8 +469,8 @@ class Feed:
                     clocks[packet.service] = context.clock_ns
             if known is not None:
                 scales = known.scales
-                if code == known.code:
-                    known.learn(data[at : at + size])
+                if code in known.references:
+                    known.learn(code, data[at : at + size])
             scale = {"reference": scales.get(symbol)}
             packet.messages.append(self._message(data, code, at, size, context, scale))
         return packet
@@ -621,8 +621,8 @@ class Feed:
                 if told_ns is not None:
                     known.clocks[service] = told_ns
             context.clock_ns = known.clocks.get(service)
-            if code == known.code:
-                known.learn(message)
+            if code in known.references:
+                known.learn(code, message)
             scale = known.scales.get(self._symbol_of(message, code))
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
 

@@ -23,7 +23,6 @@ from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import MessageIndex
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 from feedhandler.market.records import Records
 
@@ -89,13 +88,12 @@ class _Form:
         self.time = given.time
         self.pad = feed.table.symbol_pad & 0xFF
         self.name: tuple[int, int, bytes] | None = None
-        reference = feed.reference
-        if reference is not None and len(reference.name) == 1:
-            wanted = reference.name[0].wire
-            for field in layout.named:
-                if field.wire == wanted and field.kind == "c" and field.at != self.symbol.at:
-                    pad = b" " if field.pad == "space" else b"\0"
-                    self.name = (field.at, field.size, pad)
+        named = [each.name for each in feed.references.values()]
+        wanted = {name[0].wire for name in named if len(name) == 1}
+        for field in layout.named:
+            if field.wire in wanted and field.kind == "c" and field.at != self.symbol.at:
+                pad = b" " if field.pad == "space" else b"\0"
+                self.name = (field.at, field.size, pad)
 
     def begun(self, symbol: int, name: str, moment: Moment | None) -> bytearray | None:
         """Return a message of a symbol, without an order; None where the symbol does not fit."""
@@ -269,7 +267,7 @@ class KeptBooks:
         records = self._records_of(service)
         with contextlib.suppress(BadPacket):
             for begin, _, index in self.feed.scanned(packet):
-                self._learn(packet, begin, index)
+                self._known.learn_packet(packet, begin, index)
                 records.clear()
                 records.take_packet(
                     packet, begin, index, skip, UNDEFINED_TIME, UNDEFINED_TIME, service
@@ -283,8 +281,8 @@ class KeptBooks:
         """Apply one whole message."""
         records, code = self._records_of(service), self.feed.message_code(message)
         self._latest[service] = (False, message)
-        if code == self._known.code:
-            self._known.learn(message)
+        if code in self._known.references:
+            self._known.learn(code, message)
         records.clear()
         records.take(message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service)
         if not self.names_symbols:
@@ -301,15 +299,6 @@ class KeptBooks:
         if found is None:
             found = self._services[service] = Records(self.feed, "mbo")
         return found
-
-    def _learn(self, packet: bytes, begin: int, index: MessageIndex) -> None:
-        """Learn names from the reference messages of a packet."""
-        if self._known.code < 0:
-            return
-        for place in range(index.count):
-            if index.types[place] == self._known.code:
-                at = begin + index.offsets[place]
-                self._known.learn(packet[at : at + index.sizes[place]])
 
     def _note_gone(self, service: int, records: Records) -> None:
         """Remember the symbols of orders that were taken off: messages that name them may wait to

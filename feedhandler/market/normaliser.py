@@ -228,11 +228,14 @@ class Normaliser:
             for each in feed.book.messages
             for rule in each.rules
         )
-        self.clock, self.reference, self.midnights = feed.clock, feed.reference, None
+        self.clock, self.references, self.midnights = feed.clock, feed.references, None
         self.clock_code = -1 if feed.clock is None else feed.clock.code
-        self.reference_code = -1
-        if feed.reference is not None and feed.reference.scale is not None:
-            self.reference_code = feed.reference.code
+        #: By message type: whether it tells a moment or a scale.
+        self.teaches = memoryview(bytearray(65_536))
+        for code, reference in feed.references.items():
+            self.teaches[code] = reference.scale is not None
+        if feed.clock is not None:
+            self.teaches[feed.clock.code] = True
         self.instruments, self.scales, self.clocks, self.snapshots = {}, {}, {}, {}
         #: The symbols by instrument id, from 1.
         self.symbols = []
@@ -304,7 +307,7 @@ class Normaliser:
         self.end = self.element_end = at + size
         self.send_ns, self.received_ns = send_ns, received_ns
         self.channel, self.sequence = channel, cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
-        if message_type == self.clock_code or message_type == self.reference_code:
+        if self.teaches[message_type]:
             self.fixed_end = self.end
             self.learn(message_type, size)
         if self.slots[message_type] == 0:
@@ -334,10 +337,10 @@ class Normaliser:
             if self.midnights is None:
                 self.guess_day()
             self.clocks[self.channel] = self.clock.read(whole, self.midnights)
-        if message_type == self.reference_code:
-            scale = self.reference.read_scale(whole)
-            if scale is not None:
-                self.scales[self.number_of(self.reference.symbol(whole))] = scale
+        reference = self.references.get(message_type)
+        scale = None if reference is None else reference.read_scale(whole)
+        if scale is not None:
+            self.scales[self.number_of(reference.symbol(whole))] = scale
         return 0
 
     def guess_day(self):

@@ -73,7 +73,7 @@ def test_whoever_applies_a_written_book_has_it(name: str, seed: int) -> None:
     book = random_book(random.Random(seed), feed.book.by == "level")
     symbol = int.from_bytes(b"AB      ", "big") if feed.symbols_are_text else 1
     if feed.needs_reference_scales:
-        code = feed.reference.code
+        (code,) = feed.references
         fields = {"symbol_index": symbol, "price_scale_code": DECIMALS}
         market.apply_message(feed.encode_message(code, **fields))
     for message in writer.messages(book, 1, symbol, decimals=DECIMALS):

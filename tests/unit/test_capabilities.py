@@ -143,7 +143,7 @@ def test_names_are_not_to_be_had_of_a_feed_without_reference_data(tmp_path: Path
     path = tmp_path / "gw.toml"
     asked = CONFIGURATION.replace("FEED", str(own)).replace(SERVER, "")
     path.write_text(asked)
-    assert open_config(path)[1].reference is None
+    assert not open_config(path)[1].references
     path.write_text(asked.replace("[gateway]", '[gateway]\nsymbols = "name"'))
     with pytest.raises(ConfigError, match=r"gw.toml:3: gateway.symbols: nyse-openbook-ultra desc"):
         open_config(path)

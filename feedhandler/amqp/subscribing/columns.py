@@ -90,10 +90,7 @@ class Workspace:
         """Add what the reference messages in `data` say to what is known of the feed's symbols;
         return all of it."""
         known = reference_data_of(feed, self.references)
-        found = index.arrays()
-        for place in numpy.flatnonzero(found["types"] == known.code).tolist():
-            at, size = int(found["offsets"][place]), int(found["sizes"][place])
-            known.learn(bytes(data[at : at + size]))
+        known.learn_columns(data, index.arrays())
         return known
 
 
