@@ -444,6 +444,9 @@ class _Builder:
             if code in references:
                 self.refuse("reference.type", f"message {label} comes twice")
             references[code] = self._reference(given, layouts[code][0], table)
+        for name, wire in given.scales.items():
+            if not any(name in each.scales for each in references.values()):
+                self.refuse("reference.scale", f"{wire!r} is no field of any of the messages")
         return references
 
     def _reference(
@@ -454,7 +457,7 @@ class _Builder:
         for key, name in [
             ("index", given.index),
             *(("name", name) for name in given.name),
-            *([("scale", given.scale)] if given.scale else []),
+            *([("scale", given.scale)] if given.scale and isinstance(given.scale, str) else []),
         ]:
             if name not in fields:
                 self.refuse(f"reference.{key}", f"{name!r} is no field of message {layout.label}")
@@ -463,7 +466,7 @@ class _Builder:
             index=fields[given.index],
             name=tuple(fields[name] for name in given.name),
             separator=given.separator,
-            scale=fields[given.scale] if given.scale else None,
+            scales={key: fields[name] for key, name in given.scales.items() if name in fields},
             byte_order=self.byte_order,
             least_size=layout.size,
             table=table,

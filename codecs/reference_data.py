@@ -15,12 +15,14 @@ from feedhandler.codecs.scanner import MessageIndex
 class ReferenceData:
     """Names and price scales by symbol, as far as they were received, and clocks by service.
 
-    The owner may add to all. `clocks` are ns since 1970, of the last clock message.
+    The owner may add to all. `clocks` are ns since 1970, of the last clock message. Where prices
+    have scales by use, `scales` are those of the first use; `all_scales` has each by its name.
     """
 
     def __init__(self, feed: Feed) -> None:
         self.names: dict[int, str] = {}
-        self.scales: dict[int, int] = {}
+        self.all_scales: dict[str, dict[int, int]] = {name: {} for name in feed.scale_names}
+        self.scales: dict[int, int] = next(iter(self.all_scales.values()), {})
         self.clocks: dict[int, int] = {}
         #: The feed's reference messages by type; empty where it has none.
         self.references = feed.references
@@ -34,9 +36,12 @@ class ReferenceData:
         symbol = reference.symbol(message)
         if named := reference.read(message):
             self.names[symbol] = named[1]
-        scale = reference.read_scale(message)
-        if scale is not None:
-            self.scales[symbol] = scale
+        for name, scale in reference.read_scales(message).items():
+            self.all_scales[name][symbol] = scale
+
+    def scales_of(self, symbol: int) -> dict[str, int | None]:
+        """Return the decimal places of a symbol's prices, as far as they are known."""
+        return {name: scales.get(symbol) for name, scales in self.all_scales.items()}
 
     def learn_packet(self, data: bytes, begin: int, index: MessageIndex) -> None:
         """Learn from the reference messages of the packet at `begin`, whose messages are found."""

@@ -15,7 +15,8 @@ Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from feedhandler.codecs.book_rules import Codes, EventTime, MessageRules, Place, Rule
@@ -115,7 +116,7 @@ class _Form:
                 _put(message, part, value)
         return message
 
-    def write(self, begun: bytearray, entry: Entry, decimals: int | None) -> bytes | None:
+    def write(self, begun: bytearray, entry: Entry, scales: Mapping[str, int]) -> bytes | None:
         """Return the message of an entry; None where it does not fit."""
         message, order = bytearray(begun), entry.order
         for place in reversed(self.order):
@@ -125,11 +126,12 @@ class _Form:
             order >>= bits
         size = entry.size * 10 ** max(self.size.decimals, 0)
         fits = not order and _put_number(message, self.size, size)
-        return bytes(message) if fits and self._write_price(message, entry, decimals) else None
+        return bytes(message) if fits and self._write_price(message, entry, scales) else None
 
-    def _write_price(self, message: bytearray, entry: Entry, decimals: int | None) -> bool:
+    def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
         """Write the price, and its scale where the message tells that; return whether it fits."""
         place, price = self.price, entry.price
+        decimals = scales.get(place.scale_name)
         if place.scale == "fixed":
             decimals = place.decimals
         elif place.scale_place is not None:
@@ -196,20 +198,20 @@ class BookWriter:
         symbol: int,
         *,
         name: str = "",
-        decimals: int | None = None,
+        scales: Mapping[str, int] = MappingProxyType({}),
         moment: Moment | None = None,
     ) -> list[bytes]:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
-        `symbol` is as the scanner's index has it, `name` for messages that have both, `decimals`
-        the scale of the instrument's prices where reference data tells that.
+        `symbol` is as the scanner's index has it, `name` for messages that have both, `scales`
+        those of the instrument's prices where reference data tells them.
         """
         written: list[bytes] = []
         for side, forms in self._forms.items():
             begun = [(form, form.begun(symbol, name, moment)) for form in forms]
             ways = [(form, start) for form, start in begun if start is not None]
             for entry in self._entries(book, instrument, side):
-                tried = (form.write(start, entry, decimals) for form, start in ways)
+                tried = (form.write(start, entry, scales) for form, start in ways)
                 message = next((each for each in tried if each is not None), None)
                 if message is None:
                     self.unwritten += 1
@@ -338,7 +340,7 @@ class KeptBooks:
         if records is None:
             return False
         normaliser = records.normaliser
-        return normaliser.scale_of(normaliser.instrument_of(symbol)) is not None
+        return bool(normaliser.scales_of(normaliser.instrument_of(symbol)))
 
     def orders_of(self, service: int, symbol: int) -> int:
         """Return how many orders a book has; of a book by level, how many levels."""
@@ -355,7 +357,7 @@ class KeptBooks:
             return []
         return self.writer.messages(
             records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
-            decimals=records.normaliser.scale_of(instrument), moment=self._moment(service),
+            scales=records.normaliser.scales_of(instrument), moment=self._moment(service),
         )  # fmt: skip
 
     def _moment(self, service: int) -> Moment | None:

@@ -9,6 +9,7 @@ cdef class WireField:
     cdef bint big, is_signed, is_text, in_element, has_null
     cdef unsigned long long mask, null
     cdef WireField scale_field
+    cdef str scale_name
 
 
 cdef class WireTest:

@@ -100,7 +100,7 @@ def test_the_real_mapping_names_its_symbol_and_the_scale_of_its_prices(folder: P
     message = FEED.encode_message(mapping)
     (reference,) = FEED.references.values()
     assert reference.read(message) == (1_169, "ABG")
-    assert reference.read_scale(message) == 4
+    assert reference.read_scales(message) == {"reference": 4}
     assert mapping.prev_close_price.decimal == Decimal("50.85")
     assert packet.symbols == [1_169]
 

@@ -116,7 +116,7 @@ def test_a_full_update_names_its_symbol_and_the_scale_of_its_prices(folder: Path
     for place, symbol in enumerate([(9_053, "BSAC"), (40_767, "BSMX")]):
         message = data[index.offsets[place] : index.offsets[place] + index.sizes[place]]
         assert reference.read(message) == symbol
-        assert reference.read_scale(message) == 4
+        assert reference.read_scales(message) == {"reference": 4}
         assert index.symbols[place] == symbol[0]
 
 

@@ -281,7 +281,7 @@ class Batch:
             decoder = decoders[message_type] = Columns(self.feed, message_type)
         scales = None
         if self.feed.needs_reference_scales:
-            scales = self.workspace.learn(self.feed, self.data, self.index).scales
+            scales = self.workspace.learn(self.feed, self.data, self.index).all_scales
         decoder.decode(self.data, self.index, day_of(self.day), scales)
         return decoder
 
