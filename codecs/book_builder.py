@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
+import msgspec
+
 from feedhandler.codecs.book_rules import (
     BookRules,
     Codes,
@@ -21,7 +23,7 @@ from feedhandler.codecs.book_rules import (
 )
 from feedhandler.codecs.description import BookRuleDescription, SideDescription, StateDescription
 from feedhandler.codecs.field_builder import FieldBuilder, snake_case
-from feedhandler.codecs.layouts import Block, Field, Layout
+from feedhandler.codecs.layouts import Block, Field, Layout, in_reference
 from feedhandler.codecs.parts import Dimensions, Group, Part
 from feedhandler.codecs.times import UNIT_NS
 
@@ -89,6 +91,7 @@ class BookBuilder:
             names_symbols=all(
                 rule.symbol is not None for each in found.values() for rule in each if rule.order
             ),
+            conflates=book.conflate != "never",
         )
 
     def _messages(self, number: int, given: BookRuleDescription) -> list[Layout]:
@@ -350,8 +353,8 @@ class _Lookup:
             return place
         if isinstance(name, int):
             return _with_scale(place, "fixed", name, None)
-        if name == "reference":
-            return _with_scale(place, "reference", 0, None)
+        if in_reference(name):
+            return msgspec.structs.replace(place, scale="reference", scale_name=name)
         found = self._find(name)
         assert found is not None, "the loader has checked the scale's field"
         return _with_scale(place, "exponent" if field.exponent else "code", 0, found[0])

@@ -41,6 +41,8 @@ class Place(msgspec.Struct, frozen=True):
     """of a fixed scale"""
     scale_place: "Place | None" = None
     """the field with the scale"""
+    scale_name: str = ""
+    """of reference data: what `ReferenceData.all_scales` has it under"""
 
 
 class Test(msgspec.Struct, frozen=True):
@@ -123,6 +125,8 @@ class BookRules(msgspec.Struct, frozen=True):
     messages: tuple[MessageRules, ...]
     #: Whether every message about an order names its symbol, so that ids need not be unique.
     names_symbols: bool
+    #: Whether a symbol's whole book may replace its changes.
+    conflates: bool
 
     def does(self, action: str) -> bool:
         """Return whether some rule does this: `add`, `status`, `quote` and so on."""

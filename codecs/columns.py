@@ -457,13 +457,13 @@ class Columns:
         data: Any,
         index: MessageIndex,
         day: date | None = None,
-        scales: Mapping[int, int] | None = None,
+        scales: Mapping[str, Mapping[int, int]] | None = None,
     ) -> int:
         """Decode the layout's messages in `data`, found by `index`, and return the number of rows.
 
         The rows replace those of the call before. `data` must be the bytes that were scanned into
-        `index`. `day` is the trading day of times since midnight; `scales` gives decimal places by
-        symbol for feeds that have them in reference data only.
+        `index`. `day` is the trading day of times since midnight; `scales` gives decimal places for
+        feeds that have them in reference data only: `ReferenceData.all_scales`.
         """
         selection = (self.feed.table, data, index, *self._selection)
         rows = count_rows(*selection)
@@ -502,7 +502,7 @@ class Columns:
         return self._arrays
 
     def _collect(
-        self, index: MessageIndex, day: date | None, scales: Mapping[int, int]
+        self, index: MessageIndex, day: date | None, scales: Mapping[str, Mapping[int, int]]
     ) -> dict[str, numpy.ndarray]:
         rows = self.rows
         midnights = self.feed.midnights(day)
@@ -531,7 +531,7 @@ class Columns:
             columns[name] = self._times(since, parts, midnights, columns["send_time_ns"])
         return columns
 
-    def _powers(self, field: Any, scales: Mapping[int, int]) -> Any:
+    def _powers(self, field: Any, scales: Mapping[str, Mapping[int, int]]) -> Any:
         """Return the divisor of a price's integers: one number, or one for each row as an array."""
         price = field.exponent or field.price
         if isinstance(price, int):
@@ -544,7 +544,8 @@ class Columns:
             return _POWERS.take(numpy.where((digits < 0) | (digits > 9), 255, digits))
         if price in self._views:
             return _POWERS.take(self._views[price][: self.rows].view(numpy.uint8))
-        known = [scales.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
+        of_symbol = scales.get(price, {})
+        known = [of_symbol.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
         return _POWERS.take(known)
 
     def _named_times(self) -> list[tuple[str, str, list[tuple[str, int]]]]:

@@ -160,13 +160,21 @@ class ClockDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ReferenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The message that gives symbol indices their names (and price scales)."""
+    """The messages that give symbol indices their names (and price scales)."""
 
-    type: int | str
+    type: int | str | list[int | str]
     index: str
     name: list[str]
     separator: str = "."
-    scale: str = ""
+    scale: str | dict[str, str] = ""
+
+    @property
+    def scales(self) -> dict[str, str]:
+        """The fields with decimal places, by what prices say to have them: `reference`, or of a
+        table `reference.USE`."""
+        if isinstance(self.scale, dict):
+            return {f"reference.{use}": field for use, field in self.scale.items()}
+        return {"reference": self.scale} if self.scale else {}
 
 
 class GroupDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -289,11 +297,13 @@ class BookRuleDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=Tru
 
 
 class BookDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How messages change order books; `event_time` is the name of a `[[times]]` rule."""
+    """How messages change order books; `event_time` is the name of a `[[times]]` rule. `conflate`:
+    whether a symbol's whole book may replace its changes."""
 
     by: Literal["order", "level"]
     rules: list[BookRuleDescription]
     event_time: str = ""
+    conflate: Literal["book", "never"] = "book"
 
 
 class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

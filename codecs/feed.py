@@ -31,6 +31,7 @@ from feedhandler.codecs.layouts import (
     Leaf,
     Record,
     UnknownMessage,
+    in_reference,
     record_values,
 )
 from feedhandler.codecs.recovery import FeedRecovery, checked
@@ -68,14 +69,15 @@ class BadPacket(PeerError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The message that names symbols; `read` takes a name straight from its bytes."""
+    """A message type that names symbols; `read` takes a name straight from a message's bytes."""
 
     code: int
     """the message type, as `MessageIndex.types` has it"""
     index: Field
     name: tuple[Field, ...]
     separator: str
-    scale: Field | None
+    scales: dict[str, Field]
+    """the fields with decimal places, by what prices say to have them: `reference.USE`"""
     byte_order: str
     least_size: int
     """messages shorter than this tell nothing"""
@@ -104,14 +106,15 @@ class Reference(msgspec.Struct, frozen=True):
             self._integer(message, field)
         )  # fmt: skip
 
-    def read_scale(self, message: bytes | memoryview) -> int | None:
-        """Return the decimal places of the symbol's prices; None where the message has none."""
-        if self.scale is None or len(message) < self.least_size:
-            return None
-        if self.scale.kind == "c":
-            digit = _stripped(message, self.scale)
-            return int(digit) if digit.isdecimal() else None
-        return self._integer(message, self.scale)
+    def read_scales(self, message: bytes | memoryview) -> dict[str, int]:
+        """Return the decimal places of the symbol's prices that the message has, by their name."""
+        found: dict[str, int] = {}
+        for name, field in self.scales.items() if len(message) >= self.least_size else ():
+            if field.kind != "c":
+                found[name] = self._integer(message, field)
+            elif (digit := _stripped(message, field)).isdecimal():
+                found[name] = int(digit)
+        return found
 
     def _integer(self, message: bytes | memoryview, field: Field) -> int:
         data = message[field.at : field.at + field.size]
@@ -175,7 +178,7 @@ class Feed:
     table       the compiled scanner's `FeedTable`
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
-    reference   the message that names symbols; None where the feed has none
+    references  the messages that name symbols, by type; empty where the feed has none
     clock       the message that times of later ones count from; None where the feed has none
     book        how messages change order books; None where the description does not say
     trading_day when its trading days begin
@@ -190,7 +193,7 @@ class Feed:
         header: Block,
         layouts: dict[int, list[Layout]],
         controls: dict[int, Layout],
-        reference: Reference | None,
+        references: Mapping[int, Reference],
         message_header: Block | None = None,
         clock: Clock | None = None,
         book: BookRules | None = None,
@@ -213,7 +216,7 @@ class Feed:
         self.message_header = message_header or Block("message_header", 0, [], self.byte_order)
         self.layouts = layouts
         self.controls = controls
-        self.reference = reference
+        self.references = references
         self.clock = clock
         self.book = book
         self.table_of = table_of
@@ -278,7 +281,13 @@ class Feed:
         """Whether the scale of some prices is known from reference data only."""
         blocks: list[Block] = [*self._by_name.values()]
         blocks += [part.elements for layout in self._by_name.values() for part in layout.parts]
-        return any(field.price == "reference" for block in blocks for field in block.named)
+        return any(in_reference(field.price) for block in blocks for field in block.named)
+
+    @functools.cached_property
+    def scale_names(self) -> tuple[str, ...]:
+        """What prices may say to have their decimals of reference data: `reference.USE`."""
+        reference = self.description.reference
+        return () if reference is None else tuple(reference.scales)
 
     @functools.cached_property
     def needs_send_time(self) -> bool:
@@ -467,11 +476,13 @@ class Feed:
                 context.clock_ns = self.clock.read(data[at : at + size], midnights)
                 if context.clock_ns is not None:
                     clocks[packet.service] = context.clock_ns
-            if known is not None:
-                scales = known.scales
-                if code == known.code:
-                    known.learn(data[at : at + size])
-            scale = {"reference": scales.get(symbol)}
+            scale: Mapping[str, int | None]
+            if known is None:
+                scale = dict.fromkeys(self.scale_names, scales.get(symbol))
+            else:
+                if code in known.references:
+                    known.learn(code, data[at : at + size])
+                scale = known.scales_of(symbol)
             packet.messages.append(self._message(data, code, at, size, context, scale))
         return packet
 
@@ -621,10 +632,14 @@ class Feed:
                 if told_ns is not None:
                     known.clocks[service] = told_ns
             context.clock_ns = known.clocks.get(service)
-            if code == known.code:
-                known.learn(message)
-            scale = known.scales.get(self.symbol_of(message, code))
-        return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
+            if code in known.references:
+                known.learn(code, message)
+        places = (
+            dict.fromkeys(self.scale_names, scale)
+            if known is None
+            else known.scales_of(self.symbol_of(message, code))
+        )
+        return self._message(bytes(message), code, 0, len(message), context, places)
 
     def message_code(self, message: bytes | memoryview) -> int:
         """Return the type of a whole message that tells it itself, as the scanner does."""
@@ -776,7 +791,7 @@ class Feed:
             fields = {**record_values(type), **fields}
         else:
             layout = self.layout(type)
-        message = layout.encode(fields, {"reference": scale})
+        message = layout.encode(fields, dict.fromkeys(self.scale_names, scale))
         table = self.table
         if self.message_header.named:
             message[: self.message_header.size] = self.message_header.pack({}, {})

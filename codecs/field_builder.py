@@ -18,7 +18,7 @@ from feedhandler.codecs.description import (
     GroupDescription,
     PartDescription,
 )
-from feedhandler.codecs.layouts import Block, Field
+from feedhandler.codecs.layouts import Block, Field, in_reference
 from feedhandler.codecs.parts import Condition, Conditional, Dimensions, Group, Part, Text
 
 #: Largest whole message or packet of a u16 length, with room for what the length excludes.
@@ -95,7 +95,9 @@ class FieldBuilder:
         ):
             if value is not None and kind not in "ui":
                 self.refuse(where, f"only an integer can be {what}")
-        price = given.price if isinstance(given.price, int | None) else snake_case(given.price)
+        price = given.price
+        if isinstance(price, str) and not in_reference(price):
+            price = snake_case(price)
         return Field(
             name=name,
             wire=given.name,
@@ -152,7 +154,7 @@ class FieldBuilder:
                     )
                     for scale in ("price", "exponent"):
                         named = getattr(each, scale)
-                        if isinstance(named, str) and named not in ("", "reference"):
+                        if isinstance(named, str) and named and not in_reference(named):
                             changes[scale] = f"{field.name}.{named}"
                 fields.append(msgspec.structs.replace(each, **changes))
         return fields
@@ -197,9 +199,11 @@ class FieldBuilder:
                     f"{key}.{field.wire}", f"its exponent {field.exponent!r} is no one-byte integer"
                 )
             if isinstance(field.price, str):
-                if field.price == "reference":
-                    if not (self.description.reference and self.description.reference.scale):
-                        self.refuse(f"{key}.{field.wire}", "no reference.scale is described")
+                if in_reference(field.price):
+                    reference = self.description.reference
+                    if reference is None or field.price not in reference.scales:
+                        wanted = field.price.replace("reference", "reference.scale", 1)
+                        self.refuse(f"{key}.{field.wire}", f"no {wanted} is described")
                 elif field.price not in codes:
                     self.refuse(
                         f"{key}.{field.wire}", f"its scale {field.price!r} is no one-byte integer"

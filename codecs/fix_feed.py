@@ -90,7 +90,7 @@ class FixFeed(Feed):
         names: Mapping[int, str],
     ) -> None:
         header = Block("header", 0, [], description.byte_order)
-        super().__init__(description, table_of, header, {}, {}, None)
+        super().__init__(description, table_of, header, {}, {}, {})
         assert description.fix is not None
         self.names = dict(names)
         self.symbols_are_text = True

@@ -32,6 +32,11 @@ _LETTERS = {1: "b", 2: "h", 4: "i", 8: "q"}
 _CHARACTERS = ["" if code == 0 else chr(code) for code in range(256)]
 
 
+def in_reference(price: int | str | None) -> bool:
+    """Return whether reference data tells a price's decimals: `reference`, `reference.USE`."""
+    return isinstance(price, str) and price.partition(".")[0] == "reference"
+
+
 class Field(msgspec.Struct, frozen=True):
     """One field of a layout.
 
@@ -46,7 +51,7 @@ class Field(msgspec.Struct, frozen=True):
     kind: str
     """`u` or `i` integer, `f` floating point, `c` text, `x` reserved bytes"""
     price: int | str | None = None
-    """decimal places, or the name of the field that holds them, or `reference`"""
+    """decimal places, or the name of the field that holds them, or `reference`, `reference.USE`"""
     values: dict[str, str] = {}
     pad: str = "nul"
     doc: str = ""

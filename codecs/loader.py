@@ -27,6 +27,7 @@ from feedhandler.codecs.description import (
     FixDescription,
     LayoutDescription,
     PartDescription,
+    ReferenceDescription,
     TimeDescription,
 )
 from feedhandler.codecs.errors import ConfigError
@@ -87,9 +88,9 @@ class _Builder:
         def table_of(module: ModuleType) -> FeedTable:
             return TableBuilder(self.fields).table(module, header, layouts, controls)
 
-        reference = self._reference(layouts, table_of(scanner))
+        references = self._references(layouts, table_of(scanner))
         return Feed(
-            description, table_of, header, layouts, controls, reference,
+            description, table_of, header, layouts, controls, references,
             self._message_header(), self._clock(layouts), BookBuilder(self.fields, layouts).rules(),
         )  # fmt: skip
 
@@ -425,28 +426,47 @@ class _Builder:
                 reason = f"fits no message: none has {names} as unsigned integers"
             self.refuse(f"times[{place}]", reason)
 
-    def _reference(self, layouts: dict[int, list[Layout]], table: FeedTable) -> Reference | None:
+    def _references(
+        self, layouts: dict[int, list[Layout]], table: FeedTable
+    ) -> dict[int, Reference]:
+        """Return the messages that name symbols, by type."""
         given = self.description.reference
         if given is None:
-            return None
-        code = self.code("reference.type", given.type)
-        if code not in layouts:
-            self.refuse("reference.type", f"message {given.type} is not described")
-        layout = layouts[code][0]
-        fields = {field.wire: field for field in layout.named}
+            return {}
+        labels = given.type if isinstance(given.type, list) else [given.type]
+        if not labels:
+            self.refuse("reference.type", "empty: it must name the messages that name symbols")
+        references: dict[int, Reference] = {}
+        for label in labels:
+            code = self.code("reference.type", label)
+            if code not in layouts:
+                self.refuse("reference.type", f"message {label} is not described")
+            if code in references:
+                self.refuse("reference.type", f"message {label} comes twice")
+            references[code] = self._reference(given, layouts[code][0], table)
+        for name, wire in given.scales.items():
+            if not any(name in each.scales for each in references.values()):
+                self.refuse("reference.scale", f"{wire!r} is no field of any of the messages")
+        return references
+
+    def _reference(
+        self, given: ReferenceDescription, layout: Layout, table: FeedTable
+    ) -> Reference:
+        """Find the fields with symbol, name and scale in one message that names symbols."""
+        fields = {**layout.by_name, **{field.wire: field for field in layout.named}}
         for key, name in [
             ("index", given.index),
             *(("name", name) for name in given.name),
-            *([("scale", given.scale)] if given.scale else []),
+            *([("scale", given.scale)] if given.scale and isinstance(given.scale, str) else []),
         ]:
             if name not in fields:
-                self.refuse(f"reference.{key}", f"{name!r} is no field of message {given.type}")
+                self.refuse(f"reference.{key}", f"{name!r} is no field of message {layout.label}")
         return Reference(
-            code=code,
+            code=layout.code,
             index=fields[given.index],
             name=tuple(fields[name] for name in given.name),
             separator=given.separator,
-            scale=fields[given.scale] if given.scale else None,
+            scales={key: fields[name] for key, name in given.scales.items() if name in fields},
             byte_order=self.byte_order,
             least_size=layout.size,
             table=table,

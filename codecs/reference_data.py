@@ -6,31 +6,60 @@ time only as counted from what an earlier message told. A reader of a stream kee
 `known`: it learns from the messages that are decoded, and prices and times after them are whole.
 """
 
+from typing import Any
+
 from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.scanner import MessageIndex
 
 
 class ReferenceData:
     """Names and price scales by symbol, as far as they were received, and clocks by service.
 
-    The owner may add to all. `clocks` are ns since 1970, of the last clock message.
+    The owner may add to all. `clocks` are ns since 1970, of the last clock message. Where prices
+    have scales by use, `scales` are those of the first use; `all_scales` has each by its name.
     """
 
     def __init__(self, feed: Feed) -> None:
         self.names: dict[int, str] = {}
-        self.scales: dict[int, int] = {}
+        self.all_scales: dict[str, dict[int, int]] = {name: {} for name in feed.scale_names}
+        self.scales: dict[int, int] = next(iter(self.all_scales.values()), {})
         self.clocks: dict[int, int] = {}
-        self._reference = feed.reference
-        #: The type of reference messages; -1 where the feed has none.
-        self.code = -1 if feed.reference is None else feed.reference.code
+        #: The feed's reference messages by type; empty where it has none.
+        self.references = feed.references
 
-    def learn(self, message: bytes) -> None:
-        """Learn from a whole message of type `code`; one that is too short is ignored."""
-        reference = self._reference
-        if reference is None or len(message) < reference.least_size:
+    def learn(self, code: int, message: bytes) -> None:
+        """Learn from a whole message of type `code`, which is one of `references`; one that is too
+        short is ignored."""
+        reference = self.references[code]
+        if len(message) < reference.least_size:
             return
         symbol = reference.symbol(message)
         if named := reference.read(message):
             self.names[symbol] = named[1]
-        scale = reference.read_scale(message)
-        if scale is not None:
-            self.scales[symbol] = scale
+        for name, scale in reference.read_scales(message).items():
+            self.all_scales[name][symbol] = scale
+
+    def scales_of(self, symbol: int) -> dict[str, int | None]:
+        """Return the decimal places of a symbol's prices, as far as they are known."""
+        return {name: scales.get(symbol) for name, scales in self.all_scales.items()}
+
+    def learn_packet(self, data: bytes, begin: int, index: MessageIndex) -> None:
+        """Learn from the reference messages of the packet at `begin`, whose messages are found."""
+        if not self.references:
+            return
+        for place in range(index.count):
+            code = index.types[place]
+            if code in self.references:
+                at = begin + index.offsets[place]
+                self.learn(code, data[at : at + index.sizes[place]])
+
+    def learn_columns(self, data: Any, columns: dict[str, Any]) -> None:
+        """Learn from the reference messages among many, whose `columns` are `MessageIndex.arrays`
+        of `data`, in their order."""
+        found = []
+        for code in self.references:
+            places = (columns["types"] == code).nonzero()[0].tolist()
+            found += [(place, code) for place in places]
+        for place, code in sorted(found):
+            at, size = int(columns["offsets"][place]), int(columns["sizes"][place])
+            self.learn(code, bytes(data[at : at + size]))

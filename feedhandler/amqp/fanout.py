@@ -20,7 +20,7 @@ calls `quality`, `block` or `replay` outside of one flushes, too), what control 
 (`gateway/core.py`), names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cython
@@ -79,9 +79,9 @@ _LOW_HALF = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
 
 
 class ReferenceMessages(NamedTuple):
-    """The reference data in the packet that is delivered next, message by message."""
+    """The reference data in the packet that is delivered next: (type, message) each."""
 
-    messages: tuple[bytes, ...]
+    messages: tuple[tuple[int, bytes], ...]
 
 
 @cython.cclass
@@ -89,7 +89,7 @@ class Fanout(Splitter):
     """All services' streams, and all links that receive from them.
 
     `name_of(symbol)` gives a symbol's word in routing keys, `alias_of(symbol)` another word that
-    patterns may call it by, or None. Messages of `reference_type` (-1: none) are events, which
+    patterns may call it by, or None. Messages of `reference_types` are events, which
     costs a scan of every packet of at least `reference_bytes_min`.
 
     The ring's channels are the streams, and behind them those of refresh lines. `event` is what
@@ -109,10 +109,10 @@ class Fanout(Splitter):
         streams: list[Stream],
         name_of: Callable[[int], str],
         alias_of: Callable[[int], str | None],
-        reference_type: int,
+        reference_types: Iterable[int],
         reference_bytes_min: int,
     ) -> None:
-        super().__init__(table, name_of, alias_of, reference_type)
+        super().__init__(table, name_of, alias_of, reference_types)
         self.ring = ring
         self.streams: list[Stream] = streams
         self.reference_bytes_min = reference_bytes_min
@@ -288,11 +288,11 @@ class Fanout(Splitter):
             self.source = self.ring.data
         self._end(False)
 
-    def references(self, packets: list[bytes]) -> tuple[bytes, ...]:
-        """Return the reference data in packets that are not in the ring, message by message."""
+    def references(self, packets: list[bytes]) -> tuple[tuple[int, bytes], ...]:
+        """Return the reference data in packets that are not in the ring: (type, message) each."""
         data: bytes
-        found: list[bytes] = []
-        if self.reference_type < 0:
+        found: list[tuple[int, bytes]] = []
+        if not self.has_references:
             return ()
         try:
             for data in packets:
@@ -459,7 +459,7 @@ class Fanout(Splitter):
         size: cython.Py_ssize_t = cython.cast(
             cython.Py_ssize_t, self.ring.words[word + WORD_PAYLOAD] & _LOW_HALF
         )
-        if self.reference_type < 0 or size < self.reference_bytes_min:
+        if not self.has_references or size < self.reference_bytes_min:
             return False
         if stream.closed and self.ring.words[word + WORD_SEQUENCE] < _UNSEQUENCED:
             return False

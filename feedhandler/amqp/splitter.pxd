@@ -21,7 +21,8 @@ cdef class Splitter:
     cdef list batching
     cdef object name_of
     cdef object alias_of
-    cdef int reference_type
+    cdef unsigned char[::1] is_reference
+    cdef bint has_references
     cdef bint restricted
     cdef bint scanned
     cdef public bint tells_send_time

@@ -14,7 +14,7 @@ What it leaves to others: which packet and when (`fanout`), names of symbols (`n
 `alias_of`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
@@ -67,7 +67,7 @@ class Splitter:
 
     `name_of(symbol)` returns a symbol's word in routing keys, `alias_of(symbol)` another word that
     patterns may call it by, or None; neither may deliver anything. Reference data are messages of
-    `reference_type` (-1: none). `tells_send_time`: a message alone brings the send time of its
+    `reference_types`. `tells_send_time`: a message alone brings the send time of its
     packet's header, without which its own times are not known; to be set before the first packet.
     `scanned`: the packet that is delivered next was searched for reference data, so that `header`
     and `index` are its own already.
@@ -78,12 +78,16 @@ class Splitter:
         table: FeedTable,
         name_of: Callable[[int], str],
         alias_of: Callable[[int], str | None],
-        reference_type: int,
+        reference_types: Iterable[int],
     ) -> None:
         self.table = table
         self.name_of = name_of
         self.alias_of = alias_of
-        self.reference_type = reference_type
+        #: By message type: whether it is reference data.
+        self.is_reference = memoryview(bytearray(65_536))
+        self.has_references = False
+        for code in reference_types:
+            self.is_reference[code] = self.has_references = True
         self.restricted = self.scanned = False
         self.tells_send_time = False
         self.header = PacketHeader()
@@ -117,17 +121,19 @@ class Splitter:
 
     @cython.cfunc
     def _references(self, start: cython.Py_ssize_t, size: cython.Py_ssize_t) -> list:
-        """Copy the reference data in the current packet; None where there is none."""
+        """Copy the reference data in the current packet, each message behind its type; None where
+        there is none."""
         number: cython.Py_ssize_t
         at: cython.Py_ssize_t
         found: list = None
         self.scanned = self._scan(start, size)
         if self.scanned:
             for number in range(self.index.count):
-                if self.index.types[number] == self.reference_type:
+                if self.is_reference[self.index.types[number]]:
                     found = found or []
                     at = start + self.index.offsets[number]
-                    found.append(self._bytes(at, self.index.sizes[number]))
+                    whole = self._bytes(at, self.index.sizes[number])
+                    found.append((self.index.types[number], whole))
         return found
 
     @cython.cfunc

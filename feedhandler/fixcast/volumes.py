@@ -186,10 +186,8 @@ class VolumeMeter:
                 at = int(np.flatnonzero(symbols == symbol)[0])
                 offset, size = int(arrays["offsets"][at]), int(arrays["sizes"][at])
                 self._long[symbol] = self._names(data, offset, size)[0]
-        elif self._known.code >= 0:
-            for at in np.flatnonzero(arrays["types"] == self._known.code).tolist():
-                offset = int(arrays["offsets"][at])
-                self._known.learn(data[offset : offset + int(arrays["sizes"][at])].tobytes())
+        else:
+            self._known.learn_columns(data, arrays)
 
     def _close_minute(self) -> None:
         if self._minute_bytes > self._busiest_bytes:

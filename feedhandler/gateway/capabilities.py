@@ -66,7 +66,7 @@ def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
 
 
 def _has_names(feed: Feed) -> bool:
-    return feed.reference is not None or feed.symbols_are_text
+    return bool(feed.references) or feed.symbols_are_text
 
 
 def _conflates(feed: Feed) -> bool:

@@ -113,7 +113,6 @@ class GatewayCore:
         self.config = config
         self.feed = feed
         self._io = io
-        self._reference = feed.reference
         #: Of symbols that reference data has named: their words in routing keys.
         self.names: dict[int, str] = {}
         self.day = DayWatch(config.trading_day, feed, wall_ns)
@@ -250,16 +249,18 @@ class GatewayCore:
         )  # fmt: skip
 
     def _fanout(self, ring: Ring) -> Fanout:
-        reference, feed = self._reference, self.feed
+        feed = self.feed
         # A packet shorter than this names no symbol.
-        reference_bytes_min = feed.table.header_size + (reference.least_size if reference else 0)
+        reference_bytes_min = feed.table.header_size + min(
+            (each.least_size for each in feed.references.values()), default=0
+        )
         fanout = Fanout(
             ring,
             feed.table,
             self.streams,
             self.name_of,
             self.alias_of,
-            -1 if reference is None else reference.code,
+            feed.references,
             reference_bytes_min,
         )
         fanout.tells_send_time = feed.needs_send_time
@@ -310,11 +311,12 @@ class GatewayCore:
                 recovery.refresh_line_event(served, StreamEventKind(event.kind), now_ns)
         self._io.wake_at(self.deadline_ns, now_ns)
 
-    def _learn(self, messages: Sequence[bytes]) -> None:
-        """Take symbols' names from reference data: from here on their keys have the names."""
+    def _learn(self, messages: Sequence[tuple[int, bytes]]) -> None:
+        """Take symbols' names from reference data, (type, message) each: from here on their keys
+        have the names."""
         names, renamed = self.names, []
-        for message in messages:
-            found = None if self._reference is None else self._reference.read(message)
+        for code, message in messages:
+            found = self.feed.references[code].read(message)
             if found is None or not found[1]:
                 continue
             symbol, word = found[0], key_word(found[1])

@@ -15,7 +15,8 @@ Sans-IO. Nothing in a stream makes it raise; what no message can hold is counted
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from feedhandler.codecs.book_rules import Codes, EventTime, MessageRules, Place, Rule
@@ -23,7 +24,6 @@ from feedhandler.codecs.dbn import UNDEFINED_TIME
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import BadPacket, Feed
 from feedhandler.codecs.reference_data import ReferenceData
-from feedhandler.codecs.scanner import MessageIndex
 from feedhandler.market.depth_book import ASK, BID, DepthBook
 from feedhandler.market.records import Records
 
@@ -89,13 +89,12 @@ class _Form:
         self.time = given.time
         self.pad = feed.table.symbol_pad & 0xFF
         self.name: tuple[int, int, bytes] | None = None
-        reference = feed.reference
-        if reference is not None and len(reference.name) == 1:
-            wanted = reference.name[0].wire
-            for field in layout.named:
-                if field.wire == wanted and field.kind == "c" and field.at != self.symbol.at:
-                    pad = b" " if field.pad == "space" else b"\0"
-                    self.name = (field.at, field.size, pad)
+        named = [each.name for each in feed.references.values()]
+        wanted = {name[0].wire for name in named if len(name) == 1}
+        for field in layout.named:
+            if field.wire in wanted and field.kind == "c" and field.at != self.symbol.at:
+                pad = b" " if field.pad == "space" else b"\0"
+                self.name = (field.at, field.size, pad)
 
     def begun(self, symbol: int, name: str, moment: Moment | None) -> bytearray | None:
         """Return a message of a symbol, without an order; None where the symbol does not fit."""
@@ -117,7 +116,7 @@ class _Form:
                 _put(message, part, value)
         return message
 
-    def write(self, begun: bytearray, entry: Entry, decimals: int | None) -> bytes | None:
+    def write(self, begun: bytearray, entry: Entry, scales: Mapping[str, int]) -> bytes | None:
         """Return the message of an entry; None where it does not fit."""
         message, order = bytearray(begun), entry.order
         for place in reversed(self.order):
@@ -127,11 +126,12 @@ class _Form:
             order >>= bits
         size = entry.size * 10 ** max(self.size.decimals, 0)
         fits = not order and _put_number(message, self.size, size)
-        return bytes(message) if fits and self._write_price(message, entry, decimals) else None
+        return bytes(message) if fits and self._write_price(message, entry, scales) else None
 
-    def _write_price(self, message: bytearray, entry: Entry, decimals: int | None) -> bool:
+    def _write_price(self, message: bytearray, entry: Entry, scales: Mapping[str, int]) -> bool:
         """Write the price, and its scale where the message tells that; return whether it fits."""
         place, price = self.price, entry.price
+        decimals = scales.get(place.scale_name)
         if place.scale == "fixed":
             decimals = place.decimals
         elif place.scale_place is not None:
@@ -198,20 +198,20 @@ class BookWriter:
         symbol: int,
         *,
         name: str = "",
-        decimals: int | None = None,
+        scales: Mapping[str, int] = MappingProxyType({}),
         moment: Moment | None = None,
     ) -> list[bytes]:
         """Return the messages of an instrument's book, bids first, each side from its best price.
 
-        `symbol` is as the scanner's index has it, `name` for messages that have both, `decimals`
-        the scale of the instrument's prices where reference data tells that.
+        `symbol` is as the scanner's index has it, `name` for messages that have both, `scales`
+        those of the instrument's prices where reference data tells them.
         """
         written: list[bytes] = []
         for side, forms in self._forms.items():
             begun = [(form, form.begun(symbol, name, moment)) for form in forms]
             ways = [(form, start) for form, start in begun if start is not None]
             for entry in self._entries(book, instrument, side):
-                tried = (form.write(start, entry, decimals) for form, start in ways)
+                tried = (form.write(start, entry, scales) for form, start in ways)
                 message = next((each for each in tried if each is not None), None)
                 if message is None:
                     self.unwritten += 1
@@ -269,7 +269,7 @@ class KeptBooks:
         records = self._records_of(service)
         with contextlib.suppress(BadPacket):
             for begin, _, index in self.feed.scanned(packet):
-                self._learn(packet, begin, index)
+                self._known.learn_packet(packet, begin, index)
                 records.clear()
                 records.take_packet(
                     packet, begin, index, skip, UNDEFINED_TIME, UNDEFINED_TIME, service
@@ -283,8 +283,8 @@ class KeptBooks:
         """Apply one whole message."""
         records, code = self._records_of(service), self.feed.message_code(message)
         self._latest[service] = (False, message)
-        if code == self._known.code:
-            self._known.learn(message)
+        if code in self._known.references:
+            self._known.learn(code, message)
         records.clear()
         records.take(message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service)
         if not self.names_symbols:
@@ -301,15 +301,6 @@ class KeptBooks:
         if found is None:
             found = self._services[service] = Records(self.feed, "mbo")
         return found
-
-    def _learn(self, packet: bytes, begin: int, index: MessageIndex) -> None:
-        """Learn names from the reference messages of a packet."""
-        if self._known.code < 0:
-            return
-        for place in range(index.count):
-            if index.types[place] == self._known.code:
-                at = begin + index.offsets[place]
-                self._known.learn(packet[at : at + index.sizes[place]])
 
     def _note_gone(self, service: int, records: Records) -> None:
         """Remember the symbols of orders that were taken off: messages that name them may wait to
@@ -349,7 +340,7 @@ class KeptBooks:
         if records is None:
             return False
         normaliser = records.normaliser
-        return normaliser.scale_of(normaliser.instrument_of(symbol)) is not None
+        return bool(normaliser.scales_of(normaliser.instrument_of(symbol)))
 
     def orders_of(self, service: int, symbol: int) -> int:
         """Return how many orders a book has; of a book by level, how many levels."""
@@ -366,7 +357,7 @@ class KeptBooks:
             return []
         return self.writer.messages(
             records.book, instrument, symbol, name=self._known.names.get(symbol, ""),
-            decimals=records.normaliser.scale_of(instrument), moment=self._moment(service),
+            scales=records.normaliser.scales_of(instrument), moment=self._moment(service),
         )  # fmt: skip
 
     def _moment(self, service: int) -> Moment | None:

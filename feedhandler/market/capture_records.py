@@ -116,10 +116,7 @@ class CaptureRecords:
 
     def _packet(self, data: bytes, time_ns: int, begin: int, header: Any, index: Any) -> None:
         sent_ns = self._feed.send_time_ns(header.send_time, self._feed.midnights(self.day))
-        for place in range(index.count):
-            if index.types[place] == self._known.code:
-                at = begin + index.offsets[place]
-                self._known.learn(data[at : at + index.sizes[place]])
+        self._known.learn_packet(data, begin, index)
         sent_ns = UNDEFINED_TIME if sent_ns is None else sent_ns
         self.records.take_packet(data, begin, index, 0, sent_ns, time_ns, header.service)
 

@@ -9,6 +9,7 @@ cdef class WireField:
     cdef bint big, is_signed, is_text, in_element, has_null
     cdef unsigned long long mask, null
     cdef WireField scale_field
+    cdef str scale_name
 
 
 cdef class WireTest:
@@ -56,7 +57,7 @@ cdef class Normaliser:
     cdef public object instruments_of
     cdef public bint maybe_bad
     cdef FeedTable table
-    cdef unsigned char[::1] slots
+    cdef unsigned char[::1] slots, teaches
     cdef list messages, symbols
     cdef readonly list statuses, named
     cdef unsigned long long[::1] words
@@ -64,9 +65,9 @@ cdef class Normaliser:
     cdef Py_ssize_t room
     cdef dict instruments, scales, clocks, snapshots
     cdef bint names_symbols, numbers_symbols, absent, by_level
-    cdef object clock, reference, midnights
+    cdef object clock, references, midnights
     cdef unsigned long long begins_ns, early_ns, late_ns
-    cdef int clock_code, reference_code
+    cdef int clock_code
     cdef const unsigned char[::1] data
     cdef Py_ssize_t at, fixed_end, end, element_at, element_end
     cdef unsigned long long event_ns, send_ns, received_ns

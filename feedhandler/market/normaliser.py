@@ -118,6 +118,7 @@ class WireField:
         self.null = place.null or 0
         self.scale, self.decimals = _SCALES.index(place.scale), place.decimals
         self.scale_field = _field(place.scale_place)
+        self.scale_name = place.scale_name
 
 
 class WireTest:
@@ -228,12 +229,17 @@ class Normaliser:
             for each in feed.book.messages
             for rule in each.rules
         )
-        self.clock, self.reference, self.midnights = feed.clock, feed.reference, None
+        self.clock, self.references, self.midnights = feed.clock, feed.references, None
         self.clock_code = -1 if feed.clock is None else feed.clock.code
-        self.reference_code = -1
-        if feed.reference is not None and feed.reference.scale is not None:
-            self.reference_code = feed.reference.code
-        self.instruments, self.scales, self.clocks, self.snapshots = {}, {}, {}, {}
+        #: By message type: whether it tells a moment or a scale.
+        self.teaches = memoryview(bytearray(65_536))
+        for code, reference in feed.references.items():
+            self.teaches[code] = bool(reference.scales)
+        if feed.clock is not None:
+            self.teaches[feed.clock.code] = True
+        self.instruments, self.clocks, self.snapshots = {}, {}, {}
+        #: Decimal places of prices by instrument, by what prices say to have them.
+        self.scales = {name: {} for name in feed.scale_names}
         #: The symbols by instrument id, from 1.
         self.symbols = []
         self.unknown_orders = self.unscaled = self.clamped = self.short = 0
@@ -285,9 +291,11 @@ class Normaliser:
         """Return the symbol of an instrument as the scanner's index has it."""
         return self.symbols[instrument - 1] if self.numbers_symbols else instrument
 
-    def scale_of(self, instrument: int) -> int | None:
+    def scales_of(self, instrument: int) -> dict[str, int]:
         """Return the decimal places that reference data has told of an instrument's prices."""
-        return self.scales.get(instrument)
+        return {
+            name: scales[instrument] for name, scales in self.scales.items() if instrument in scales
+        }
 
     def message(self, data, at, size, message_type, send_ns, received_ns, sequence, channel):
         """Append the records of the message of `size` bytes at `at`; return how many they are.
@@ -304,7 +312,7 @@ class Normaliser:
         self.end = self.element_end = at + size
         self.send_ns, self.received_ns = send_ns, received_ns
         self.channel, self.sequence = channel, cython.cast(cython.uint, sequence & 0xFFFF_FFFF)
-        if message_type == self.clock_code or message_type == self.reference_code:
+        if self.teaches[message_type]:
             self.fixed_end = self.end
             self.learn(message_type, size)
         if self.slots[message_type] == 0:
@@ -334,10 +342,10 @@ class Normaliser:
             if self.midnights is None:
                 self.guess_day()
             self.clocks[self.channel] = self.clock.read(whole, self.midnights)
-        if message_type == self.reference_code:
-            scale = self.reference.read_scale(whole)
-            if scale is not None:
-                self.scales[self.number_of(self.reference.symbol(whole))] = scale
+        reference = self.references.get(message_type)
+        if reference is not None:
+            for name, scale in reference.read_scales(whole).items():
+                self.scales[name][self.number_of(reference.symbol(whole))] = scale
         return 0
 
     def guess_day(self):
@@ -485,7 +493,7 @@ class Normaliser:
         if field.scale == _FIXED:
             return field.decimals
         if field.scale_field is None:
-            return self.scales.get(self.instrument, -99)
+            return self.scales[field.scale_name].get(self.instrument, -99)
         code = self.integer(field.scale_field)
         if field.scale == _EXPONENT:
             code = -code

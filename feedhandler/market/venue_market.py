@@ -129,7 +129,7 @@ class VenueMarket:
         try:
             for begin, header, index in self.feed.scanned(packet):
                 count += index.count
-                self._learn(packet, begin, index)
+                self._known.learn_packet(packet, begin, index)
                 self._records.clear()
                 self._records.take_packet(
                     packet, begin, index, 0, UNDEFINED_TIME, UNDEFINED_TIME,
@@ -143,8 +143,8 @@ class VenueMarket:
     def apply_message(self, message: bytes, service: int = 0) -> None:
         """Take in one whole message of a service."""
         code = self.feed.message_code(message)
-        if code == self._known.code:
-            self._known.learn(message)
+        if code in self._known.references:
+            self._known.learn(code, message)
         self._records.clear()
         self._records.take(
             message, 0, len(message), code, UNDEFINED_TIME, UNDEFINED_TIME, 0, service
@@ -200,15 +200,6 @@ class VenueMarket:
             return
         self._records.apply(records)
         self._note_trades(records)
-
-    def _learn(self, packet: bytes, begin: int, index: Any) -> None:
-        """Learn names from the reference messages of a packet."""
-        if self._known.code < 0:
-            return
-        for place in range(index.count):
-            if index.types[place] == self._known.code:
-                at = begin + index.offsets[place]
-                self._known.learn(packet[at : at + index.sizes[place]])
 
     def _note(self) -> None:
         """Keep the trades and statuses of what was taken in."""

@@ -112,10 +112,11 @@ def reference_types(types: Sequence[str], pattern: str, feed: Feed | None) -> tu
     keys = {word.partition(".")[0] for word in pattern.partition("?")[0].split(",")}
     feeds = [feed] if feed else [each for each in map(load_feed, list_feeds()) if each.key in keys]
     return tuple(
-        str(each.type_label(each.reference.code))
+        str(each.type_label(code))
         for each in feeds
-        if types and each.reference is not None and each.needs_reference_scales
-        if each.reference.code not in map(each.type_code, types)
+        if types and each.needs_reference_scales
+        for code in each.references
+        if code not in map(each.type_code, types)
     )
 
 

@@ -68,8 +68,8 @@ class OrderState:
         for layout in (each for ways in feed.layouts.values() for each in ways):
             if layout.name == EVENT:
                 self._do[layout.code] = self._keeping(EVENT)
-        if feed.reference is not None:
-            self._do[feed.reference.code] = self._keeping(DIRECTORY, feed.reference.index)
+        for code, reference in feed.references.items():
+            self._do[code] = self._keeping(DIRECTORY, reference.index)
         if feed.clock is not None:
             self._do[feed.clock.code] = self._timing
         for each in book.messages:

@@ -575,8 +575,7 @@ class Market:
             return 0, code
         if rule.kind == _C_REFERENCE_END:
             return 2, code
-        reference = self.feed.reference
-        return (1 if reference is not None and code == reference.code else 3), code
+        return (1 if code in self.feed.references else 3), code
 
     @cython.cfunc
     def _all_orders(self, state: ServiceState, messages: list) -> cython.int:

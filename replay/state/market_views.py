@@ -58,8 +58,8 @@ class Names(Latest):
         super().__init__(market, "reference_data")
 
     def __getitem__(self, symbol: int) -> str:
-        reference = self._market.feed.reference
-        told = reference.read(self.message(symbol)) if reference is not None else None
+        reference = self._market.feed.references.get(self._code)
+        told = None if reference is None else reference.read(self.message(symbol))
         if told is None:
             raise KeyError(symbol)
         return str(told[1])

@@ -124,8 +124,7 @@ class RefreshAssembler(LineAssembly[_Answers]):
 
     def __init__(self, feed: Feed, service: int, settings: RecoverySettings) -> None:
         super().__init__(feed, service, settings)
-        assert feed.reference is not None
-        self._mapping = feed.reference.code
+        self._mappings = feed.references.keys()
         #: The mappings of all symbols, from an answer that had several.
         self._names: dict[int, bytes] = {}
 
@@ -183,7 +182,7 @@ class RefreshAssembler(LineAssembly[_Answers]):
             message, symbol = data[start : start + size], index.symbols[place]
             answers.size += size
             if at == 0:
-                if index.types[place] != self._mapping:
+                if index.types[place] not in self._mappings:
                     return False
                 answers.names[symbol] = message
             elif not self._belongs(answers, symbol):
@@ -258,7 +257,7 @@ class XdpSnapshots(LineSnapshots):
 
     def __init__(self, feed: Feed, settings: RecoverySettings) -> None:
         check_feed(feed)
-        if feed.reference is None:
+        if not feed.references:
             raise UsageError(f"{feed.name} maps no symbols", "describe the [reference] message")
         super().__init__(feed, settings)
         self._cutter = PacketCutter(feed)

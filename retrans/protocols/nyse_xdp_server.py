@@ -202,10 +202,11 @@ class XdpServer(ClientsServer[ServerSettings, "XdpSession"]):
             symbols = {symbol: symbols[symbol] for symbol in {request.symbol} & symbols.keys()}
         if request.code == REFRESH:
             return list(refresh_bodies(symbols.values(), last))
-        assert feed.reference is not None
-        code = feed.reference.code
         mappings = [
-            each for of in symbols.values() for each in of if feed.message_code(each) == code
+            each
+            for of in symbols.values()
+            for each in of
+            if feed.message_code(each) in feed.references
         ]
         return pack_messages(mappings, BODY_BYTES_MAX)
 

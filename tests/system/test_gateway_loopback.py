@@ -438,8 +438,7 @@ def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) ->
 
 @gateways_loop
 def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> None:
-    reference = FEED.reference
-    assert reference is not None
+    (reference,) = FEED.references.values()
     layout = FEED.layouts[reference.code][0]
     fields = {
         next(f.name for f in layout.named if f.at == reference.index.at): 77,

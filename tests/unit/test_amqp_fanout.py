@@ -646,7 +646,7 @@ def test_reference_data_ends_the_pump_before_its_packet_so_that_keys_have_the_na
     rig.put(data, 2, 4)
     rig.ring.publish()
     assert rig.fanout.pump(1 << 18)
-    assert rig.fanout.event == ReferenceMessages(tuple(told))
+    assert rig.fanout.event == ReferenceMessages(tuple((553, each) for each in told))
     assert {each.sequence for each in link.sent} == {1}
     rig.names[5] = "AIRF_XPAR"
     rig.streams[0].forget_routes()
@@ -660,5 +660,5 @@ def test_references_are_looked_for_without_delivering_anything() -> None:
     rig = Rig()
     _, link = rig.attach("euronext.104")
     told = reference(5, "AIRF")
-    assert rig.fanout.references([b"junk", packet(3, [order(5), told])]) == (told,)
+    assert rig.fanout.references([b"junk", packet(3, [order(5), told])]) == ((553, told),)
     assert link.frames == []

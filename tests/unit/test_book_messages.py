@@ -73,10 +73,14 @@ def test_whoever_applies_a_written_book_has_it(name: str, seed: int) -> None:
     book = random_book(random.Random(seed), feed.book.by == "level")
     symbol = int.from_bytes(b"AB      ", "big") if feed.symbols_are_text else 1
     if feed.needs_reference_scales:
-        code = feed.reference.code
-        fields = {"symbol_index": symbol, "price_scale_code": DECIMALS}
-        market.apply_message(feed.encode_message(code, **fields))
-    for message in writer.messages(book, 1, symbol, decimals=DECIMALS):
+        code, reference = next(iter(feed.references.items()))
+        fields = {reference.index.name: symbol}
+        for field in reference.scales.values():
+            fields[field.name] = str(DECIMALS) if field.kind == "c" else DECIMALS
+        market.apply_message(feed.encode_message(feed.type_label(code), **fields))
+    for message in writer.messages(
+        book, 1, symbol, scales=dict.fromkeys(feed.scale_names, DECIMALS)
+    ):
         assert feed.decode_message(message)
         market.apply_message(message)
     assert writer.unwritten == 0

@@ -58,7 +58,7 @@ HAS = {
 }  # fmt: skip
 
 #: The feeds whose description has no [book] table.
-BOOKLESS = ("fix-marketdata", "ice-impact", "otc-link-ats")
+BOOKLESS = ("fix-marketdata", "otc-link-ats")
 #: The feeds whose books stand for the messages that change them.
 SENDS_BOOKS = (
     "asx-ntp-itch", "b3-umdf", "cboe-byx-pitch", "cboe-c1-options-pitch", "eurex-eobi",
@@ -143,7 +143,7 @@ def test_names_are_not_to_be_had_of_a_feed_without_reference_data(tmp_path: Path
     path = tmp_path / "gw.toml"
     asked = CONFIGURATION.replace("FEED", str(own)).replace(SERVER, "")
     path.write_text(asked)
-    assert open_config(path)[1].reference is None
+    assert not open_config(path)[1].references
     path.write_text(asked.replace("[gateway]", '[gateway]\nsymbols = "name"'))
     with pytest.raises(ConfigError, match=r"gw.toml:3: gateway.symbols: nyse-openbook-ultra desc"):
         open_config(path)
@@ -262,9 +262,9 @@ def test_refresh_lines_and_topics_are_known_of_the_feeds_that_have_them(tmp_path
 
 def test_records_of_a_feed_without_a_book_table_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.toml"
-    text = CONFIGURATION.replace(SERVER, "").replace("FEED", "ice-impact")
+    text = CONFIGURATION.replace(SERVER, "").replace("FEED", "otc-link-ats")
     path.write_text("[amqp]\nrecords = true\n" + text)
-    with pytest.raises(ConfigError, match=r":2: amqp\.records: ice-impact has no \[book\] table"):
+    with pytest.raises(ConfigError, match=r":2: amqp\.records: otc-link-ats has no \[book\] table"):
         config.check(path)
 
 

@@ -278,10 +278,9 @@ def test_the_size_chooses_between_the_two_layouts_of_530(size, place):
 
 def test_reference_data_names_a_symbol_by_mnemonic_and_market():
     message = feed.encode_message(553, symbol_index=10616, mnemo="AIRF", mic="XPAR")
-    assert feed.reference is not None
-    assert feed.reference.code == 553
-    assert feed.reference.read(message) == (10616, "AIRF.XPAR")
-    assert feed.reference.read(message[:400]) is None
+    assert feed.references.keys() == {553}
+    assert feed.references[553].read(message) == (10616, "AIRF.XPAR")
+    assert feed.references[553].read(message[:400]) is None
 
 
 def test_messages_without_a_symbol_index_have_no_symbol():

@@ -173,6 +173,19 @@ WRONG = [
     ('price = "reference"', 'price = "Missing"', "messages[8].group.Price", "one-byte integer"),
     ('price = "reference"', "price = 19", "messages[8].group.Price", "not within 0..18"),
     ('scale = "Scale"', "", "messages[8].group.Price", "no reference.scale"),
+    ('scale = "Scale"', 'scale = "Size"', "reference.scale", "no field of message 7"),
+    (
+        'scale = "Scale"',
+        'scale = { deals = "Scale" }',
+        "messages[8].group.Price",
+        "no reference.scale is described",
+    ),
+    (
+        'price = "reference"',
+        'price = "reference.deals"',
+        "messages[8].group.Price",
+        "no reference.scale.deals is described",
+    ),
     ('name = "Ticker" }', 'name = "Ticker", price = 2 }', "messages[7].Ticker", "only an integer"),
     (
         'size = 20\nsymbol = "Index"',
@@ -186,6 +199,15 @@ WRONG = [
     ('index = "Index"', 'index = "Id"', "reference.index", "no field of message 7"),
     ("[reference]\ntype = 7", "[reference]\ntype = 5", "reference.type", "not described"),
     ("[reference]\ntype = 7", '[reference]\ntype = "AB"', "reference.type", "one character"),
+    ("[reference]\ntype = 7", "[reference]\ntype = []", "reference.type", "empty"),
+    ("[reference]\ntype = 7", "[reference]\ntype = [7, 7]", "reference.type", "comes twice"),
+    ("[reference]\ntype = 7", "[reference]\ntype = [7, 5]", "reference.type", "message 5 is not"),
+    (
+        "[reference]\ntype = 7",
+        "[reference]\ntype = [7, 8]",
+        "reference.name",
+        "'Ticker' is no field of message 8",
+    ),
     ('count = "Count"', 'count = "Total"', "packet.count", "names no field"),
     ('count = "Count"', 'count = "Seq"', "packet.count", "wider than 2 bytes"),
     ("control = [4]", "control = [1]", "packet.kind.control", "twice"),
@@ -341,6 +363,14 @@ def test_a_feed_without_kinds_must_say_what_a_heartbeat_is(tmp_path):
     text = re.sub(r"\[\[controls\]\].*?\n\n", "", text, flags=re.S)
     with pytest.raises(ConfigError, match="heartbeat_when_empty"):
         load_feed(write(tmp_path, text))
+
+
+def test_a_scale_by_use_is_a_field_of_some_of_the_messages(tmp_path):
+    by_use = GOOD.replace('price = "reference"', 'price = "reference.deals"')
+    feed = load_feed(write(tmp_path, by_use.replace('"Scale"', '{ deals = "Scale" }', 1)))
+    assert feed.scale_names == ("reference.deals",)
+    with pytest.raises(ConfigError, match=r"reference\.scale: 'Size' is no field of any"):
+        load_feed(write(tmp_path, by_use.replace('"Scale"', '{ deals = "Size" }', 1)))
 
 
 def test_every_key_of_a_description_is_told_in_the_format_reference():

@@ -199,7 +199,7 @@ def test_columns_say_what_records_say(twin, feed, layout, seed):
     made = TWINS[twin].Columns(feed, layout.name, capacity=2)
     symbols = {index.symbols[i] for i in range(index.count)}
     scales = dict.fromkeys(symbols, SCALE)
-    rows = made.decode(data_bytes, index, DAY, scales)
+    rows = made.decode(data_bytes, index, DAY, dict.fromkeys(feed.scale_names, scales))
     decoded = [feed.decode_packet(packet, DAY, scales=scales) for packet in packets]
     expected = expected_rows(decoded, layout)
     assert rows == len(expected)

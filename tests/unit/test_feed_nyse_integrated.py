@@ -98,9 +98,9 @@ def test_the_real_mapping_names_its_symbol_and_the_scale_of_its_prices(folder: P
     packet = FEED.decode_packet(read_packet(folder / "SymbolIndexMappingMessage.pcap")[1])
     (mapping,) = packet.messages
     message = FEED.encode_message(mapping)
-    assert FEED.reference is not None
-    assert FEED.reference.read(message) == (1_169, "ABG")
-    assert FEED.reference.read_scale(message) == 4
+    (reference,) = FEED.references.values()
+    assert reference.read(message) == (1_169, "ABG")
+    assert reference.read_scales(message) == {"reference": 4}
     assert mapping.prev_close_price.decimal == Decimal("50.85")
     assert packet.symbols == [1_169]
 

@@ -112,11 +112,11 @@ def test_a_full_update_names_its_symbol_and_the_scale_of_its_prices(folder: Path
     header, index = PacketHeader(), MessageIndex(8)
     assert parse_header(FEED.table, data, 0, len(data), header) == Reject.FINE
     assert scan_messages(FEED.table, data, 0, header, index) == Reject.FINE
-    assert FEED.reference is not None
+    (reference,) = FEED.references.values()
     for place, symbol in enumerate([(9_053, "BSAC"), (40_767, "BSMX")]):
         message = data[index.offsets[place] : index.offsets[place] + index.sizes[place]]
-        assert FEED.reference.read(message) == symbol
-        assert FEED.reference.read_scale(message) == 4
+        assert reference.read(message) == symbol
+        assert reference.read_scales(message) == {"reference": 4}
         assert index.symbols[place] == symbol[0]
 
 

@@ -115,8 +115,7 @@ class Inside:
 
 def named(symbol: int, name: str) -> bytes:
     """Reference data that names a symbol."""
-    reference = FEED.reference
-    assert reference is not None
+    (reference,) = FEED.references.values()
     fields = {each.at: each.name for each in FEED.layouts[reference.code][0].named}
     at = fields[reference.index.at], fields[reference.name[0].at]
     return FEED.encode_message(reference.code, **dict(zip(at, (symbol, name), strict=True)))

@@ -175,6 +175,28 @@ def test_xdp_prices_have_the_scale_that_reference_data_told(twin, name):
     assert told("non_displayed_trade", **trade) == "T N 0 6@123"
 
 
+def test_ice_orders_and_deals_have_scales_of_their_own(twin):
+    told = Told(twin, "ice-impact")
+    order = {"market_id": 5, "order_id": 7, "side": "1", "price": 1234, "quantity": 10}
+    assert told("add_or_modify_order", **order) == "A B 7 10@-"
+    denominators = {"order_price_denominator": "2", "deal_price_denominator": "4"}
+    assert told("new_expiry", market_id=5, **denominators) == ""
+    assert told("add_or_modify_order", **order) == "M B 7 10@12.34"
+    assert told("add_or_modify_order", **{**order, "quantity": 4}) == "M B 7 4@12.34"
+    trade = {"market_id": 5, "price": 123400, "quantity": 6, "aggressor_side": "2"}
+    assert told("trade", **trade) == "T A 0 6@12.34"
+    assert told("delete_order", market_id=5, order_id=7) == "C B 7 4@12.34"
+    assert told("market_snapshot", market_id=5) == "R N 0 0@-"
+    (snapshot,) = told.records("market_snapshot_order", **order)
+    assert shown(snapshot) == "A B 7 10@12.34"
+    assert int(snapshot["flags"]) == FLAG_LAST | FLAG_SNAPSHOT
+    assert told("market_state_change", market_id=5, trading_status="O") == ""
+    assert [each[:2] for each in told.normaliser.statuses] == [
+        (5, compiled.STATES.index("trading"))
+    ]
+    assert told("add_price_level", market_id=5, side="1", price=1234, quantity=1) == ""
+
+
 def test_memoir_executions_have_their_own_price(twin):
     told = Told(twin, "memx-memoir")
     of = {"security_id": 2, "order_id": 3}

@@ -188,7 +188,7 @@ def test_a_message_that_is_decoded_alone_takes_what_is_known() -> None:
     after = XDP.decode_message(add(400), day=day, known=known, send_time=SENT_NS)
     assert (before.price.scale, before.event_time_ns) == (None, None)  # type: ignore[union-attr]
     assert (after.price.scale, after.event_time_ns) == (4, TIMES[1])  # type: ignore[union-attr]
-    known.learn(mapping()[:-1])
+    known.learn(3, mapping()[:-1])
     assert known.scales == {SYMBOL: 4}
 
 

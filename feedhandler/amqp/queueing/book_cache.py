@@ -149,6 +149,8 @@ def check_conflatable(feed: Feed) -> None:
     """Raise `UsageError` where books cannot stand for the messages of `feed` that change them."""
     if feed.book is None:
         raise UsageError(f"{feed.name} has no [book] table", "its books are not known")
+    if not feed.book.conflates:
+        raise UsageError(f"{feed.name}: other messages belong to those that change its books")
     for given in feed.book.messages:
         changes = [rule for rule in given.rules if rule.does in CHANGES and not rule.snapshot]
         does = {rule.does for rule in given.rules}

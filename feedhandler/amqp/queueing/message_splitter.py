@@ -143,8 +143,9 @@ class MessageSplitter:
             code: Rule(layouts, books, feed.book, feed.needs_reference_scales)
             for code, layouts in feed.layouts.items()
         }
-        if books and feed.needs_reference_scales and feed.reference is not None:
-            self.rules[feed.reference.code].mode = FENCE
+        if books and feed.needs_reference_scales:
+            for code in feed.references:
+                self.rules[code].mode = FENCE
 
     @cython.ccall
     def split(self, outgoing: OutgoingMessage) -> list[Waiting]:

@@ -90,10 +90,7 @@ class Workspace:
         """Add what the reference messages in `data` say to what is known of the feed's symbols;
         return all of it."""
         known = reference_data_of(feed, self.references)
-        found = index.arrays()
-        for place in numpy.flatnonzero(found["types"] == known.code).tolist():
-            at, size = int(found["offsets"][place]), int(found["sizes"][place])
-            known.learn(bytes(data[at : at + size]))
+        known.learn_columns(data, index.arrays())
         return known
 
 
@@ -284,7 +281,7 @@ class Batch:
             decoder = decoders[message_type] = Columns(self.feed, message_type)
         scales = None
         if self.feed.needs_reference_scales:
-            scales = self.workspace.learn(self.feed, self.data, self.index).scales
+            scales = self.workspace.learn(self.feed, self.data, self.index).all_scales
         decoder.decode(self.data, self.index, day_of(self.day), scales)
         return decoder
 
