@@ -107,7 +107,7 @@ def count_rows(
     return rows
 
 
-@cython.boundscheck(False)  # as there; the rows' arrays hold what `count_rows` has counted
+@cython.boundscheck(False)  # as there; the rows' arrays are checked by their length
 def select_rows(
     table: FeedTable,
     data: cython.const_uchar[::1],
@@ -126,8 +126,9 @@ def select_rows(
     """Write the position of each row into the arrays, and return the number of rows.
 
     `bases[0]` gets the message's offset, `bases[1]` the element's (-1: none); the others the
-    sequence number, symbol, packet and element number. The arrays must hold `count_rows` entries.
-    A message without elements has one row. `header` is scratch.
+    sequence number, symbol, packet and element number. The arrays must hold `count_rows` entries:
+    raises IndexError where they do not, as when `data` has changed since. A message without
+    elements has one row. `header` is scratch.
     """
     rows: cython.Py_ssize_t = 0
     packet: cython.Py_ssize_t = 0
@@ -135,6 +136,9 @@ def select_rows(
     element: cython.int
     many: cython.int
     symbol: cython.ulonglong
+    room: cython.Py_ssize_t = min(
+        len(numbers), len(seqs), len(symbols), len(packets), bases.shape[1]
+    )
     varied: cython.bint = table.block_size > 0 or element_least > 0
     with cython.nogil:
         for entry in range(index.count):
@@ -149,6 +153,9 @@ def select_rows(
                 many = _elements(table, data, index, entry, least, element_least, header)
             if many == -2:
                 continue
+            if rows + max(many, 1) > room:
+                with cython.gil:
+                    raise IndexError(f"more than {room} rows")
             symbol = index.symbols[entry]
             for element in range(many if many > 0 else 1):
                 bases[0, rows] = index.offsets[entry]

@@ -17,11 +17,11 @@ import msgspec
 from feedhandler.codecs import scanner
 from feedhandler.codecs.description import FeedDescription
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.feed import BadPacket, Feed, Packet
+from feedhandler.codecs.feed import Feed, Packet
 from feedhandler.codecs.fix.encode import encode
 from feedhandler.codecs.fix.fields import FixError, fields
 from feedhandler.codecs.fix_runs import LONG_SYMBOL_BIT
-from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import Block, Layout
 
 if TYPE_CHECKING:
@@ -166,16 +166,8 @@ class FixFeed(Feed):
 
     def _runs(self, data: bytes) -> Iterator[Packet]:
         """Yield the runs of a datagram. Raises `BadPacket`."""
-        header, index = scanner.PacketHeader(), scanner.MessageIndex()
-        at = 0
-        while at < len(data) or at == 0:
-            verdict = scanner.parse_next(self.table, data, at, len(data) - at, header)
-            if verdict == Reject.FINE:
-                verdict = scanner.scan_messages(self.table, data, at, header, index)
-            if verdict != Reject.FINE:
-                raise BadPacket(Reject(verdict))
+        for at, header, index in self.scanned(data):
             yield self._run(data[at : at + header.length], header, index)
-            at += header.length
 
     def _run(
         self, data: bytes, header: scanner.PacketHeader, index: scanner.MessageIndex

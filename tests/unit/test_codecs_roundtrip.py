@@ -248,6 +248,23 @@ def test_columns_grow_to_the_rows_they_are_given():
     assert made.arrays["symbol_index"].tolist() == list(range(20))
 
 
+@pytest.mark.parametrize("twin", TWINS)
+def test_more_rows_than_the_arrays_hold_raise_instead_of_being_written(twin):
+    feed = load_feed("euronext-utp-md")
+    data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)] * 3)
+    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    arrays = [
+        numpy.zeros((2, 2), numpy.int64), numpy.zeros(2, numpy.uint64),
+        numpy.zeros(2, numpy.uint64), numpy.zeros(2, numpy.uint32), numpy.zeros(2, numpy.int32),
+    ]  # fmt: skip
+    selection = (feed.table, data, index, 140, 0, 1 << 16, 0, header)
+    assert TWINS[twin].count_rows(*selection) == 3
+    with pytest.raises(IndexError, match="more than 2 rows"):
+        TWINS[twin].select_rows(*selection, *arrays)
+    assert arrays[1].tolist() == [3, 3]
+
+
 def test_bytes_that_were_not_scanned_raise_instead_of_being_read_past():
     feed = load_feed("euronext-utp-md")
     data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)])
