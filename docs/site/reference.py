@@ -394,8 +394,8 @@ _FEEDS_HEAD = """\
 
 Written by `make docs` from `feedhandler/gateway/capabilities.py`, which asks the parts of the
 program; `feedhandler feeds` prints the same. A feed is a description, and a description is enough
-for what every feed has. What needs a recovery protocol is there for feeds whose protocol is; what
-knows what messages mean, for UTP-MD alone.
+for what every feed has. The rest asks for tables of it: servers and refreshes for `[recovery]`,
+books and records for `[book]`, names for `[reference]`.
 """
 
 _FEEDS_FOOT = """\
